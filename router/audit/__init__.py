@@ -1,7 +1,7 @@
-"""`hedgerow audit`: who shares a line with whom, who delays whom, and what it costs at p99.
+"""`hedgerow audit`: which tenants share replicas, which delays which, and the cost at p99.
 
-Read the modules in this order: `rows` (a line of the log), `residency` (a request's time at its
-replica), `sweep` (all of them in the order of time), `survey` (first pass: which tenants there are,
-how long a prompt takes alone), `blame` (second pass: who delayed whom), `findings` (the result),
-`report_section` (the result in words).
+Reading order of the modules: `rows` (a line of the log), `residency` (a request's time at its
+replica), `sweep` (events of all requests in order of time), `survey` (first pass: the tenants, and
+the time of a prompt on an idle replica), `blame` (second pass: the causes of each wait), `findings`
+(the result), `report_section` (the result as text).
 """

@@ -1,17 +1,17 @@
-"""How long a prompt takes to its first token on an idle replica, learned from the log itself.
+"""Learns from the log how long a prompt takes to its first token on an idle replica.
 
-Streams are sorted into bins by the tokens that had to be computed, four bins an octave. What a bin
-says, the best first:
+Streams are sorted into bins by the number of computed (uncached) tokens, four bins per octave. A
+bin's time is, in order of preference:
 
-1. The median of those that met a replica with nobody else on it.
-2. The median of those served *straight on*: they waited while another got its first token, and the
-   next one there was theirs. The time between the two is their prefill, give or take a part that
-   shared a step with the other, and what others decoded meanwhile. A fleet that is never idle has
-   these in plenty.
-3. The fastest twentieth of all, which may well have waited: delays are then told too small.
+1. The median of streams that were alone at their replica.
+2. The median of streams served *straight on*: they waited while another got its first token, and
+   the next first token at the replica was theirs. The time between the two is their prefill, plus
+   or minus a part that shared a step with the other, and the decoding of others in the meantime. A
+   fleet that is never idle has many of these.
+3. The fastest twentieth of all streams. These may have waited, so delays are then underestimated.
 
-The second is never taken to be slower than the third. As a longer prompt is not faster than a
-shorter one, no bin is slower than one of longer prompts. Between the means of bins it is linear.
+The second value is capped by the third. A longer prompt is not faster than a shorter one, so no bin
+is slower than a bin of longer prompts. Between the means of bins the curve is linear.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Final
 
 from router.core.sketch import Sketch
 
-_ENOUGH: Final = 5  # in a bin, to believe their median
+_ENOUGH: Final = 5  # minimum number in a bin for its median to be used
 _FAST: Final = 0.05
-_UNIT: Final = 256  # tokens below which bins are as wide as this quarter
-_MODELS_MAX: Final = 32  # with a curve of their own
-_MODEL_ENOUGH: Final = 50  # requests for that
+_UNIT: Final = 256  # below this number of tokens, bins have a constant width of a quarter of it
+_MODELS_MAX: Final = 32  # maximum number of models with their own curve
+_MODEL_ENOUGH: Final = 50  # minimum number of requests for an own curve
 
 
 class _Bin:
-    """Streams of about as many tokens."""
+    """Streams of similar token counts."""
 
     __slots__ = ("everybody", "idle", "idle_tokens", "straight", "tokens")
 
@@ -39,7 +39,7 @@ class _Bin:
         self.everybody = Sketch()
         self.idle = Sketch()
         self.straight = Sketch()
-        self.tokens = 0  # of everybody
+        self.tokens = 0  # total of all streams
         self.idle_tokens = 0
 
     @property
@@ -59,7 +59,7 @@ class _Bin:
 
 
 class Curve:
-    """Seconds to the first token over tokens to compute: straight lines between points."""
+    """Seconds to the first token as a piecewise linear function of the computed tokens."""
 
     __slots__ = ("_seconds", "_tokens")
 
@@ -69,27 +69,27 @@ class Curve:
         self._seconds = [seconds for _, seconds in points]
 
     def seconds(self, tokens: int) -> float:
-        """0 where nothing is known."""
+        """0 if nothing is known."""
         known, values = self._tokens, self._seconds
         if not known:
             return 0.0
         at = bisect_right(known, tokens)
         if at == 0 or len(known) == 1:
             return values[0]
-        at = min(at, len(known) - 1)  # beyond the last point goes on as before it
+        at = min(at, len(known) - 1)  # beyond the last point the last segment is extended
         slope = (values[at] - values[at - 1]) / (known[at] - known[at - 1])
         return values[at] + slope * (tokens - known[at])
 
 
 class Alone:
-    """Learns from streams, then tells. One curve a model, and a common one for the rare ones."""
+    """Learns from streams, then answers. One curve per model, and a common one for rare models."""
 
     def __init__(self) -> None:
         self._bins: dict[str | None, dict[int, _Bin]] = {None: {}}
         self._curves: dict[str, Curve] = {}
 
     def add(self, model: str, uncached: int, seconds: float, *, idle: bool) -> None:
-        """A prompt with so many tokens to compute showed its first token after so long."""
+        """Record a prompt with this number of computed tokens and this time to first token."""
         self._curves.clear()
         for one in self._bins_of(model, uncached):
             one.everybody.add(seconds)
@@ -99,13 +99,15 @@ class Alone:
                 one.idle_tokens += uncached
 
     def add_straight(self, model: str, uncached: int, seconds: float) -> None:
-        """... so long after another's first token, for which it had waited."""
+        """Record the same for a prompt that had waited, `seconds` after the previous first
+        token.
+        """
         self._curves.clear()
         for one in self._bins_of(model, uncached):
             one.straight.add(seconds)
 
     def seconds(self, model: str, uncached: int) -> float:
-        """What such a prompt takes alone; 0 if nothing at all was learned."""
+        """Time of such a prompt on an idle replica; 0 if nothing was learned."""
         curve = self._curves.get(model)
         if curve is None:
             curve = self._curves[model] = self._curve_of(model)
@@ -113,7 +115,7 @@ class Alone:
 
     @property
     def known(self) -> float:
-        """Share of streams in bins that rest on more than the fastest twentieth."""
+        """Share of streams in bins with a better source than the fastest twentieth."""
         seen = known = 0
         for one in self._bins[None].values():
             count = one.everybody.count

@@ -1,4 +1,4 @@
-"""Puts what both passes counted together into findings. Pure sums and shares."""
+"""Combines the counts of both passes into findings. Pure sums and shares."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _parties(
 
 
 def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -> list[PairFinding]:
-    """Those that met, or of which one delayed the other."""
+    """Pairs of parties that shared a replica, or of which one delayed the other."""
     found = []
     for number, victim in enumerate(victims):
         for other in range(len(victims)):
@@ -155,7 +155,7 @@ def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
 def _notes(
     survey: Survey, roster: Roster, by: By, told: Grouping, cut: int, late: int
 ) -> list[str]:
-    """What the log lacks, and what that does to the findings."""
+    """Missing data of the log, and its effect on the findings."""
     notes = []
     if by == "tenant" and told == "client":
         notes.append(
@@ -198,5 +198,5 @@ def _notes(
 
 
 def _of(some: int, all: int) -> str:
-    """In words: "All 40", "12 of 40"."""
+    """As text: "All 40", "12 of 40"."""
     return f"All {all:,}" if some == all else f"{some:,} of {all:,}"

@@ -1,25 +1,27 @@
-"""The second pass: for whose work those waited who waited for a first token.
+"""The second pass: for each wait for a first token, the parties that caused it.
 
-A request's wait is what its first token took from its dispatch, less what it takes alone. Whom the
-replica served instead is reckoned over the *queue's* whole life, which begins when somebody has to
-wait at a replica where nobody did, and ends when all there have their first tokens: a request that
-finds ten short ones before it, held up by a long one that has just gone, waits for the long one.
+A request's wait is its time from dispatch to first token, minus the time that it would take on an
+idle replica. The causes are computed over the life of the replica's *queue*. It begins when a
+request must wait at a replica where none waited, and ends when all requests there have their first
+tokens. So a request behind ten short ones, all delayed by a long one that has just finished, is
+attributed to the long one.
 
-Charges. At each moment the replica works for those whose prefill runs, each of whom is charged with
-the time of its own prefill; or, while none does, for those that decode, who share the time equally,
-as each gets one token a step (whoever waits then waits for their slots or KV, or for the step to
-end). So prefills weigh by the tokens they compute and sequences by the tokens they make, both in
-seconds of the engine. Who merely waits is charged with nothing.
+Charges. While prefills run, the passing time is charged to a party once per running prefill.
+While none runs, the decoding requests share the time equally, because each gets one token per step
+(waiting requests then wait for a slot, for KV blocks, or for the end of the step). So prefills
+count by their computed tokens and decoding sequences by their generated tokens, both in seconds of
+the engine. Waiting requests are charged with nothing.
 
-A wait is divided so: what the party would have waited for its own other requests, had it been there
-alone, is its own part; the rest, up to all that others were charged with, is theirs, in proportion
-to their charges. If charges do not fill the wait, what is left is *unexplained*: the log shows
-nobody who was served (a stall, foreign load, a replica slower than the others). A party's own
-queue is Lindley's recursion over its prefills (D. V. Lindley, "The theory of queues with a single
-server", 1952): what waits shrinks by the time that passes and grows by each request's own time.
+A wait is divided as follows. The party's own part is its wait if it had been alone with its own
+other requests. The rest, up to the sum of all charges of others, is attributed to the others in
+proportion to their charges. If the charges do not cover the wait, the remainder is *unexplained*:
+the log shows no served request (a stall, load from elsewhere, a replica slower than the others). A
+party's own queue is Lindley's recursion over its prefills (D. V. Lindley, "The theory of queues
+with a single server", 1952): waiting work shrinks by the passing time and grows by each request's
+own time.
 
-Charges are running sums, one a party: a wait costs one subtraction for each of them, however many
-requests there were. Must never: keep anything of a replica where nobody is.
+Charges are running sums, one per party: a wait costs one subtraction per party, for any number of
+requests. Must never keep state of a replica without requests.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ _ROUNDING_S = 1e-9  # of running sums
 
 
 class Wait(NamedTuple):
-    """Why one request's first token took what it took, in seconds."""
+    """The parts of one request's time to first token, in seconds."""
 
     stay: Stay
     alone: float  # its own prefill, as on an idle replica
     router: float  # before it was sent to this replica
-    blamed: dict[int, float]  # by party, its own other requests included
+    blamed: dict[int, float]  # by party, including its own other requests
     unexplained: float
 
 
 class _Line:
-    """One replica while anybody is there."""
+    """The state of one replica while it has requests."""
 
     __slots__ = (
         "before",
@@ -60,16 +62,17 @@ class _Line:
     def __init__(self, now: float) -> None:
         self.clock = now
         self.here = 0
-        self.waiting = 0  # without a first token
+        self.waiting = 0  # requests without a first token
         self.prefilling: dict[int, int] = {}  # party: requests
         self.decoding: dict[int, int] = {}
         self.decoding_all = 0
         self.charged: dict[int, float] = {}  # party: seconds
-        self.before: dict[int, float] = {}  # ... when the queue began
-        self.own: dict[int, tuple[float, float]] = {}  # party: (work left at, if it were alone)
+        self.before: dict[int, float] = {}  # charges at the begin of the queue
+        # party: (remaining work, at this time), as if it were alone
+        self.own: dict[int, tuple[float, float]] = {}
 
     def advance(self, now: float) -> None:
-        """Charge those who are served with the time since the last call."""
+        """Charge the served parties with the time since the last call."""
         passed = now - self.clock
         if passed <= 0.0:
             return
@@ -84,7 +87,7 @@ class _Line:
                 charged[party] = charged.get(party, 0.0) + each * count
 
     def join(self, stay: Stay, now: float) -> float:
-        """What the newcomer would wait here for its own party's requests alone."""
+        """Return the wait that the new request would have with only its own party's requests."""
         work, at = self.own.get(stay.party, (0.0, now))
         work = max(work - (now - at), 0.0)
         self.own[stay.party] = (work + stay.alone, now)
@@ -92,13 +95,13 @@ class _Line:
 
 
 class Blame:
-    """Hears what happens at replicas in the order of time; tells of each wait at its end."""
+    """Processes events at replicas in order of time, and returns each wait at its end."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
 
     def happens(self, now: float, what: int, stay: Stay) -> Wait | None:
-        """A stream's first token came: why then. None for all else."""
+        """Process one event. Returns the wait if it is a stream's first token, else None."""
         line = self._lines.get(stay.replica)
         if line is None:
             line = self._lines[stay.replica] = _Line(now)
@@ -140,7 +143,7 @@ def _divided(stay: Stay, charged: dict[int, float]) -> Wait:
     for party, seconds in charged.items():
         charge = seconds - before.get(party, 0.0)
         if party == stay.party:
-            own = max(charge - prefill, 0.0)  # it does not wait for itself
+            own = max(charge - prefill, 0.0)  # a request does not wait for itself
         elif charge > _ROUNDING_S:
             others[party] = charge
     theirs = sum(others.values())

@@ -1,6 +1,6 @@
-"""The options of `hedgerow audit`, and its run. Light to import: the work comes in `main`.
+"""The options of `hedgerow audit`, and its run. Light to import: `main` imports the rest.
 
-The report goes to standard output; how far it is, to standard error, if that is a terminal.
+The report goes to standard output; the progress goes to standard error if it is a terminal.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read, print; the exit status (1: not an access log, 2: no such file)."""
+    """Read and print; returns the exit status (1: not an access log, 2: no such file)."""
     import msgspec
 
     from router.audit.examine import examine
@@ -68,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 class _Bar:
-    """One line on standard error that says how far it is."""
+    """A progress line on standard error."""
 
     def __init__(self) -> None:
         self._shown = -1

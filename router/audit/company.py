@@ -1,14 +1,14 @@
-"""Who is at the same replicas at the same time, and how many requests of one party at once.
+"""Time that parties share at replicas, and the number of concurrent requests of each party.
 
-A party is at a replica from the dispatch of its first request there to the end of its last. Must
-never: cost more than the parties at a replica when one of them comes or goes.
+A party is at a replica from the dispatch of its first request there to the end of its last. The
+cost of an arrival or departure must never exceed the number of parties at the replica.
 """
 
 from __future__ import annotations
 
 
 class Crowd:
-    """Requests of one party under way, over the whole fleet."""
+    """Running requests of one party, over the whole fleet."""
 
     __slots__ = ("now", "peak", "peak_at", "seconds")
 
@@ -20,13 +20,15 @@ class Crowd:
 
 
 class Company:
-    """Hears of each arrival and departure once, in the order of time."""
+    """Processes each arrival and departure once, in order of time."""
 
     def __init__(self) -> None:
         self.crowds: dict[int, Crowd] = {}
-        self.present_s: dict[int, float] = {}  # replica-seconds with a party there
-        self.shared_s: dict[tuple[int, int], float] = {}  # ... with both there; the lower first
-        self._there: dict[str, dict[int, list[float]]] = {}  # replica: party: [since, how many]
+        self.present_s: dict[int, float] = {}  # replica-seconds with the party present
+        # replica-seconds with both present; the lower number first
+        self.shared_s: dict[tuple[int, int], float] = {}
+        # replica: party: [since, number of requests]
+        self._there: dict[str, dict[int, list[float]]] = {}
 
     def comes(self, party: int, replica: str, now: float) -> None:
         crowd = self.crowds.setdefault(party, Crowd())
@@ -59,7 +61,7 @@ class Company:
             del self._there[replica]
 
     def shared(self, party: int, other: int) -> float:
-        """Share of the party's time at replicas in which the other was there too."""
+        """Share of the party's time at replicas in which the other was present, too."""
         mine = self.present_s.get(party, 0.0)
         if party == other or not mine:
             return 0.0

@@ -1,7 +1,7 @@
 """From logs to findings, in two passes over the files.
 
-Memory is bounded by what is under way at once and by how many parties and replicas are watched,
-never by the length of the log. Must never: say in words what it found (see `report_section`).
+Memory is bounded by the number of concurrent requests and of watched parties and replicas, never by
+the length of the log. Must never format the findings as text (see `report_section`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from router.audit.sweep import END, START, sweep
 from router.audit.tally import Tally
 from router.traces.lines import Lines
 
-NAMED: Final = 64  # parties that are told apart
+NAMED: Final = 64  # maximum number of parties listed separately
 _P99: Final = 0.99
 
 
@@ -38,8 +38,8 @@ def examine(
 ) -> Findings:
     """The findings of one log, or of the logs of several routers in front of one fleet.
 
-    Raises TraceError for what is no access log, or shows no first token of any stream; OSError for
-    a file that cannot be read; ValueError if no party may be named.
+    Raises TraceError for a file that is not an access log or has no stream with a first token,
+    OSError for an unreadable file, and ValueError if `named` allows no party.
     """
     if named < 1:
         raise ValueError("at least one party must be named")
@@ -72,14 +72,14 @@ def _head(paths: Sequence[str]) -> Iterator[Row]:
 
 
 def _half(on_progress: Progress | None, number: int) -> Progress | None:
-    """Progress of one of two passes as that of the whole."""
+    """Convert the progress of one of two passes to the total progress."""
     if on_progress is None:
         return None
     return lambda share: on_progress((number + share) / 2)
 
 
 def _tails(roster: Roster) -> dict[int, float]:
-    """The TTFT at which each party's slowest hundredth begins, by number."""
+    """The TTFT from which on a request is in its party's slowest hundredth, by party number."""
     tails = {}
     for number, figures in enumerate(roster.figures):
         p99 = figures.ttft.quantile(_P99)
@@ -91,7 +91,7 @@ def _tails(roster: Roster) -> dict[int, float]:
 def _numbered(
     survey: Survey, roster: Roster, name_of: Callable[[Row], Party]
 ) -> Callable[[Iterable[Row]], Iterator[Stay]]:
-    """Makes stays that know their party and when their prefill began."""
+    """Return a function that creates stays with their party and the begin of their prefill."""
     pace = survey.tpot.quantile(0.5) or 0.0
 
     def stays(read: Iterable[Row]) -> Iterator[Stay]:

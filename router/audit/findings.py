@@ -1,6 +1,6 @@
-"""What an audit found, as plain values: what the letter says in words and `--json` as it is.
+"""The findings of an audit as plain values, for the text report and for `--json`.
 
-Times in seconds, shares 0 to 1; None: not known. Must never: compute.
+Times in seconds, shares 0 to 1; None: not known. Must never compute.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from router.audit.tally import Parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyFinding:
-    """One party: what it brings, what it waits for, what it makes others wait."""
+    """One party: its load, its waits, and the waits that it causes."""
 
     label: str
     name: str
@@ -24,7 +24,7 @@ class PartyFinding:
     output_tokens: int
     token_share: float  # of all tokens
     hit_rate: float | None  # share of its prompt tokens found in caches
-    ttft_p50_s: float | None  # of streams, as all that follows
+    ttft_p50_s: float | None  # this and the following: of streams
     ttft_p99_s: float | None
     without_others_p50_s: float | None  # an estimate
     without_others_p99_s: float | None
@@ -38,20 +38,20 @@ class PartyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFinding:
-    """One party and what another (or it itself) costs it."""
+    """The cost of one party's requests for another party, or for itself."""
 
     victim: str  # labels
     causer: str
     itself: bool
     delay_s: float
     share: float  # of the victim's times to first token
-    p99_share: float  # ... of those at or above its p99
-    shared_time: float  # share of the victim's time at replicas with the other there too
+    p99_share: float  # of the times at or above its p99
+    shared_time: float  # share of the victim's time at replicas with the other present, too
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFinding:
-    """What the router's queue cost the requests of one class."""
+    """The wait of one class's requests in the router's queue."""
 
     name: str  # of the class
     requests: int
@@ -65,8 +65,8 @@ class QueueFinding:
 class ReplicaFinding:
     name: str
     attempts: int
-    retries: int  # attempts sent here after one elsewhere (or here) had failed
-    failures: dict[str, int]  # attempts that failed by its doing, by reason
+    retries: int  # attempts sent here after another attempt had failed
+    failures: dict[str, int]  # attempts that failed because of this replica, by reason
     ttft_p50_s: float | None  # from dispatch
     ttft_p99_s: float | None
     unexplained_share: float  # of its times to first token
@@ -74,21 +74,21 @@ class ReplicaFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Lists are in the order of weight, the heaviest first."""
+    """Lists are sorted by weight, the heaviest first."""
 
     files: list[str]
-    told_by: Grouping  # by what parties were told apart; not always what was asked for
+    told_by: Grouping  # the attribute that distinguishes parties; may differ from the requested one
     asked_by: str
     begin: float  # seconds since 1970
     end: float
     requests: int
     failed: int
     unanswered: int  # no replica answered them
-    streams: int  # whose first token was seen: only these can be victims
+    streams: int  # requests with a known first token; only these can be victims
     parties: list[PartyFinding]
     pairs: list[PairFinding]
-    queue: list[QueueFinding]  # the most urgent class first; none: nobody waited
+    queue: list[QueueFinding]  # the most urgent class first; empty: no request waited
     replicas: list[ReplicaFinding]
-    known: float  # share of streams of a size of which enough were served without delay
+    known: float  # share of streams of a size that was often enough served without delay
     unexplained_share: float  # of all times to first token
-    notes: list[str]  # what the log lacks, in sentences
+    notes: list[str]  # missing data of the log, in sentences

@@ -1,12 +1,11 @@
 """The heaviest keys of a stream in bounded memory: the Space-Saving summary.
 
-Whoever is in it keeps a record of what the caller likes. When it is full, a newcomer takes the
-place and the weight of the lightest, whose record is dropped; so a weight is never told too low,
-and is told too high by at most `error`. Every key that is heavier than total/capacity is in it.
-Source: Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
-data streams", ICDT 2005.
+Each key in it has a record of the caller's type. When it is full, a new key takes the place and the
+weight of the lightest, whose record is dropped. So a weight is never too low, and too high by at
+most `error`. Every key that is heavier than total/capacity is in it. Source: Metwally, Agrawal and
+El Abbadi, "Efficient computation of frequent and top-k elements in data streams", ICDT 2005.
 
-Must never: hold more than `capacity` keys.
+Must never hold more than `capacity` keys.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ class Entry(Generic[V]):
     def __init__(self, value: V, weight: float) -> None:
         self.value = value
         self.weight = weight
-        self.error = weight  # of its weight, inherited from whom it displaced
+        self.error = weight  # the part of the weight inherited from the replaced key
 
 
 class Heavy(Generic[K, V]):
-    """`make` makes the record of a key that comes in. Raises ValueError without any room."""
+    """`make` creates the record of a new key. Raises ValueError if the capacity is below 1."""
 
     def __init__(self, capacity: int, make: Callable[[], V]) -> None:
         if capacity < 1:
             raise ValueError("the capacity must be at least 1")
-        self.displaced = 0  # keys that had to leave
+        self.displaced = 0  # number of keys that were replaced
         self._capacity = capacity
         self._make = make
         self._entries: dict[K, Entry[V]] = {}
@@ -43,7 +42,7 @@ class Heavy(Generic[K, V]):
         self._order = 0
 
     def touch(self, key: K, weight: float) -> V:
-        """Add to a key's weight; its record."""
+        """Add to a key's weight and return its record."""
         entry = self._entries.get(key)
         if entry is None:
             least = 0.0
@@ -58,14 +57,14 @@ class Heavy(Generic[K, V]):
         return entry.value
 
     def heaviest(self) -> list[tuple[K, Entry[V]]]:
-        """All that are in it, the heaviest first; among equals, who came first."""
+        """All keys in it, the heaviest first; equal ones in the order of their arrival."""
         return sorted(self._entries.items(), key=lambda item: -item[1].weight)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _lightest(self) -> K:
-        """Take the lightest key off the heap: the first whose weight there is not out of date."""
+        """Remove the lightest key from the heap: the first whose weight there is up to date."""
         heap, entries = self._heap, self._entries
         while True:
             weight, order, key = heap[0]

@@ -1,8 +1,8 @@
-"""Who sent a request, as far as its line tells, and how to call them.
+"""The party that sent a request, as far as its log line shows, and its label.
 
-A party is a tenant in a class: what a tenant does in a batch and what it does in a chat are told
-apart, because only one of them can be moved out of the way. Where no line names a tenant, the
-client's address stands for it, and where there is but one address, the model; the report says so.
+A party is a tenant in a class. A tenant's batch and chat requests are separate parties, because
+only batch can be moved to another time. If no line names a tenant, the client's address is used
+instead; if there is only one address, the model. The report states which one was used.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from typing import Final, Literal, NamedTuple
 from router.audit.rows import Row
 
 By = Literal["tenant", "class", "model"]
-Grouping = Literal["tenant", "class", "model", "client"]  # by what they are really told apart
+# the attribute that actually distinguishes parties
+Grouping = Literal["tenant", "class", "model", "client"]
 
 OTHERS: Final = "all others"
-HEAD_ROWS: Final = 10_000  # looked at to see which names the log has
+HEAD_ROWS: Final = 10_000  # rows that are examined to find the available attributes
 
 
 class Party(NamedTuple):
     name: str  # "": the line has none
-    priority: str  # its class, "" where there is none or it does not matter
+    priority: str  # its class; "" if there is none or it is not used
 
 
 def told_by(by: By, head: Iterable[Row]) -> Grouping:
-    """What to tell requests apart by; `by` is what is asked for, `head` some of them."""
+    """The attribute that distinguishes parties. `by`: the requested one; `head`: the first rows."""
     if by != "tenant":
         return by
     clients: set[str] = set()
@@ -38,7 +39,7 @@ def told_by(by: By, head: Iterable[Row]) -> Grouping:
 
 
 def namer(told: Grouping) -> Callable[[Row], Party]:
-    """Whose request a row is."""
+    """Return a function that gives the party of a row."""
     if told == "tenant":
         return lambda row: Party(row.tenant, row.priority)
     if told == "client":
@@ -49,7 +50,7 @@ def namer(told: Grouping) -> Callable[[Row], Party]:
 
 
 def label(party: Party, told: Grouping) -> str:
-    """`tenant 3f9a0c61d2b4 (batch)`; in words where a line named nobody."""
+    """`tenant 3f9a0c61d2b4 (batch)`; a text if the line names no party."""
     if party.name == OTHERS:
         name = OTHERS
     elif party.name:

@@ -1,7 +1,7 @@
-"""One pass over one or several logs: their stays in the order of their starts, and how far it is.
+"""One pass over one or several logs: their stays in the order of their starts, and the progress.
 
-Several logs are those of several routers in front of one fleet, or the pieces of a rotated one.
-Must never: hold more than `residency.InOrder` holds of each.
+Several logs are those of several routers in front of one fleet, or the parts of a rotated log. Must
+never hold more than `residency.InOrder` holds of each.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from router.audit.rows import CUT, Row, rows
 from router.simulator.traffic import TraceError
 from router.traces.lines import Lines
 
-Progress = Callable[[float], None]  # is told the share that is done, 0 to 1
+Progress = Callable[[float], None]  # called with the completed share, 0 to 1
 
 _TELL_EVERY: Final = 1024  # rows
 
 
 class Reading:
-    """Use it as a context manager, iterate `stays` once. Raises OSError for an unreadable file."""
+    """A context manager; iterate `stays` once. Raises OSError for an unreadable file."""
 
     def __init__(self, paths: Sequence[str], on_progress: Progress | None = None) -> None:
         self._on_progress = on_progress
@@ -42,7 +42,7 @@ class Reading:
     def stays(
         self, of: Callable[[Iterable[Row]], Iterator[Stay]], longest_s: float | None = None
     ) -> Iterator[Stay]:
-        """What `of` makes of each file's rows. `longest_s`: of any stay, where that is known."""
+        """The stays that `of` makes of each file's rows. `longest_s`: longest stay, if known."""
         self._orders = [InOrder(of(self._rows(lines)), longest_s) for lines in self._files]
         if len(self._orders) == 1:
             return iter(self._orders[0])
@@ -50,16 +50,16 @@ class Reading:
 
     @property
     def late(self) -> int:
-        """Stays that came too far out of order to be put in their place."""
+        """Number of stays that came too far out of order to be sorted in."""
         return sum(order.late for order in self._orders)
 
     @property
     def cut(self) -> int:
-        """Files whose last line was not whole."""
+        """Number of files whose last line was incomplete."""
         return sum(lines.notes.get(CUT, 0) for lines in self._files)
 
     def error(self, problem: str) -> TraceError:
-        """What to raise about the last line of the last file."""
+        """An error for the last line of the last file."""
         return self._files[-1].error(problem)
 
     def _rows(self, lines: Lines) -> Iterator[Row]:

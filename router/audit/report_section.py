@@ -1,6 +1,6 @@
-"""Findings in words: the answer first, then what it rests on. Pure.
+"""Formats findings as text: the answer first, then its basis. Pure.
 
-Must never: name a culprit below the thresholds here, or call an estimate a measurement.
+Must never name a culprit below the thresholds here, or call an estimate a measurement.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from router.audit.parties import OTHERS
 from router.audit.tables import causes, company, queue, replicas, short, waits
 from router.replay.report.words import seconds
 
-MATTERS: Final = 0.05  # of a party's p99 TTFT; what costs less is no answer to "who delays whom"
-STREAMS_MIN: Final = 20  # of a victim; the p99 of fewer is a story, not a figure
-_OWN_MATTERS: Final = 0.25  # of its p99 TTFT that a party loses to its own other requests
-_SLOW: Final = 0.15  # of a replica's times to first token that nobody in the log explains
-_BURST: Final = 4.0  # times as many requests at once as on average
+MATTERS: Final = 0.05  # minimum share of a party's p99 TTFT for a cause to be named
+STREAMS_MIN: Final = 20  # minimum streams of a victim; a p99 of fewer is not reliable
+_OWN_MATTERS: Final = 0.25  # share of its p99 TTFT that a party loses to its own other requests
+_SLOW: Final = 0.15  # share of a replica's times to first token that the log does not explain
+_BURST: Final = 4.0  # concurrent requests as a multiple of the average
 _BURST_MIN: Final = 8
-_KNOWN: Final = 0.9  # of streams, whose time alone is
+_KNOWN: Final = 0.9  # minimum share of streams whose time on an idle replica is known
 _WIDTH: Final = 100
-_MARK: Final = re.compile(r"- |\d+\. | +")  # of an entry of a list, or its further lines
+_MARK: Final = re.compile(r"- |\d+\. | +")  # start of a list entry, or of its further lines
 _LABEL_CHARS: Final = 60
 _PLURALS: Final = {"class": "classes"}
 
 
 def letter(findings: Findings, top: int = 10) -> str:
-    """The whole report, with at most `top` entries a list."""
+    """The whole report, with at most `top` entries per list."""
     sections = [
         ("Who delays whom", _answers(findings, top)),
         ("What first tokens waited for", waits(findings, top)),
@@ -116,7 +116,7 @@ def _answer(number: int, pair: PairFinding, victim: PartyFinding, *, first: bool
 
 
 def _bursts(findings: Findings, top: int) -> list[str]:
-    """Who comes in crowds."""
+    """The parties that send bursts."""
     found = [
         party
         for party in findings.parties
@@ -132,7 +132,7 @@ def _bursts(findings: Findings, top: int) -> list[str]:
 
 
 def _slow(findings: Findings, top: int) -> list[str]:
-    """Replicas that take longer than what is known of their load explains."""
+    """Replicas that take longer than their known load explains."""
     usual = findings.unexplained_share
     found = [
         replica
@@ -164,7 +164,7 @@ def _trust(findings: Findings) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    """Prose in lines of bearable length; tables, which have no sentences, as they are."""
+    """Wrap prose; tables stay unchanged."""
     if len(text) <= _WIDTH or not text.endswith("."):
         return [text]
     mark = _MARK.match(text)
@@ -190,7 +190,7 @@ def _capital(text: str) -> str:
 
 
 def _span(length_s: float) -> str:
-    """As a person measures a log: in minutes, hours or days."""
+    """A duration in minutes, hours or days."""
     for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if length_s >= 2.0 * size:
             return f"{length_s / size:.3g} {unit}"
@@ -198,7 +198,7 @@ def _span(length_s: float) -> str:
 
 
 def _until(begin: float, end: float) -> str:
-    """The end of a span, whose date is told only if it is another."""
+    """The end of a span; the date is included only if it differs from the begin's."""
     first, last = _moment(begin), _moment(end)
     return last.split()[1] if first.split()[0] == last.split()[0] else last
 

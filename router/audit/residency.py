@@ -1,15 +1,15 @@
-"""A request's stay at the replica that answered it: when it got there, waited, decoded and left.
+"""A request's stay at the replica that answered it: its arrival, wait, prefill, decoding and end.
 
-The log says when a request arrived, when its first token came and when it ended; the answering
-attempt's own time says when it was sent to the replica. In what comes before the first token,
-waiting and prefill are not told apart by any log. But an engine prefills a prompt in one go once it
-begins, and the first token ends it. So the prefill is taken to be the last part of that time, as
-long as such a prompt takes on an idle replica (`Alone`), and what is before it is the wait.
+The log has the times of arrival, first token and end, and the answering attempt's own time, which
+gives the time of its dispatch to the replica. No log separates waiting from prefill before the
+first token. But an engine prefills a prompt in one go once it has begun, and the first token ends
+the prefill. So the prefill is taken to be the last part of that time, as long as such a prompt
+takes on an idle replica (`Alone`). The time before it is the wait.
 
-Only streams show when their first token came. Of other answers it is reckoned back from their end,
-at the fleet's usual pace of decoding.
+Only streams show the time of their first token. For other answers it is computed back from their
+end, with the fleet's usual time per token.
 
-Times are seconds since 1970. Must never: hold more stays than `STAYS_MAX`.
+Times are seconds since 1970. Must never hold more stays than `STAYS_MAX`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from router.core.errors import Reason
 from router.fleet.prefix.index import TokenRatio
 from router.intake.prompt import GENERATES
 
-STAYS_MAX: Final = 500_000  # held while the log is brought into order: about 200 MB
-SLACK_S: Final = 5.0  # lines are written in batches, and clocks are set
+STAYS_MAX: Final = 500_000  # held while the log is sorted: about 200 MB
+SLACK_S: Final = 5.0  # tolerance for lines written in batches, and for clock adjustments
 
 
 class Stay:
@@ -52,32 +52,33 @@ class Stay:
     )
 
     def __init__(self, row: Row, replica: str, start: float, party: int) -> None:
-        self.party = party  # a number: who sent it
+        self.party = party  # number of the party that sent it
         self.replica = intern(replica)
         self.model = intern(row.model or "")
-        self.waited = start - row.ts  # in the router, other attempts included
+        self.waited = start - row.ts  # in the router, including other attempts
         self.start = start  # sent to this replica
         self.end = row.ended
-        # Whether its first token was seen.
+        # Whether its first token is known.
         self.streamed = row.stream and row.ttft_ms is not None and row.kind in GENERATES
         self.first = self.end
         if self.streamed and row.ttft_ms is not None:
             self.first = min(max(row.ts + row.ttft_ms * 1e-3, start), self.end)
-        self.prefill = self.first  # its prefill began; see `place`
-        self.alone = 0.0  # seconds from start to first token, had nobody else been there
+        self.prefill = self.first  # begin of its prefill; see `place`
+        self.alone = 0.0  # seconds from start to first token on an idle replica
         self.prompt = prompt_tokens(row)
         self.cached = min(row.cached_tokens or 0, self.prompt)
-        # Whether the engine told both.
+        # Whether the engine reported both.
         self.counted = row.prompt_tokens is not None and row.cached_tokens is not None
         self.ok = row.reason == Reason.OK
-        self.output = row.output_tokens  # None: nobody counted
-        self.mark: object = None  # of whoever goes through the stays
+        self.output = row.output_tokens  # None: not counted
+        self.mark: object = None  # for the code that iterates over the stays
 
     def place(self, alone_s: float, pace_s: float) -> None:
-        """Put its prefill, which takes `alone_s` on an idle replica, before its first token.
+        """Place its prefill, which takes `alone_s` on an idle replica, directly before its first
+        token.
 
-        Where that was not seen, it came so long before the end as the other tokens need at the
-        fleet's pace of `pace_s` seconds each.
+        If the time of that token is unknown, it is computed from the end and the fleet's `pace_s`
+        seconds per further token.
         """
         if not self.streamed:
             decode = pace_s * max((self.output or 0) - 1, 0)
@@ -91,12 +92,12 @@ class Stay:
 
     @property
     def ttft(self) -> float:
-        """From its arrival at the router; only of a stream."""
+        """From its arrival at the router; only for a stream."""
         return self.waited + self.first - self.start
 
 
 def stay_of(row: Row, party: int = 0) -> Stay | None:
-    """The stay a row tells of; None: no replica answered it."""
+    """The stay of a row; None: no replica answered it."""
     if not row.replica:
         return None
     start = row.ts
@@ -108,16 +109,16 @@ def stay_of(row: Row, party: int = 0) -> Stay | None:
 
 
 def prompt_tokens(row: Row) -> int:
-    """As the engine counted, or the router estimated, or by the size of the body."""
+    """The engine's count, or the router's estimate, or an estimate from the size of the body."""
     return row.prompt_tokens or row.estimated_tokens or int(row.bytes_in / TokenRatio.DEFAULT)
 
 
 class InOrder:
-    """Stays in the order of their starts, from the order of their ends. Iterate it once.
+    """Sorts stays by start; the input is sorted by end. Iterate it once.
 
-    A stay can be let go when no line still to come can have started before it: once the log is
-    older than it by the longest stay, which is `longest_s` or, where that is not known yet, the
-    longest so far. What comes later than that all the same is counted in `late` and handed on.
+    A stay can be released when no later line can have started before it: once the log is ahead of
+    it by the longest stay. This is `longest_s`, or the longest so far if that is not known. A later
+    stay that breaks this order is counted in `late` and passed on.
     """
 
     def __init__(

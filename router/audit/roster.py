@@ -1,6 +1,6 @@
-"""The parties of the second pass, by number: the heaviest by name, the rest together by class.
+"""The parties of the second pass, by number: the heaviest by name, the rest grouped by class.
 
-Numbers are small and dense, so that matrices of them are too. Must never: hold more than `named`
+Numbers are small and dense, so that matrices of them are too. Must never hold more than `named`
 parties and `CLASSES_MAX` classes of the rest.
 """
 
@@ -16,12 +16,12 @@ CLASSES_MAX: Final = 16
 
 
 class Roster:
-    """Made once, from the first pass."""
+    """Created once, from the first pass."""
 
     def __init__(self, watched: Heavy[Party, PartyFigures], named: int) -> None:
         self.parties: list[Party] = []
         self.figures: list[PartyFigures] = []
-        self.unwatched = watched.displaced  # times a party was too light to be watched on
+        self.unwatched = watched.displaced  # number of times a party was dropped as too light
         self._numbers: dict[Party, int] = {}
         for party, entry in watched.heaviest():
             if len(self.parties) < named:

@@ -1,9 +1,9 @@
-"""Lines of Hedgerow's access log as rows that know their replica, tokens and times.
+"""Reads lines of Hedgerow's access log as rows with replica, tokens and times.
 
-Only what an audit or a fit needs is decoded; a prompt's blocks are skipped. A last line that is cut
-off ends the file and is noted: the log is still being written, or a disk was full.
+Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. An incomplete
+last line ends the file and is reported: the log is still being written, or a disk was full.
 
-Must never: hold more than one line, or take a broken line for a good one.
+Must never hold more than one line, and never accept a broken line.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ CUT: Final = "last line, still being written"
 
 
 class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
-    """One request, as `router.observe.log.access_log.Record` tells of it.
+    """One request, with the fields of `router.observe.log.access_log.Record`.
 
-    `ts` and `reason` are in every line: a file without them is no access log.
+    `ts` and `reason` are in every line: a file without them is not an access log.
     """
 
     ts: Annotated[float, msgspec.Meta(ge=0.0, le=TIME_MAX)]  # arrival, seconds since 1970

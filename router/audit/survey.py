@@ -1,7 +1,7 @@
-"""The first pass over the log: who is there, how much, how fast, and how long a prompt takes alone.
+"""The first pass over the log: parties, load, speed, and the time of a prompt on an idle replica.
 
-Counts, and a bounded number of parties and replicas (`Heavy`). What it learns is what the second
-pass (`blame`) needs to know before it begins. Must never: keep a row or a stay.
+Keeps counts, and a bounded number of parties and replicas (`Heavy`). The second pass (`blame`)
+needs these results before it begins. Must never keep a row or a stay.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from router.intake.prompt import GENERATES
 
 PARTIES_MAX: Final = 1024  # watched in the first pass
 REPLICAS_MAX: Final = 4096
-_ONE_STEP_S: Final = 0.003  # first tokens that are not further apart are of one step
+_ONE_STEP_S: Final = 0.003  # first tokens that are not further apart are from one step
 
 
 class PartyFigures:
-    """Of one party. Tokens are the engine's counts, or the best there is."""
+    """Figures of one party. Tokens are the engine's counts, or the best available."""
 
     __slots__ = ("cached", "failed", "known", "output", "prompt", "requests", "ttft")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.failed = 0  # by the replica's or the router's doing
+        self.failed = 0  # because of the replica or the router
         self.prompt = 0
         self.output = 0
-        self.known = 0  # prompt tokens of which is known how many were cached
-        self.cached = 0  # ... and how many that is
+        self.known = 0  # prompt tokens with a known number of cached tokens
+        self.cached = 0  # cached tokens of these
         self.ttft = Sketch()  # of streams
 
     @property
@@ -46,7 +46,7 @@ class PartyFigures:
         return self.cached / self.known if self.known else None
 
     def merge(self, other: PartyFigures) -> None:
-        """Count all that `other` counted."""
+        """Add all counts of `other`."""
         self.requests += other.requests
         self.failed += other.failed
         self.prompt += other.prompt
@@ -57,50 +57,52 @@ class PartyFigures:
 
 
 class QueueFigures:
-    """Of the requests of one class."""
+    """Figures of one class's requests."""
 
     __slots__ = ("in_vain", "requests", "waits")
 
     def __init__(self) -> None:
         self.requests = 0
-        self.waits = Sketch()  # in the queue, of those that waited there
-        self.in_vain = 0  # of these, that no replica answered
+        self.waits = Sketch()  # seconds in the queue, of requests that waited
+        self.in_vain = 0  # number of these that no replica answered
 
 
 class ReplicaFigures:
-    """Of one replica."""
+    """Figures of one replica."""
 
     __slots__ = ("attempts", "failures", "retries")
 
     def __init__(self) -> None:
         self.attempts = 0
         self.retries = 0  # of these, after another attempt had failed
-        self.failures: Counter[str] = Counter()  # attempts that failed by its doing, by reason
+        # attempts that failed because of the replica, by reason
+        self.failures: Counter[str] = Counter()
 
 
 class _Place:
-    """A replica while anybody is there."""
+    """The state of one replica while it has requests."""
 
     __slots__ = ("came", "here", "served_at", "straight")
 
     def __init__(self) -> None:
         self.here = 0
         self.came = 0
-        self.served_at = -inf  # when the last first token came
-        self.straight: tuple[str, int, float] | None = None  # for `Alone`, unless another comes
+        self.served_at = -inf  # time of the last first token
+        # for `Alone`, unless another first token follows in the same step
+        self.straight: tuple[str, int, float] | None = None
 
 
 class Survey:
-    """Hears rows in the file's order, then what happens at replicas in the order of time."""
+    """Processes rows in the file's order, then events at replicas in order of time."""
 
     def __init__(self, name_of: Callable[[Row], Party]) -> None:
         self.rows = 0
-        self.unanswered = 0  # that no replica answered
-        self.failed = 0  # rows that ended by the replica's or the router's doing
+        self.unanswered = 0  # requests that no replica answered
+        self.failed = 0  # rows that ended because of the replica or the router
         self.answers = 0  # of routes that generate
-        self.streams = 0  # whose first token was seen
-        self.uncounted = 0  # prompts that no engine counted
-        self.uncached_unknown = 0  # prompts of which no engine told how much was cached
+        self.streams = 0  # streams with a known first token
+        self.uncounted = 0  # prompts without an engine's count
+        self.uncached_unknown = 0  # prompts without a count of cached tokens
         self.begin = inf
         self.end = -inf
         self.longest_s = 0.0
@@ -113,7 +115,7 @@ class Survey:
         self._places: dict[str, _Place] = {}
 
     def stays(self, rows: Iterable[Row]) -> Iterator[Stay]:
-        """Count rows; the stays among them."""
+        """Count rows, and yield their stays."""
         for row in rows:
             self._count(row)
             stay = stay_of(row)
@@ -124,14 +126,14 @@ class Survey:
                 yield stay
 
     def happens(self, now: float, what: int, stay: Stay) -> None:
-        """Learn how long prompts take, from those that met nobody or were served straight on."""
+        """Learn prompt times from requests that were alone or served straight on."""
         place = self._places.get(stay.replica)
         if place is None:
             place = self._places[stay.replica] = _Place()
         if what == START:
             place.here += 1
             place.came += 1
-            # Alone at its first token: it came to nobody, and nobody came since.
+            # Alone at its first token: no other request was there at its start or since.
             stay.mark = place.came if place.here == 1 else 0
         elif what == FIRST:
             if stay.streamed:
@@ -145,7 +147,7 @@ class Survey:
                 del self._places[stay.replica]
 
     def _served(self, now: float, stay: Stay, place: _Place) -> None:
-        """A first token came. Was it served straight on, and by itself?"""
+        """Handle a first token: check whether it was served straight on, in a step of its own."""
         passed = now - place.served_at
         if passed < _ONE_STEP_S:
             place.straight = None  # two in one step
@@ -213,7 +215,7 @@ class Survey:
 
 
 def _source(reason: str) -> Source:
-    """Who is to blame; what a newer router calls by another name is its own doing."""
+    """The source of a failure; an unknown reason of a newer router is attributed to the router."""
     try:
         return source_of(Reason(reason))
     except ValueError:

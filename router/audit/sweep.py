@@ -1,10 +1,10 @@
-"""Everything that happens at all replicas, in the order of time.
+"""All events at all replicas, in order of time.
 
-Of each stay: it starts (sent to the replica), its prefill begins, its first token comes, it ends.
-What happens at the same moment happens in the order in which it began, and an end before a start:
-who left at the moment another came did not delay it.
+The events of a stay are: start (sent to the replica), begin of its prefill, first token, end.
+Simultaneous events are in the order of the stays' starts, and an end is before a start: a request
+that left when another arrived did not delay it.
 
-Must never: hold more than what is under way.
+Must never hold more than the running stays.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ END: Final = 3
 
 
 def sweep(stays: Iterable[Stay]) -> Iterator[tuple[float, int, Stay]]:
-    """(time, what, stay), never going back, of stays in the order of their starts.
+    """Yield (time, event, stay) in order of time, from stays in the order of their starts.
 
-    A stay's `prefill` and `first` are read after its START has been handed out: whoever knows them
-    better sets them then. A late stay happens at the moment it is met.
+    A stay's `prefill` and `first` are read after its START was yielded, so a caller that knows
+    better values sets them then. A late stay's start happens at the time at which it is read.
     """
     heap: list[tuple[float, int, int, Stay]] = []
     order = 0

@@ -1,4 +1,4 @@
-"""The tables of the letter, as lines of text. Pure. Times in ms, shares in percent."""
+"""The tables of the report, as lines of text. Pure. Times in ms, shares in percent."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from router.replay.report.table import Column, build, plain
 
 T = TypeVar("T")
 
-_MATRIX_MAX: Final = 10  # parties in a matrix: its columns fit a terminal of 100
+_MATRIX_MAX: Final = 10  # parties in a matrix, so that its columns fit into 100 characters
 _NAME_CHARS: Final = 30
-_KINDS_MAX: Final = 2  # reasons of failure named for a replica
+_KINDS_MAX: Final = 2  # failure reasons listed per replica
 
 
 def waits(findings: Findings, top: int) -> list[str]:
-    """What each party's first tokens took, what they would have, and where the p99 went."""
+    """Each party's time to first token, its estimate without others, and the parts of its p99."""
     parties = [party for party in findings.parties if party.ttft.requests][:top]
 
     def of_p99(field: Callable[[Parts], float]) -> Callable[[PartyFinding], float | None]:
@@ -51,7 +51,7 @@ def waits(findings: Findings, top: int) -> list[str]:
 
 
 def queue(findings: Findings) -> list[str]:
-    """How long the router's own queue held the requests of each class."""
+    """The wait of each class's requests in the router's own queue."""
     if not findings.queue:
         return []
     columns: list[Column[QueueFinding]] = [
@@ -71,7 +71,7 @@ def queue(findings: Findings) -> list[str]:
 
 
 def causes(findings: Findings, top: int) -> list[str]:
-    """Who makes others wait, the worst first."""
+    """The parties that delay others, the worst first."""
     whole = sum(party.caused_s for party in findings.parties)
     parties = sorted(findings.parties, key=lambda party: -party.caused_s)[:top]
 
@@ -103,7 +103,7 @@ def causes(findings: Findings, top: int) -> list[str]:
 
 
 def company(findings: Findings, top: int) -> list[str]:
-    """Two matrices: whose time at replicas is shared with whom, whose p99 is lost to whom."""
+    """Two matrices: shared time at replicas, and p99 lost to each party."""
     parties = findings.parties[: min(top, _MATRIX_MAX)]
     if len(parties) < 2:
         return []
@@ -121,7 +121,7 @@ def company(findings: Findings, top: int) -> list[str]:
 
 
 def replicas(findings: Findings, top: int) -> list[str]:
-    """Those with failures first, then the slowest."""
+    """Replicas with failures first, then the slowest."""
 
     def trouble(replica: ReplicaFinding) -> tuple[float, float]:
         failed = sum(replica.failures.values()) / max(replica.attempts, 1)
@@ -145,7 +145,7 @@ def replicas(findings: Findings, top: int) -> list[str]:
 
 
 def name(party: PartyFinding) -> str:
-    """Without the word for what it is, which stands above the column."""
+    """The label without the attribute's name, which is in the column's head."""
     if not party.name:
         return short(party.label)
     shown = short(party.name)
@@ -153,7 +153,7 @@ def name(party: PartyFinding) -> str:
 
 
 def short(text: str, chars: int = _NAME_CHARS) -> str:
-    """A name somebody else chose, printable and of bearable length."""
+    """An external name, made printable and truncated."""
     shown = "".join(char if char.isprintable() else "?" for char in text)
     return shown if len(shown) <= chars else shown[: chars - 3] + "..."
 

@@ -1,6 +1,6 @@
-"""Adds up the waits of the second pass: by victim, by causer, and of the slowest hundredth.
+"""Adds up the waits of the second pass: by victim, by cause, and of the slowest hundredth.
 
-Must never: keep a wait.
+Must never keep a wait.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from router.core.sketch import Sketch
 
 @dataclass(slots=True)
 class Parts:
-    """What times to first token are made of, added up over some requests. Seconds."""
+    """Parts of times to first token, added up over some requests. Seconds."""
 
     requests: int = 0
     alone_s: float = 0.0  # its own prefill, as on an idle replica
     others_s: float = 0.0  # waits for other parties' requests
-    itself_s: float = 0.0  # ... for its own other requests
+    itself_s: float = 0.0  # waits for its own other requests
     router_s: float = 0.0  # before it was sent to the replica that answered
     unexplained_s: float = 0.0
 
@@ -48,9 +48,9 @@ class Victim:
     def __init__(self) -> None:
         self.all = Parts()
         self.tail = Parts()  # of the requests at or above the party's p99
-        self.by: dict[int, float] = {}  # causer: seconds
+        self.by: dict[int, float] = {}  # causing party: seconds
         self.tail_by: dict[int, float] = {}
-        self.without = Sketch()  # TTFT less what others are blamed for
+        self.without = Sketch()  # TTFT minus the part attributed to others
 
 
 class Site:
@@ -60,12 +60,12 @@ class Site:
 
     def __init__(self) -> None:
         self.ttft = Sketch()  # from dispatch
-        self.seconds = 0.0  # all of these together
+        self.seconds = 0.0  # sum of all these times
         self.unexplained_s = 0.0
 
 
 class Tally:
-    """`tails`: by party, the TTFT from which a request is one of its slowest hundredth."""
+    """`tails`: by party, the TTFT from which on a request is in its slowest hundredth."""
 
     def __init__(self, tails: Mapping[int, float]) -> None:
         self.victims: dict[int, Victim] = {}
@@ -73,7 +73,7 @@ class Tally:
         self._tails = tails
 
     def add(self, wait: Wait, replica: str | None) -> None:
-        """`replica`: where it was, None if that one's figures are not wanted."""
+        """`replica`: where the wait was; None: figures of that replica are not needed."""
         party = wait.stay.party
         victim = self.victims.get(party)
         if victim is None:

@@ -1,4 +1,4 @@
-"""The options of `hedgerow emulate`, and its start. Light to import: the server comes in `main`."""
+"""The options of `hedgerow emulate`, and its start. Light to import: `main` imports the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DEFAULTS = EngineSettings()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Every option with its default; names are vLLM's where vLLM has one."""
+    """Add every option with its default; names are vLLM's if vLLM has the option."""
     add = parser.add_argument
     add("--count", type=_positive, default=1, help="engines, each on a port of its own")
     add("--host", default="127.0.0.1")
@@ -120,7 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
-    """One entry an engine. Raises ValueError with a message for the user."""
+    """One entry per engine. Raises ValueError with a message for the user."""
     num_blocks = args.num_blocks
     if args.kv_tokens is not None:
         num_blocks = max(args.kv_tokens // args.block_size, 1)
@@ -161,7 +161,7 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until told to stop; the exit status (2: unusable options or ports)."""
+    """Serve until stopped; returns the exit status (2: unusable options or ports)."""
     try:
         engines = settings_from(args)
     except ValueError as err:

@@ -1,8 +1,8 @@
 """The engine core driven by the event loop: one timer for all requests, no task per token.
 
-A `Job` is a request with the text it will generate and whoever wants to hear of it. The driver
-lets one step boundary happen per turn of the loop, so that engines that share a loop, and the
-sockets on it, keep their cadence even when modelled time is zero.
+A `Job` is a request with its output text and callbacks for its tokens. The driver processes one
+step boundary per turn of the loop, so that engines that share a loop, and the sockets on it, keep
+their pace even when modelled time is zero.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PRIORITIES_KEPT = 1000
 
 
 class KvListener(Protocol):
-    """Who wants to know what the prefix cache holds."""
+    """Receives the changes of the prefix cache."""
 
     def publish(self, events: Sequence[KvEvent]) -> None: ...
 
@@ -37,16 +37,16 @@ class KvListener(Protocol):
 
 
 class Engine:
-    """One replica's engine. Belongs to the loop it was made in."""
+    """One replica's engine. Belongs to the loop in which it was created."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()
-        # What the last requests said of their priority, as they said it; None: nothing.
+        # Priorities of the last requests as received; None: no priority.
         self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
-        self.scrapes = 0  # pages of metrics that were asked for
+        self.scrapes = 0  # number of served metrics pages
         self._lagging = LaggingGauges(settings.gauge_lag_s) if settings.gauge_lag_s else None
         self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
         self.on_step: Callable[[], None] | None = None  # after each step boundary
@@ -64,14 +64,16 @@ class Engine:
             self._arm()
 
     def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
-        """How long a straggler's jobs are kept from the queue: as much longer than its prefill
-        takes here alone as the fault says. 0 for what does not straggle."""
+        """Delay before a straggler's jobs enter the queue: a multiple of its prefill time here.
+
+        0 for a job that is not slowed down.
+        """
         if faults.straggle == 1.0 or not jobs:
             return 0.0
         return (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
 
     def abort(self, job: Job) -> None:
-        """Its client left, or nobody needs the rest. Nothing happens if it has ended.
+        """Abort a job because its client left or the rest is not needed. No effect after its end.
 
         Not counted as ended by "abort": vLLM does not count these either.
         """
@@ -79,7 +81,10 @@ class Engine:
         self._note_gauges()
 
     def kill(self, job: Job, error: Exception | None = None) -> bool:
-        """Somebody else ends it: its client gets what there is, or this error. False: it ended."""
+        """End a job by request; its client gets the output so far, or this error.
+
+        False: it has already ended.
+        """
         if not self.core.abort(job.id, monotonic()):
             return False
         self.stats.ended["abort"] += 1
@@ -92,7 +97,7 @@ class Engine:
         return True
 
     def gauges(self) -> Gauges:
-        """What a page of metrics shows of what runs and waits."""
+        """The gauges of a metrics page: running and waiting requests."""
         core = self.core
         state = Gauges(core.running, core.waiting, core.kv_usage)
         return state if self._lagging is None else self._lagging.read(state, monotonic())
@@ -104,7 +109,7 @@ class Engine:
             self._lagging.note(state, monotonic())
 
     def set_faults(self, faults: Faults) -> bool:
-        """Replace the faults of all requests and of the engine. False: meant for another one."""
+        """Replace the faults of all requests and of the engine. False: meant for another engine."""
         if not self.faults.set(faults):
             return False
         self.core.slowdown = faults.slow
@@ -112,7 +117,7 @@ class Engine:
         return True
 
     def sleep(self, level: int) -> None:
-        """Stop working and forget the cache, as vLLM does when it gives its memory away."""
+        """Stop working and drop the cache, as vLLM does when it releases its memory."""
         self.sleep_level = level
         self._stall_or_resume()
         if level:
@@ -125,7 +130,7 @@ class Engine:
         return is_reset
 
     def restart(self) -> list[Job]:
-        """As a process that died and came back: nothing is known of before. Those it lost."""
+        """Behave like a restarted process: all state is lost. Returns the lost jobs."""
         lost = self.core.rows() + self.core.queued()
         self.core = EngineCore(self.settings.core_config(), self.settings.timing())
         self.core.slowdown = self.faults.current.slow
@@ -140,7 +145,7 @@ class Engine:
         return lost
 
     def close(self) -> None:
-        """Stop the timer; what is under way stays unanswered."""
+        """Stop the timer; running requests stay unanswered."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -159,7 +164,8 @@ class Engine:
         due = self.core.next_event(now)
         if due is None:
             return
-        # uvloop's timers count whole milliseconds: round up, or the last one is spent spinning.
+        # uvloop's timers count whole milliseconds: round up, or the last one is spent in a busy
+        # loop.
         wait_ms = -int((now - due) * 1e3 // 1)
         if wait_ms > 0:
             self._timer = self._loop.call_later(wait_ms * 1e-3, self._turn)
@@ -196,14 +202,14 @@ class Engine:
                 self.abort(job)
                 continue
             if job.done.done():
-                continue  # cut short, or its client left in this very turn
+                continue  # ended by a fault, or its client left in this turn
             if job.cut_after != 0:
                 if job.on_token is not None:
                     job.on_token(job.sent)
                 job.sent += 1
             if job.sent == job.cut_after:
                 job.done.set_result(False)
-        if tokens:  # whoever decodes gets one token a step: they all waited for this one
+        if tokens:  # every decoding request gets one token per step: they all waited for this one
             stats.between_tokens(core.clock - before, tokens)
         if core.kv_log:
             self._tell_kv()

@@ -1,9 +1,9 @@
-"""Several emulated engines in one process, each on a port of its own.
+"""Several emulated engines in one process, each on its own port.
 
-Says on standard output, one JSON line an engine, where they listen (and where they publish KV
-events, if they do), and `{"ready": true}` when all
-do; after that it prints nothing. Ends on SIGTERM or SIGINT, and, if asked to, when its standard
-input ends: the surest sign, on every system, that whoever started it is gone.
+Prints on standard output one JSON line per engine with its address (and the address of its KV
+events, if any), then `{"ready": true}` when all listen, and nothing after that. Ends on SIGTERM or
+SIGINT and, if requested, when its standard input ends: on every system this shows reliably that the
+parent process is gone.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from router.emulator.settings import EngineSettings
 if TYPE_CHECKING:
     from router.emulator.http.kv_publisher import KvPublisher
 
-_GRACE_S = 0.5  # what handlers under way get at the end
+_GRACE_S = 0.5  # grace period for running handlers at the end
 
 
 def run(
     engines: Sequence[EngineSettings], host: str, base_port: int, exit_with_stdin: bool = False
 ) -> int:
-    """Serve until told to stop; the exit status. Port 0: any free one for each.
+    """Serve until stopped; returns the exit status. Port 0: any free one for each.
 
-    Raises OSError if a port cannot be had; nothing listens then.
+    Raises OSError if a port is not available; nothing listens then.
     """
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:

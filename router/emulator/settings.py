@@ -1,4 +1,4 @@
-"""Everything that can be chosen about one emulated engine, with its default, in one place."""
+"""All settings of one emulated engine, with their defaults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from router.emulator.http.faults import NONE, Faults
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
 
-# Engines that there is a persona of, in the file of the engine's name.
+# Engines that have a persona, in the file of the engine's name.
 PERSONAS = tuple(name for name, engine in ENGINES.items() if engine.is_recognised)
 
 
@@ -20,27 +20,27 @@ class EngineSettings:
 
     name: str = "emulated-0"
     persona: str = PERSONAS[0]
-    engine_version: str | None = None  # what it says it is; None: the persona's newest
-    models: tuple[str, ...] = ("emulated",)  # the first labels the metrics
+    engine_version: str | None = None  # reported version; None: the persona's newest
+    models: tuple[str, ...] = ("emulated",)  # the first one labels the metrics
     profile: str = DEFAULT_PROFILE
-    speed: float = 1.0  # how many times as fast as the profile
-    seed: int = 0  # of the faults' probability; answers depend on the prompt alone
+    speed: float = 1.0  # factor on the profile's speed
+    seed: int = 0  # of the faults' random draws; answers depend on the prompt alone
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     num_blocks: int = 8192
     block_size: int = 16
     max_model_len: int = 65536
-    max_queued_requests: int | None = None  # more are refused; None: the queue has no end
+    max_queued_requests: int | None = None  # more are refused; None: unlimited
     scheduling_policy: str = "priority"  # or "fcfs", which is every engine's own default
-    low_priority_values_first: bool = False  # where the persona can turn its order round
-    forgets_leavers: bool = False  # where the persona may go on with streams that nobody reads
+    low_priority_values_first: bool = False  # where the persona can reverse its order
+    forgets_leavers: bool = False  # where the persona may continue abandoned streams
     prefix_caching: bool = True
     wait_first_token: bool = False  # stream heads come with the first token
-    keep_alive_s: float | None = None  # silence before an SSE comment; None: as the persona does
-    gauge_lag_s: float = 0.0  # age of the gauges that /metrics shows, where they can lag
-    metrics: bool = True  # False: as an engine started without the flag for them
-    kv_events: bool = False  # publish what the prefix cache holds over ZMQ
-    kv_events_topic: str = ""  # {address}, {url}, {name} and {model} are filled in
+    keep_alive_s: float | None = None  # silence before an SSE comment; None: the persona's default
+    gauge_lag_s: float = 0.0  # age of the gauges in /metrics, where they can lag
+    metrics: bool = True  # False: like an engine started without its metrics flag
+    kv_events: bool = False  # publish changes of the prefix cache over ZMQ
+    kv_events_topic: str = ""  # {address}, {url}, {name} and {model} are replaced
     faults: Faults = NONE
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """A fleet of emulated engines as a child process, for `serve --emulate` and for tests.
 
-The child is in a session of its own, so that Ctrl-C reaches only us and streams can be drained
-before their engines go; and it holds the read end of a pipe of ours, so that it ends when we do,
-however we end.
+The child is in its own session, so that Ctrl-C reaches only the parent and streams can be drained
+before their engines stop. It also holds the read end of a pipe of the parent, so that it ends when
+the parent ends, however that happens.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 
 class FleetError(RuntimeError):
-    """The child did not come up; it said why on standard error, which is ours too."""
+    """The child did not start; the reason is on standard error, which it shares with the parent."""
 
 
 class EmulatedFleet:
-    """`start` once, `stop` once (again does nothing). `options` as on `hedgerow emulate`."""
+    """Call `start` once and `stop` once (again has no effect). `options`: of `hedgerow emulate`."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class EmulatedFleet:
         start_timeout_s: float = 30.0,
     ) -> None:
         self.urls: list[str] = []
-        self.kv_events: list[str] = []  # endpoints that publish, in order; empty: not asked for
+        self.kv_events: list[str] = []  # publishing endpoints, in order; empty: not requested
         self.kv_replays: list[str] = []
         self._arguments = ["--count", str(count), "--model", model, *options]
         self._start_timeout_s = start_timeout_s
@@ -75,13 +75,13 @@ class EmulatedFleet:
         raise FleetError(f"the emulated fleet ended with status {await child.wait()}")
 
     async def wait(self) -> int:
-        """Until the child ends; its exit status."""
+        """Wait until the child ends; returns its exit status."""
         if self._child is None:
             raise FleetError("the emulated fleet is not running")
         return await self._child.wait()
 
     async def stop(self, grace_s: float = 5.0) -> None:
-        """End the child and wait for it."""
+        """Stop the child and wait for its end."""
         child, self._child = self._child, None
         if child is None:
             return

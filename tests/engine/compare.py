@@ -1,21 +1,21 @@
-"""Saturated engines through the router, compared with clients spread straight over them.
+"""Saturated engines through the router, compared with clients spread directly over the engines.
 
     python -m tests.engine.compare FOLDER [MINUTES]
 
-Two real engines with 2 and with 4 slots each, streams and whole answers, `RUNS` runs of each
-through a router that was given the engines' URLs, each between two straight runs, because the speed
-of a machine changes within minutes; every second router starts cold. The last request of a run
-waits `WAIT_S` or longer. Each run is written to FOLDER as it ends, under the commit that it
-measured; a later start goes on where an earlier one stopped, and none begins one after MINUTES. The
-report is printed, and stands in FOLDER/report.txt.
+Two real engines with 2 and with 4 slots each; streams and whole answers; `RUNS` runs of each
+through a router that got only the engines' URLs. Each routed run is made between two straight runs,
+because the speed of a machine changes within minutes; every second router starts cold. The last
+request of a run waits `WAIT_S` or longer. Each run is written to FOLDER when it ends, under the
+measured commit. A later start continues where an earlier one stopped; no run begins after MINUTES.
+The report is printed and written to FOLDER/report.txt.
 
-Straight is the geometric mean of the run before and the run after. Goals: nothing fails, no engine
-is ejected; in each run the longest wait for a first token is at most `LONGEST` times straight; the
-mean ratio of throughput (output tokens over the time of all) is above `THROUGHPUT` with 95 %
-confidence (Student's t over the logarithms), and the mean ratio of the median wait is at most
-`MEDIAN`. These are told of each kind, and of all runs together.
+"Straight" is the geometric mean of the run before and the run after. Goals: no request fails and no
+engine is ejected; in each run the longest wait for a first token is at most `LONGEST` times
+straight; the mean ratio of throughput (output tokens over the total time) is above `THROUGHPUT`
+with 95 % confidence (Student's t over the logarithms); and the mean ratio of the median wait is at
+most `MEDIAN`. All are reported per kind, and for all runs together.
 
-Must never: leave a run out of the report.
+Must never leave a run out of the report.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ WAIT_S = 65.0
 ASKS: dict[str, Ask] = {"streams": ask_stream, "whole answers": ask_whole}
 SLOTS = (2, 4)
 LONGEST, MEDIAN, THROUGHPUT = 1.2, 1.05, 0.95
-# Neighbours share a straight run, so that their ratios are not independent. Of five runs with the
-# same variance each, the variance of the mean is 0.38 of it, and 0.30 if they were.
+# Neighbours share a straight run, so their ratios are not independent. For five runs of equal
+# variance, the variance of the mean is 0.38 of it, compared with 0.30 for independent runs.
 SHARED = sqrt(0.38 / 0.30)
-# 95 %, both sides, by the number of values less one, from 1 on.
+# 95 %, two-sided, by the number of values minus one, from 1 on.
 STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 STUDENT_T += (2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093)
 
@@ -72,7 +72,7 @@ def measured(
     folder: Path,
     before: Figures,
 ) -> Run:
-    """One run through the router, and the straight run after it; `before`: the one before it."""
+    """One routed run and the straight run after it; `before`: the straight run before it."""
     ask, cold = ASKS[kind], number % 2 == 0
     seen, light = routed(engines, ask, tokens, folder, cold=cold)
     after = _figures(straight(engines, ask, tokens))
@@ -98,7 +98,7 @@ _COMPARED = ("seconds", "p50", "longest")
 
 
 def _figures(seen: Seen) -> Figures:
-    """Waits in seconds: of streams for first tokens, of whole answers for their ends."""
+    """Waits in seconds: of streams until the first token, of whole answers until the end."""
     waits = seen.waits_s or seen.took_s
     found = (seen.seconds, median(waits), max(waits))
     return {**dict(zip(_COMPARED, found, strict=True)), "failed": len(seen.failed)}

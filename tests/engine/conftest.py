@@ -1,7 +1,7 @@
 """Two real engines and a real Hedgerow in front of them, for every test in this folder.
 
-Nothing here skips: an environment that cannot be built or an engine that does not come up fails the
-run with the tail of its log.
+Nothing here skips: an environment that cannot be built or an engine that does not start fails the
+run with the end of its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
-    """Two engines with the same model, started side by side."""
+    """Two engines with the same model, started in parallel."""
     built = environment.ensure()
     pair = Engine("engine-a", built, logs), Engine("engine-b", built, logs)
     with ExitStack() as stack:
@@ -40,7 +40,7 @@ def fleet(logs: Path) -> Iterator[tuple[Engine, Engine]]:
 
 @pytest.fixture
 def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
-    """Both engines, up and with nothing to do, whatever the test before left behind."""
+    """Both engines, running and idle, independent of the previous test."""
     for engine in fleet:
         if not engine.is_running():
             engine.kill()
@@ -53,7 +53,9 @@ def engines(fleet: tuple[Engine, Engine]) -> tuple[Engine, Engine]:
 
 @pytest.fixture
 def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgerow]:
-    """A fresh Hedgerow in front of both engines: what one test ejects, the next does not miss."""
+    """A fresh Hedgerow in front of both engines, so that an ejection does not affect the
+    next test.
+    """
     router = Hedgerow([engine.url for engine in engines], tmp_path / "hedgerow.log")
     with ExitStack() as stack:
         stack.callback(router.kill)
@@ -64,7 +66,7 @@ def hedgerow(engines: tuple[Engine, Engine], tmp_path: Path) -> Iterator[Hedgero
 
 @pytest.fixture
 def client(hedgerow: Hedgerow) -> Iterator[openai.OpenAI]:
-    """The SDK as its users have it, except that it hides no failure by trying again."""
+    """The SDK with default settings, except that it does not hide failures by retrying."""
     with openai.OpenAI(
         base_url=f"{hedgerow.url}/v1", api_key="none", max_retries=0, timeout=60.0
     ) as sdk:
@@ -75,7 +77,7 @@ def client(hedgerow: Hedgerow) -> Iterator[openai.OpenAI]:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows what the processes of that test wrote last."""
+    """Add the last output of the test's processes to a failure."""
     report = yield
     if report.failed:
         used = getattr(item, "funcargs", {})
@@ -90,5 +92,5 @@ KILLERS = ("test_replica_loss", "test_continuation")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What kills an engine comes last: starting one again costs more than all other tests."""
+    """Run tests that kill an engine last: a restart takes longer than all other tests."""
     items.sort(key=lambda item: any(name in item.nodeid for name in KILLERS))

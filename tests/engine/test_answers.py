@@ -1,4 +1,4 @@
-"""Everything that is not a stream: whole answers, the engine's own refusals, other endpoints."""
+"""Everything except streams: whole answers, the engine's own refusals, other endpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.machine.tiny_model import ASCII_IDS, CHARACTERS
 
 TOKENS = 40
 TIMEOUT_S = 60.0
-TOO_LONG = "x" * (2 * CONTEXT_TOKENS)  # one token a character
+TOO_LONG = "x" * (2 * CONTEXT_TOKENS)  # one token per character
 
 Engines = tuple[Engine, Engine]
 
@@ -61,7 +61,7 @@ def test_whole_answers_are_the_engines(
 def test_refusals_are_the_engines(
     engines: Engines, hedgerow: Hedgerow, body: dict[str, Any]
 ) -> None:
-    """The router judges only what it cannot route: what a field may hold, the engine says."""
+    """The router checks only the fields it routes by; the engine validates the others."""
     path = "/v1/chat/completions"
     direct, relayed = post(engines[0], path, body), post(hedgerow, path, body)
     assert (relayed.status_code, relayed.content) == (400, direct.content)
@@ -69,7 +69,7 @@ def test_refusals_are_the_engines(
 
 
 def test_refused_requests_eject_nobody(engines: Engines, hedgerow: Hedgerow) -> None:
-    """A client that keeps sending nonsense must not take the fleet down for the others."""
+    """A client that keeps sending invalid requests must not cause ejections."""
     for _ in range(12):
         assert post(hedgerow, "/v1/chat/completions", bodies.chat(TOO_LONG, 4)).status_code == 400
     before = [engine.state().finished for engine in engines]
@@ -109,7 +109,7 @@ def test_sdk_raw_response(client: openai.OpenAI) -> None:
 
 
 def test_fields_the_router_does_not_know_survive(hedgerow: Hedgerow) -> None:
-    """`allowed_token_ids` and `return_token_ids` are the engine's: both must show their effect."""
+    """`allowed_token_ids` and `return_token_ids` are engine fields: both must have their effect."""
     digits = [ASCII_IDS[CHARACTERS.index(digit)] for digit in "0123456789"]
     body = bodies.chat("digits only", TOKENS, return_token_ids=True, of_no_known_use={"x": [1]})
     answer = post(hedgerow, "/v1/chat/completions", {**body, "allowed_token_ids": digits})
@@ -120,7 +120,7 @@ def test_fields_the_router_does_not_know_survive(hedgerow: Hedgerow) -> None:
 
 
 def test_bodies_pass_as_they_came(hedgerow: Hedgerow) -> None:
-    """Odd but valid JSON: whitespace, escapes, a number's spelling, the model as the last key."""
+    """Odd but valid JSON: whitespace, escapes, number formats, the model as the last key."""
     body = json.dumps({**bodies.chat("spelling", TOKENS), "model": MODEL}, indent=3)
     body = body.replace('"spelling"', '"\\u0073pelling"').replace(": 0,", ": 0.0e-1,")
     answer = httpx.post(
@@ -135,7 +135,7 @@ def test_bodies_pass_as_they_came(hedgerow: Hedgerow) -> None:
 
 
 def test_other_paths_reach_an_engine(engines: Engines, hedgerow: Hedgerow) -> None:
-    """An endpoint works the day an engine has it; one it does not have is the engine's own 404."""
+    """Unknown paths are forwarded; the 404 for an unsupported one is the engine's own."""
     for path in ("/version", "/no/such/endpoint"):
         direct = httpx.get(f"{engines[0].url}{path}", timeout=TIMEOUT_S)
         relayed = httpx.get(f"{hedgerow.url}{path}", timeout=TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Two engines with few slots and many requests, behind a router that was given their URLs.
+"""Two engines with few slots and many requests, behind a router that got only their URLs.
 
 A request that waits long because the slots are full says nothing about its engine: all must be
 served, none may be suspected or ejected, and the router must not leave slots empty while requests
@@ -6,8 +6,8 @@ wait: the share of slots in use until the last request has its first token is co
 the same load straight at the engines, before and after. Times are printed and not compared: the
 speed of a machine changes by 40 % from one minute to the next.
 
-Engines with other slots than the folder's own run for this module only, one pair after the other.
-`python -m tests.engine.compare` runs longer loads in every way.
+Engines with other slots than the folder's default run for this module only, one pair after the
+other. `python -m tests.engine.compare` runs longer loads of every kind.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ IN_USE = 1 / 1.2  # of the share of slots in use straight at the engines
 
 @dataclass(frozen=True)
 class Pair:
-    """Two running engines of so many slots, and how many tokens each answer is."""
+    """Two running engines with this number of slots, and the length of each answer in tokens."""
 
     engines: Engines
     slots: int
@@ -67,7 +67,9 @@ def assert_all_served(pair: Pair, seen: Seen, light: Seen) -> None:
 
 @pytest.mark.parametrize("pair", [2, 4], indirect=True, scope="module")
 def test_streams_are_served_in_time_and_no_engine_is_blamed(pair: Pair, tmp_path: Path) -> None:
-    """At a cold start and after light load, in turn with the same load straight at the engines."""
+    """After a cold start and after light load, alternating with the same load directly at the
+    engines.
+    """
     ask: Ask = ask_stream
     runs = [straight(pair.engines, ask, pair.tokens)]
     print(f"\n{pair.slots} slots: straight: {described(runs[0])}")

@@ -1,8 +1,8 @@
-"""A client that leaves stops its generation, wherever the request is.
+"""A client that disconnects stops its generation, wherever the request is.
 
-Asked of the engine itself: its running and waiting counts return to zero, and no request came to
-its natural end meanwhile, which is how a generation that nobody stopped would look in the end. How
-soon is counted in tokens, not in seconds: the machine's load slows both alike.
+Checked at the engine itself: its running and waiting counts return to zero, and no request finishes
+normally in the meantime, as an unstopped generation would. The delay is counted in tokens, not in
+seconds, because the machine's load slows both alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.engine.machine.fleet import MODEL, SLOTS, Engine, EngineState, Hedger
 from tests.engine.machine.processes import eventually
 
 CHAT = "/v1/chat/completions"
-LONG = 3500  # tokens; half a minute of an engine that has nothing else to do
+LONG = 3500  # tokens; half a minute of an otherwise idle engine
 WITHIN_S = 30.0
 
 Engines = tuple[Engine, Engine]
@@ -70,7 +70,7 @@ def assert_stopped(engines: Engines, start: EngineState, left: EngineState, requ
 
 
 def assert_logged(hedgerow: Hedgerow, requests: int) -> None:
-    """The access log says of every one of them that the client left."""
+    """The access log has a disconnect for every one of them."""
 
     def reasons() -> list[str]:
         return [record["reason"] for record in hedgerow.records()]
@@ -126,8 +126,10 @@ def test_before_the_first_token(
 
 
 def test_a_crowd_leaves_at_once(engines: Engines, hedgerow: Hedgerow) -> None:
-    """Some requests run, some wait at an engine and some in the router, streams and whole answers:
-    every slot is free again, and none of the waiting requests is sent."""
+    """Requests run, wait at an engine and wait in the router, as streams and whole answers.
+
+    After all clients disconnect, every slot is free, and no waiting request is sent.
+    """
     crowd = 30
     start = total(engines)
     with ExitStack() as stack:

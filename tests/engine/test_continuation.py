@@ -1,11 +1,11 @@
-"""An engine is killed in the middle of a stream, and another one finishes the sentence.
+"""An engine is killed in the middle of a stream, and another one continues the text.
 
-With temperature 0 the client gets, word for word, what an undisturbed engine would have said: one
-stream with one id, one role, one end, and a usage that adds up. Without `continuation.enabled` the
-stream is visibly cut (`test_replica_loss`).
+With temperature 0 the client gets exactly the text of an undisturbed engine: one stream with one
+id, one role, one end, and a correct usage. Without `continuation.enabled` the stream is visibly
+truncated (`test_replica_loss`).
 
 The events carry counts (`continuous_usage_stats`), because a busy engine puts several tokens into
-one event, and the limit is kept to the token here.
+one event, and the token limit must be kept exactly here.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Engines = tuple[Engine, Engine]
 
 COMPLETIONS = "/v1/completions"
 TOKENS = 160
-KILLED_AFTER = 40  # characters of the answer, which are tokens
-# Left alone, the tiny model soon says one letter for ever, and any seam would fit. Made to vary, it
-# says a rare one here and there, whose places give a shifted text away. The penalty looks at the
-# prompt as much as at the answer, so that it is the same on both sides of the seam.
+KILLED_AFTER = 40  # characters (= tokens) of the answer
+# Without a penalty, the tiny model soon repeats one letter, and a wrong seam would not be noticed.
+# With it, rare letters occur whose positions reveal a shifted text. The penalty covers the prompt
+# as well as the answer, so that it is the same on both sides of the seam.
 VARIED = {"repetition_penalty": 2.0}
 TIMEOUT_S = 120.0
 
@@ -51,12 +51,12 @@ def undisturbed(engine: Engine, path: str, body: dict[str, Any]) -> list[str]:
 
 
 def whole(engine: Engine) -> None:
-    """All of it dies: the connection ends in the middle."""
+    """All its processes are killed: the connection ends in the middle."""
     engine.kill()
 
 
 def core_alone(engine: Engine) -> None:
-    """Its core dies: the server lives to tell of it inside the stream."""
+    """Its core is killed: the server reports the error inside the stream."""
     members = members_of_group(engine.group)
     named = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members}
     (core,) = [pid for pid, name in named.items() if b"EngineCore" in name]
@@ -66,7 +66,7 @@ def core_alone(engine: Engine) -> None:
 def killed_after(
     characters: int, kill: Callable[[], None], router: Hedgerow, path: str, body: dict[str, Any]
 ) -> list[str]:
-    """The events of a stream whose engine is killed when that much of the text has come."""
+    """The events of a stream whose engine is killed after this much text."""
     raw = b""
     alive = True
     with httpx.stream("POST", f"{router.url}{path}", json=body, timeout=TIMEOUT_S) as answer:
@@ -103,7 +103,7 @@ def test_a_killed_engines_stream_is_finished_by_the_other(
     assert len("".join(map(sse.text_of, expected))) == TOKENS
     before = survivor.state()
     events = killed_after(KILLED_AFTER, lambda: dies(killed), continuing, path, body)
-    killed.kill()  # a server outlives its core for a while: the next test is not to meet it
+    killed.kill()  # a server outlives its core for a while and must not disturb the next test
 
     assert events[-1] == sse.DONE
     assert "".join(map(sse.text_of, events)) == "".join(map(sse.text_of, expected))
@@ -116,7 +116,7 @@ def test_a_killed_engines_stream_is_finished_by_the_other(
     assert roles == (["assistant"] if path == CHAT else [])
     assert sum(choice["finish_reason"] is not None for choice in choices) == 1
 
-    # The survivor made the rest, not the whole again.
+    # The other engine generated only the rest.
     made = survivor.state().generated_tokens - before.generated_tokens
     assert 0 < made <= TOKENS - KILLED_AFTER
     [record] = eventually(continuing.records, TIMEOUT_S, "it is in the access log")

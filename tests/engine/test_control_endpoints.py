@@ -1,4 +1,4 @@
-"""What steers or describes an engine is not reachable from the data port, however it is spelled."""
+"""Endpoints that control or describe an engine are blocked on the data port, in every spelling."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DISGUISED = [
 
 
 def ask(router: Hedgerow, method: str, target: str) -> tuple[int, bytes]:
-    """One request with its target exactly as given; `http.client` does not tidy it up."""
+    """One request with its target exactly as given; `http.client` does not normalise it."""
     host, port = router.url.removeprefix("http://").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT_S)
     try:
@@ -60,7 +60,7 @@ def ask(router: Hedgerow, method: str, target: str) -> tuple[int, bytes]:
 def test_control_endpoints_are_not_found(hedgerow: Hedgerow) -> None:
     answers = {f"{method} {path}": ask(hedgerow, method, path) for method, path in CONTROL}
     assert {what: status for what, (status, _) in answers.items() if status != 404} == {}
-    # The engine's own 404 would read {"detail": "Not Found"}: these never got that far.
+    # The engine's own 404 would be {"detail": "Not Found"}: these were not forwarded.
     forwarded = [what for what, (_, body) in answers.items() if b'"detail"' in body]
     assert forwarded == []
 

@@ -18,7 +18,7 @@ Say = Callable[[str], None]
 
 
 def silent(line: str) -> None:
-    """The tests' builds are not worth telling."""
+    """Discard the progress lines of the tests' builds."""
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_remains_of_a_killed_build_are_cleared(
 
 
 def test_two_runs_do_not_build_at_once(cache: Path) -> None:
-    """Four processes at the same time: one builds, the others wait and reuse its work."""
+    """Four processes at the same time: one builds, the others wait and reuse the result."""
     program = (
         "import os; from tests.engine import environment, recipe\n"
         "recipe.build = lambda folder, log, say: (folder / str(os.getpid())).touch()\n"

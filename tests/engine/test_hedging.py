@@ -1,8 +1,8 @@
 """One engine's core stops in the middle of a prefill: the other engine's copy answers.
 
-The stopped engine is a zombie: it takes requests, sends heads and says that it is healthy. When it
-goes on, the request that lost is gone from it: the client's end of it closed while it stood still.
-How soon is counted in tokens it still makes, not in seconds: the machine's load slows both alike.
+The stopped engine accepts requests, sends heads and reports itself healthy. When it continues, the
+losing request is gone from it, because the router has closed the connection in the meantime. The
+delay is counted in tokens, not in seconds, because the machine's load slows both alike.
 """
 
 from __future__ import annotations
@@ -27,29 +27,29 @@ from tests.engine.machine.processes import eventually
 
 Engines = tuple[Engine, Engine]
 
-TOKENS = 400  # of the answer: seconds of an engine that nobody stops
+TOKENS = 400  # of the answer: seconds of a running engine
 PROMPT = CONTEXT_TOKENS - TOKENS - 100  # characters, of one token each
-TOKENS_IN_A_SECOND = 120  # that the tiny model makes at most, of one request
+TOKENS_IN_A_SECOND = 120  # maximum speed of the tiny model for one request
 WITHIN_S = 60.0
-TRIES = 6  # to meet the middle of a prefill
+TRIES = 6  # to hit the middle of a prefill
 DELAY_S = 0.5
 HEDGING = {
     "policy": "fixed",
     "options": {"delay_s": DELAY_S},
-    "budget": 1.0,  # a test sends few requests: each may pay for its own copy
-    "utilisation": 1.0,  # ... and one long prompt is most of what such a small engine holds
+    "budget": 1.0,  # a test sends few requests, so each may pay for its own copy
+    "utilisation": 1.0,  # one long prompt fills most of such a small engine
 }
 
 
 @pytest.fixture
 def hedging(engines: Engines, tmp_path: Path) -> Iterator[Hedgerow]:
-    """A Hedgerow that asks the first engine, and half a second later the second."""
+    """A Hedgerow that sends to the first engine, and a copy to the second after half a second."""
     with preferring(*engines, tmp_path, hedging=HEDGING) as router:
         yield router
 
 
 def prompt(number: int) -> str:
-    """Long, and different from its first character: nothing of it is cached."""
+    """Long, and different from its first character on: nothing of it is cached."""
     words = f"{number} {time.monotonic_ns()} says "
     return (words * (PROMPT // len(words) + 1))[:PROMPT]
 
@@ -73,7 +73,7 @@ def ask(url: str, body: dict[str, Any], stream: bool, urgency: str = "high") -> 
 
 
 def prefill_s(engine: Engine) -> float:
-    """How long a prompt of this length takes to its first token here, on the idle engine."""
+    """Time to first token of a prompt of this length on the idle engine."""
     began = time.monotonic()
     ask(engine.url, bodies.chat(prompt(-1), 1), False)
     return time.monotonic() - began
@@ -85,7 +85,7 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
 ) -> None:
     zombie, saviour = engines
     for engine in engines:
-        prefill_s(engine)  # whatever a first prompt of that length costs once
+        prefill_s(engine)  # pay the one-time cost of a first prompt of this length
     half_s = prefill_s(zombie) / 2
     for number in range(TRIES):
         zombie.wait_until_idle(WITHIN_S)
@@ -105,14 +105,14 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
                         pytest.fail(f"no copy answered: {why}")
             continued = time.monotonic()
         if not text or not had_begun(zombie, before):
-            continue  # it was stopped behind its first token, or before it took the request up
+            continue  # it was stopped after its first token, or before it started the request
         eventually(lambda: zombie.state().is_idle, WITHIN_S, lambda: f"gone: {zombie.state()}")
         print(f"gone {time.monotonic() - continued:.2f} s after it went on")
         now = zombie.state()
         assert now.finished == before.finished + 1, "the loser ran to its natural end"
         assert now.generated_tokens - before.generated_tokens < TOKENS_IN_A_SECOND
-        # With a salt of its own it finds nothing cached, as the copy did. A cached prompt is
-        # computed in other pieces, and a sum in another order differs in its last bit.
+        # With a new cache salt it finds nothing cached, as the copy did. A cached prompt is
+        # computed in other pieces, and a different order of a sum changes its last bit.
         assert text == ask(saviour.url, {**body, "cache_salt": "again"}, stream)
         assert_logged(hedging, zombie, saviour)
         return
@@ -120,14 +120,17 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
 
 
 def had_begun(engine: Engine, before: EngineState) -> bool:
-    """Whether the engine had taken the request up before it stood still: then it has counted its
-    prompt, and says so with its next step. One that is told of its end first never counts it."""
+    """Whether the engine had started the request before it stopped.
+
+    It then counts the prompt, and reports it with its next step. An engine that sees the abort
+    first never counts it.
+    """
     ask(engine.url, bodies.chat("a step more", 1), False)
     return engine.state().cache_queries - before.cache_queries > PROMPT
 
 
 def assert_logged(router: Hedgerow, zombie: Engine, saviour: Engine) -> None:
-    """The access log names the engine whose answer the client got, and what became of both."""
+    """The access log names the engine that answered the client, and the result of both attempts."""
 
     def answered() -> list[dict[str, Any]]:
         return [record for record in router.records() if record.get("replica") == saviour.name]
@@ -142,7 +145,7 @@ def assert_logged(router: Hedgerow, zombie: Engine, saviour: Engine) -> None:
 
 
 def test_what_is_not_urgent_has_no_copy(engines: Engines, hedging: Hedgerow) -> None:
-    """The control: the same engine stops, and a request of the class normal waits for it."""
+    """The control: the same engine stops, and a request of class normal waits for it."""
     zombie, saviour = engines
     before = saviour.state().finished
     body = bodies.chat("there is time", 8)
@@ -152,5 +155,5 @@ def test_what_is_not_urgent_has_no_copy(engines: Engines, hedging: Hedgerow) -> 
             time.sleep(4 * DELAY_S)
             assert not asked.done()
         assert asked.result(WITHIN_S) == ask(saviour.url, body, True)
-    # The one asked directly for comparison is all it got.
+    # It got only the direct request for comparison.
     assert saviour.state().finished - before == 1

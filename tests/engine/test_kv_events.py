@@ -1,6 +1,6 @@
-"""KV events of real engines: what the index says of a prompt is what the engine then finds.
+"""KV events of real engines: the hits predicted by the index equal those that the engine finds.
 
-The judge is the engine's own hit counter. Prompts are one token a character.
+The reference is the engine's own hit counter. Prompts have one token per character.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def text(seed: str, length: int) -> str:
 
 
 async def all_is_known(app: App, engine: Engine, prompt: str) -> None:
-    """Fails unless the index soon has all full blocks of the prompt at this engine."""
+    """Fail unless the index soon has all full blocks of the prompt at this engine."""
     full = len(prompt) // BLOCK_TOKENS * BLOCK_TOKENS
     for _ in range(500):
         if await expected_hits(app, engine, prompt + "x" * 40) == full:
@@ -39,7 +39,7 @@ def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
                 prompt = text(f"known {number}", 1000)
                 assert await hits_of(engine, prompt) == 0
                 await all_is_known(app, engine, prompt)
-                # The whole of it, a part, an extension, another end, and something else.
+                # The whole prompt, a part, an extension, another end, and another prompt.
                 for asked in (
                     prompt,
                     prompt[:500],
@@ -49,7 +49,7 @@ def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
                 ):
                     expected = await expected_hits(app, engine, asked)
                     assert await hits_of(engine, asked) == expected, asked[:20]
-            # What one has, the other has not.
+            # Each block is held by one engine only.
             asked = text("known 0", 1000)
             assert await expected_hits(app, engines[1], asked) == 0
             assert watcher.counters.garbage == 0
@@ -58,7 +58,9 @@ def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
 
 
 def test_evictions_are_seen(engines: Engines) -> None:
-    """Prompts of more blocks than the cache has: the first ones are gone, and the index knows."""
+    """Prompts with more blocks than the cache: the first ones are evicted, and the index
+    knows it.
+    """
     engine = engines[0]
     fit = KV_BLOCKS * BLOCK_TOKENS // 3800
     prompts = [text(f"fills {n}", 3800) for n in range(fit + 4)]
@@ -81,7 +83,7 @@ def test_evictions_are_seen(engines: Engines) -> None:
             assert await heard_all()
             held = watcher.index.entries(replica(app, engine))
             assert 0 < held <= KV_BLOCKS
-            # Newest first: asking brings a prompt back, and that evicts the oldest.
+            # Newest first: a query caches a prompt again, which evicts the oldest.
             for prompt in reversed(prompts[-fit:]):
                 expected = await expected_hits(app, engine, prompt)
                 assert expected > 0
@@ -94,7 +96,7 @@ def test_evictions_are_seen(engines: Engines) -> None:
 
 
 def test_events_reach_the_router_that_its_users_start(engines: Engines) -> None:
-    """Approximate knowledge is not enough to see a prompt that somebody else sent."""
+    """Without KV events, the router could not know a prompt sent directly by another client."""
     engine = engines[1]
 
     async def work() -> None:

@@ -1,7 +1,7 @@
-"""Conversations of several turns over two engines: the next turn goes where its past is cached.
+"""Conversations of several turns over two engines: each turn goes where its history is cached.
 
-Counted by the engines themselves. An odd number of conversations makes round robin change engines
-with every turn, as it does in life.
+Counted by the engines themselves. The number of conversations is odd, so that round robin changes
+the engine with every turn, as it does in production.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.engine.loads import bodies
 from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
 
 CONVERSATIONS, TURNS = 5, 4
-SAID = 540  # characters (tokens) a user says in one turn: a block of the router's and more
+SAID = 540  # characters (tokens) of a user's message: more than one block of the router's
 TIMEOUT_S = 60.0
 
 Engines = tuple[Engine, Engine]
@@ -39,9 +39,9 @@ def cache_hits(engines: Engines) -> int:
 
 
 def converse(router: Hedgerow, salt: str) -> int:
-    """Every conversation one turn further, `TURNS` times; the tokens that could have been cached.
+    """Continue every conversation for `TURNS` turns; return the tokens that could have been cached.
 
-    Only full blocks are, and of a conversation all that was there before its last words.
+    These are the full blocks of a conversation without its last message.
     """
     histories: list[list[dict[str, str]]] = [[] for _ in range(CONVERSATIONS)]
     past = [0] * CONVERSATIONS
@@ -76,7 +76,7 @@ def test_affinity_keeps_conversations_where_their_past_is(engines: Engines, tmp_
 
 
 def test_one_system_prompt_does_not_fill_one_engine(engines: Engines, tmp_path: Path) -> None:
-    """Requests side by side that share a long beginning and nothing else."""
+    """Concurrent requests that share only a long beginning."""
     system = {"role": "system", "content": "instructions ".ljust(1000, "s")}
     before = [engine.state().cache_queries for engine in engines]
     with (

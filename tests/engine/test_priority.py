@@ -1,10 +1,10 @@
-"""Two engines that schedule by priority, full of batch requests: what urgency brings, and costs.
+"""Two engines with priority scheduling, full of batch requests: benefit and cost of priority.
 
-The same traffic in front of the same engines, with the router's queue, with numbers for the engine,
-with both and with neither, in turns. Ratios are judged, never times: all of it shares a few cores.
-And the ratios of runs that came one after the other, the median of all rounds: the seconds in which
-the whole machine stood still are one run's, and would be its slowest requests' alone.
-`HEDGEROW_PRIORITY_ROUNDS` in the environment is the number of rounds; three tell more than one.
+The same traffic in front of the same engines, alternately with the router's queue, with priority
+numbers for the engine, with both and with neither. Ratios are judged, not times, because everything
+shares a few cores. They are ratios of consecutive runs, and the median over all rounds counts:
+seconds in which the whole machine stalls would affect only one run. `HEDGEROW_PRIORITY_ROUNDS` in
+the environment is the number of rounds; three are more reliable than one.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from tests.engine.machine.fleet import Engine, configured
 
 Engines = tuple[Engine, Engine]
 
-# Of all settings, each of the same seed for all. One takes two minutes.
+# Rounds over all settings; the seed of a round is the same for all. One takes two minutes.
 ROUNDS = int(os.environ.get("HEDGEROW_PRIORITY_ROUNDS", "1"))
-RATE = 6.0  # urgent requests in a second; in tokens a fraction of what the engines make
-REQUESTS = 52  # ... in a run
+RATE = 6.0  # urgent requests per second; in tokens a fraction of the engines' throughput
+REQUESTS = 52  # per run
 TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
 P50_SHARE, P99_SHARE = 1 / 3, 1 / 4  # of the time to first token without priorities
-NO_GAP = 1.25  # between equals, either way
+NO_GAP = 1.25  # between equals, in either direction
 IDLE_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Who knows what is urgent."""
+    """Where priorities are used."""
 
     name: str
     queue: bool = False
     engine: bool = False
-    urgent: str = "high"  # the class that the urgent requests say they are of
+    urgent: str = "high"  # the class of the urgent requests
     requests: int = REQUESTS
 
     def config(self, engines: Sequence[Engine]) -> dict[str, Any]:
@@ -53,9 +53,9 @@ class Setting:
             "replicas": [
                 {"url": engine.url, "id": engine.name, "priority": told} for engine in engines
             ],
-            # Not by tokens: more than the target never waits at an engine.
+            # No limit by tokens: at most the target number waits at an engine.
             "queue": {"enabled": self.queue, "gates": {"waiting": TARGET, "prefill_tokens": 0}},
-            "hedging": {"policy": "off"},  # a second copy would be another way to be early
+            "hedging": {"policy": "off"},  # a copy would be another way to be early
         }
 
 
@@ -63,7 +63,7 @@ NOBODY = Setting("nobody")
 QUEUE = Setting("router's queue", queue=True)
 ENGINE = Setting("engines", engine=True)
 BOTH = Setting("both", queue=True, engine=True)
-# The control: the same requests at the same moments, but of the class of all others.
+# The control: the same requests at the same times, but of the class of all others.
 EQUAL = Setting(
     "both; all are batch", queue=True, engine=True, urgent="batch", requests=REQUESTS // 2
 )
@@ -77,7 +77,7 @@ Rounds = dict[Setting, list[Seen]]
 
 @pytest.fixture(scope="module")
 def rounds(fleet: Engines, tmp_path_factory: pytest.TempPathFactory) -> Rounds:
-    """What was seen in each setting, round by round."""
+    """Results of each setting, round by round."""
     found: Rounds = {setting: [] for setting in SETTINGS}
     for number in range(ROUNDS):
         for setting in SETTINGS:
@@ -90,12 +90,12 @@ def rounds(fleet: Engines, tmp_path_factory: pytest.TempPathFactory) -> Rounds:
 
 @pytest.fixture(scope="module")
 def seen(rounds: Rounds) -> dict[Setting, Seen]:
-    """... over all rounds."""
+    """Results over all rounds."""
     return {setting: Seen.of_all(several) for setting, several in rounds.items()}
 
 
 def share(rounds: Rounds, setting: Setting, q: float) -> float:
-    """What an urgent request waits, of what it does where nobody knows that it is urgent."""
+    """An urgent request's wait, relative to its wait without priorities."""
     pairs = zip(rounds[setting], rounds[NOBODY], strict=True)
     return median(at(one.urgent_s, q) / at(without.urgent_s, q) for one, without in pairs)
 
@@ -115,7 +115,7 @@ def test_urgent_requests_begin_soon(rounds: Rounds, setting: Setting) -> None:
 
 
 def test_equals_wait_equally(seen: dict[Setting, Seen]) -> None:
-    """Nothing but its class makes a request early: not its shape, its client or its moment."""
+    """Only its class makes a request early, not its shape, its client or its time."""
     gap = at(seen[EQUAL].gaps, 0.5)
     assert 1 / NO_GAP <= gap <= NO_GAP, f"{gap:.2f}"
 
@@ -132,7 +132,7 @@ def milliseconds(values: Sequence[float], q: float) -> str:
 
 
 def table(rounds: Rounds) -> str:
-    """What urgency brings and costs, and how far that is from the goals."""
+    """Benefit and cost of priority, compared with the goals."""
     found = {setting: Seen.of_all(several) for setting, several in rounds.items()}
     rows = [
         [

@@ -1,9 +1,9 @@
-"""The number an engine is told, to some seconds, by the order in which it then serves.
+"""The priority number sent to an engine, checked to seconds by the engine's order of service.
 
-All wait while the engine's core stands still and its slots are taken; then one slot is free at a
-time. Requests that the engine gets directly, with a number somewhat lower and somewhat higher than
-what the router is to tell, stand around each of the router's. vLLM's number is a virtual deadline
-in tenths of a second.
+All requests wait while the engine's core is stopped and its slots are taken; then one slot becomes
+free at a time. For each of the router's requests, the engine also gets direct requests with a
+slightly lower and a slightly higher number than expected. vLLM's number is a virtual deadline in
+tenths of a second.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
 Engines = tuple[Engine, Engine]
 
 CLASS_S = 300.0  # between the deadlines of two classes
-PER_S = 10  # units of a number in a second
-EARLIER_S, LATER_S = 1.0, 5.0  # of the requests around; the router's arrive within the latter
-LONG, SHORT = 900, 3  # tokens: of those that hold the slots, of those that wait for one
-FIRST = -(2**31)  # a request that holds a slot is not to be put back
+PER_S = 10  # units of a number per second
+# margin of the direct requests; the router's requests arrive within the latter
+EARLIER_S, LATER_S = 1.0, 5.0
+LONG, SHORT = 900, 3  # tokens: of requests that hold the slots, and of waiting ones
+FIRST = -(2**31)  # a request that holds a slot must not be preempted
 WITHIN_S = 60.0
 
-# What a client sends beside a plain request -> seconds by which its deadline is later than normal.
+# Fields sent with a plain request -> seconds by which its deadline is later than normal.
 ROUTED: dict[str, tuple[dict[str, str], dict[str, Any], float]] = {
     "header critical": ({"x-priority": "critical"}, {}, -2 * CLASS_S - CRITICAL_AHEAD_S),
     "header high": ({"x-priority": "high"}, {}, -CLASS_S),
@@ -55,7 +56,7 @@ def test_each_class_has_its_number(engines: Engines, tmp_path: Path) -> None:
         "replicas": [{"url": engine.url, "id": engine.name}],
         "keys": {"names_users": True},
         "priority": {"ceiling": "critical"},
-        "queue": {"enabled": False},  # the order looked for is the engine's own
+        "queue": {"enabled": False},  # only the engine's own order is tested
     }
     with configured(config, tmp_path) as router:
         order = asyncio.run(served(engine, router))
@@ -65,7 +66,7 @@ def test_each_class_has_its_number(engines: Engines, tmp_path: Path) -> None:
 
 
 async def served(engine: Engine, router: Hedgerow) -> list[str]:
-    """What all of them are called, in the order of their ends."""
+    """Names of all requests, in the order of their ends."""
     order: list[str] = []
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=WITHIN_S, limits=limits) as http:
@@ -91,10 +92,11 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
                         beside = bodies.chat(f"{name} {word}", SHORT, priority=number)
                         group.create_task(ask(engine.url, f"{name} {word}", {}, beside))
                     body = bodies.chat(name, SHORT, **more)
-                    # Each request has a user of its own: further requests of a user step back.
+                    # Each request has its own user: further requests of one user get a later
+                    # number.
                     whose = {"x-user-id": name.replace(" ", "-"), **headers}
                     group.create_task(ask(router.url, name, whose, body))
-                    # One after the other: who of a user's is second must be known.
+                    # One after the other, so that the order of one user's requests is known.
                     await until_sent(http, router, count)
             await until(engine, running=SLOTS, waiting=3 * len(ROUTED))
             holding[0].cancel()
@@ -106,7 +108,7 @@ async def served(engine: Engine, router: Hedgerow) -> list[str]:
 
 
 async def until_sent(http: httpx.AsyncClient, router: Hedgerow, count: int) -> None:
-    """Returns when the router has sent the engine so many."""
+    """Return when the router has sent `count` requests to the engine."""
     async with asyncio.timeout(WITHIN_S):
         while (await http.get(f"{router.admin}/replicas")).json()[0]["inflight"] < count:
             await asyncio.sleep(0.05)

@@ -19,7 +19,7 @@ from tests.engine.machine.processes import (
 )
 
 WITHIN_S = 30.0
-# A server with a helper process, as an engine has its core.
+# A server with a helper process, like an engine with its core.
 FAMILY = ["sh", "-c", "sleep 600 & echo started; sleep 600"]
 
 
@@ -36,7 +36,7 @@ def test_kill_leaves_nobody(tmp_path: Path) -> None:
 
 
 def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
-    """A test run that is killed itself gets no chance to clean up."""
+    """A killed test run cannot clean up."""
     program = (
         "import sys; from pathlib import Path; from tests.engine.machine.processes import Service\n"
         "service = Service('family', sys.argv[2:], Path(sys.argv[1])); service.start()\n"

@@ -1,7 +1,7 @@
 """One of two engines is killed under load, and later comes back.
 
-What the clients may notice: a stream of which they already had text ends with an error event and
-without its end, because nobody can take it back. Everything else is answered by the other engine.
+Effects at clients: a stream that had already delivered text ends with an error event and without
+its end. Every other request is answered by the other engine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.engine.loads.load import CHAT, Load, Outcome, ask
 from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow
 from tests.engine.machine.processes import eventually
 
-# More than both engines have slots: requests without a token wait in either engine at any time.
+# More than the slots of both engines: requests without a token always wait in either engine.
 CLIENTS = 3 * SLOTS
 SHORT, LONG = 30, 3800  # tokens
 LONG_STREAMS = 4
@@ -49,8 +49,9 @@ def test_a_killed_engine_costs_only_what_had_begun(engines: Engines, hedgerow: H
 
 
 def test_whole_answers_under_way_are_given_elsewhere(engines: Engines, hedgerow: Hedgerow) -> None:
-    """All at once and on new connections, with little else under way: a budget of retries that is
-    a share of the requests under way must not leave any of them with an error.
+    """All at once, on new connections, with few other running requests.
+
+    A retry budget that is a share of the running requests must not leave any of them with an error.
     """
     lost, survivor = engines
     before = survivor.state().finished
@@ -84,7 +85,7 @@ def connect(hedgerow: Hedgerow) -> httpx.AsyncClient:
 async def lose_one_under_load(
     lost: Engine, hedgerow: Hedgerow
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """The outcomes of all short requests and, as far as they got, of the long streams."""
+    """The outcomes of all short requests, and of the long streams up to their break."""
     async with connect(hedgerow) as http:
         long = [Outcome(stream=True, tokens=LONG) for _ in range(LONG_STREAMS)]
         streams = []

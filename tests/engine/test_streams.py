@@ -1,4 +1,4 @@
-"""Streams through Hedgerow: the SDK's and raw ones, word for word what the engine itself says."""
+"""Streams through Hedgerow, with the SDK and raw: identical to the engine's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Engines = tuple[Engine, Engine]
 
 
 def stream_bytes(url: str, path: str, body: dict[str, Any]) -> bytes:
-    """The whole body of a streamed answer, which must be one."""
+    """The whole body of an answer that must be a stream."""
     with httpx.stream("POST", f"{url}{path}", json=body, timeout=TIMEOUT_S) as answer:
         raw = b"".join(answer.iter_raw())
     assert answer.status_code == 200, raw
@@ -34,7 +34,7 @@ def direct_text(engine: Engine, path: str, body: dict[str, Any]) -> str:
 
 
 def test_both_engines_say_the_same(engines: Engines) -> None:
-    """What every comparison in this folder stands on."""
+    """The precondition of every comparison in this folder."""
     body = bodies.chat("who are you", TOKENS, stream=True)
     one, other = (direct_text(engine, "/v1/chat/completions", body) for engine in engines)
     assert one == other
@@ -83,13 +83,13 @@ def test_streams_say_what_the_engine_says(
 def test_other_dialects_stream_too(
     engines: Engines, hedgerow: Hedgerow, path: str, body: dict[str, Any]
 ) -> None:
-    """Their events are named; the order of the names is the protocol."""
+    """Their events have names; the order of the names is part of the protocol."""
 
     def names(url: str) -> list[bytes]:
         raw = stream_bytes(url, path, {**body, "stream": True})
         sse.events(raw)
         named = [line for line in raw.split(b"\n") if line.startswith(b"event: ")]
-        # How many deltas carry the text depends on how busy the engine is.
+        # The number of deltas depends on the engine's load.
         return [name for name, _ in itertools.groupby(named)]
 
     relayed = names(hedgerow.url)
@@ -141,7 +141,9 @@ def test_sdk_streams_raw_lines(client: openai.OpenAI) -> None:
 
 
 def test_async_sdk_streams_side_by_side(engines: Engines, hedgerow: Hedgerow) -> None:
-    """More streams than one engine has slots, all at once: each whole, and both engines work."""
+    """More streams than one engine has slots, all at once: all complete, and both engines
+    are used.
+    """
     clients = 20
     before = [engine.state().finished for engine in engines]
 

@@ -1,4 +1,4 @@
-"""The simulator beside two real engines: fitted to the first half of a log, judged by the second.
+"""The simulator compared with two real engines: fitted to half of a log, judged by the other half.
 
 The figures are printed, and are what this is for: engines, router and clients share a few cores, so
 that no size is asserted.
@@ -21,7 +21,7 @@ from tests.engine.machine.fleet import BLOCK_TOKENS, KV_BLOCKS, SLOTS, Engine, H
 from tests.engine.machine.processes import eventually
 
 POLICY = "kv_aware"
-# Requests of each client by how many clients there are at once; both halves of the log the same.
+# Requests of each client, by the number of concurrent clients; equal in both halves of the log.
 CLIENTS = {1: 32, 2: 11, 3: 8, 4: 6}
 PROMPT, OUTPUT = (100, 1800), (12, 32)  # tokens, which here are characters
 PREFIXES, PREFIX, SHARING = 3, 700, 0.3
@@ -62,7 +62,7 @@ def test_the_rest_of_the_log_is_as_simulated(engines: Engines, tmp_path: Path) -
 
 
 def prompts(seed: str) -> Iterator[tuple[str, int]]:
-    """(text, output tokens) without end; some begin alike."""
+    """Endless (text, output tokens); some begin alike."""
     rng = Random(seed)
     shared = [f"{seed} {n} ".ljust(PREFIX, "abcdefgh"[n]) for n in range(PREFIXES)]
     number = 0
@@ -87,7 +87,7 @@ async def half(router: Hedgerow, seed: str) -> list[Answer]:
 async def client(
     router: Hedgerow, source: Iterator[tuple[str, int]], count: int, answers: list[Answer]
 ) -> None:
-    """The light client of the benches: the engines need the cores."""
+    """The lightweight client of the benches, because the engines need the CPU cores."""
     host, _, port = router.url.removeprefix("http://").rpartition(":")
     loop = asyncio.get_running_loop()
     _, link = await loop.create_connection(Link, host, int(port))
@@ -103,7 +103,7 @@ async def client(
     link.close()
 
 
-# -- where it runs -----------------------------------------------------------------------------
+# -- environment -----------------------------------------------------------------------------
 
 
 @contextmanager

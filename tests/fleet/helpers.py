@@ -1,4 +1,4 @@
-"""A fleet without a network: real replicas and pools that nobody connects."""
+"""A fleet without a network: real replicas and pools that are never connected."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from router.wire.sweep import Sweeper
 
 
 class Table:
-    """A fleet and what it told: `changes` (ids after each change) and `events`."""
+    """A fleet and its reports: `changes` (IDs after each change) and `events`."""
 
     def __init__(self, **rules: Any) -> None:
         self.rules = Health(**rules)
@@ -42,7 +42,7 @@ class Table:
         is_new: bool = False,
         **config: Any,
     ) -> Replica:
-        """A replica without connections, unless `url` says where. `is_new`: it awaits a probe."""
+        """Add a replica without connections, unless `url` is given. `is_new`: it awaits a probe."""
         replica = self.make(id, models, is_new=is_new, **config)
         self.fleet.add(replica)
         return replica
@@ -55,7 +55,7 @@ class Table:
         is_new: bool = False,
         **config: Any,
     ) -> Replica:
-        """The same, not in the fleet yet."""
+        """The same, without adding it to the fleet."""
         settings = ReplicaConfig(
             **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
         )
@@ -68,7 +68,7 @@ class Table:
         return replica
 
     def ids(self, model: str | None, *tried: str) -> list[str]:
-        """Who may serve a model, sorted."""
+        """IDs of the replicas that may serve a model, sorted."""
         known = [self.fleet.replicas[id] for id in tried]
         return sorted(r.id for r in self.fleet.eligible(model, known))
 
@@ -81,6 +81,6 @@ class Table:
 
 
 def facts(health: Health) -> dict[str, object]:
-    """Everything an object of the fleet's health remembers, by name."""
+    """All attributes of a health object, by name."""
     found = {name: getattr(health, name) for name in dir(health) if not name.startswith("__")}
     return {name: value for name, value in found.items() if not callable(value)}

@@ -1,4 +1,4 @@
-"""What stands for a name of a model that no replica lists."""
+"""The model that is used for a name that no replica lists."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LLAMA: Config = {"engine": "llamacpp"}
 @pytest.mark.parametrize(
     ("replicas", "name", "stands"),
     [
-        # Alone, an engine judges names itself, unless it is known to refuse them.
+        # A single engine checks names itself, unless it is known to refuse unknown ones.
         ([(("a",), LLAMA)], "x", "a"),
         ([(("a",), {"engine": "tgi"}), (("a",), {"engine": "tgi"})], "x", "a"),
         ([(("b", "a"), {})], "x", "a"),
@@ -27,11 +27,11 @@ LLAMA: Config = {"engine": "llamacpp"}
         ([(("a",), LLAMA), (("a",), VLLM)], "x", None),
         ([(("a",), VLLM), (("a",), VLLM | {"unknown_models": "forward"})], "x", "*"),
         ([(("a",), LLAMA | {"unknown_models": "reject"})], "x", None),
-        # Beside another model, a name that is nobody's is not for either.
+        # Beside another model, an unknown name belongs to neither.
         ([(("a",), LLAMA), (("b",), LLAMA)], "x", None),
         ([(("a",), LLAMA), (("*",), {})], "x", "*"),
         ([(("a",), VLLM), (("b", "*"), VLLM)], "x", "*"),
-        # Adapters go where their model is.
+        # Adapters are routed to their model.
         ([(("a",), SGLANG), (("b",), VLLM)], "a:fr", "a"),
         ([(("org/a:7b",), SGLANG), (("b",), VLLM)], "org/a:7b:fr", "org/a:7b"),
         ([(("a",), SGLANG), (("b",), VLLM)], "b:fr", None),
@@ -40,7 +40,7 @@ LLAMA: Config = {"engine": "llamacpp"}
         ([(("a",), SGLANG | {"unknown_models": "reject"}), (("b",), VLLM)], "a:fr", None),
         ([(("a",), VLLM)], "a", "a"),
         ([(("a",), LLAMA)], "", "a"),
-        ([(None, {})], "x", "x"),  # nobody lists any: every name is as good
+        ([(None, {})], "x", "x"),  # no replica lists any: every name is accepted
     ],
 )
 @scenario
@@ -79,7 +79,7 @@ async def test_it_follows_what_is_learned() -> None:
 
 @scenario
 async def test_any_and_what_it_lists() -> None:
-    """It is told of what the replica lists, too: its names are routed by themselves."""
+    """It gets the replica's list as well: listed names are routed by themselves."""
     table = Table()
     replica = table.add("r", ("*",))
     table.add("s", ("b",))

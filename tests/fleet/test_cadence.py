@@ -1,4 +1,4 @@
-"""The pace of the streams that run now: it follows them, and is unknown when none does."""
+"""The pace of the running streams: it follows them, and is unknown if none runs."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_an_event_of_several_tokens_is_learned() -> None:
     cadence.begins(10.0)
     cadence.events += 10
     assert cadence.look(11.0) == pytest.approx(1.0 / 40.0, rel=0.01)
-    cadence.learn(5, 0)  # odd figures harm nothing
+    cadence.learn(5, 0)  # implausible values are ignored
     assert (cadence.look(12.0) or 0.0) > 0.0
 
 

@@ -1,4 +1,4 @@
-"""What replicas serve where a request names no model; the table follows what is learned."""
+"""Models served to a request without a model; the table follows what is learned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replica(
     engine: str | None = None,
     **config: Any,
 ) -> Replica:
-    """A replica that has listed these names, or (none) has told no list."""
+    """A replica that has listed these names, or (none) has no list."""
     made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)
     made.engine = engine
     if listed:

@@ -1,4 +1,4 @@
-"""A pool speaks the dialect that its known engines share; the table follows what is learned."""
+"""The priority format of a pool is that of its known engines; it follows what is learned."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def replica(name: str, engine: str | None = None, **config: Any) -> Replica:
         (None, None, UNKNOWN),
         (None, "trtllm", "trtllm"),
         ("other", "vllm", "vllm"),
-        ("vllm", "none", "vllm"),  # it is told nothing, and its clients mean what they mean
+        # it gets no number, and its clients' numbers are in its own format
+        ("vllm", "none", "vllm"),
     ],
 )
 def test_a_replicas_dialect(engine: str | None, configured: Any, dialect: str) -> None:

@@ -1,4 +1,4 @@
-"""One replica's fitness: probes and failures, and every hazard of a clock and of chance."""
+"""One replica's health: probes and failures, with any clock and any random draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make(**rules: Any) -> Health:
 
 
 def fail(health: Health, now: float = 0.0, times: int = 1, rng: Random | None = None) -> bool:
-    """Fail so many times; whether the last one ejected it."""
+    """Fail `times` times; return whether the last failure ejected it."""
     ejected = False
     for _ in range(times):
         ejected = health.failed(now, rng or Random(0), True)
@@ -30,7 +30,7 @@ def fail(health: Health, now: float = 0.0, times: int = 1, rng: Random | None = 
 
 
 class Middle(Random):
-    """Chance that always lands in the middle."""
+    """A generator that always returns the middle."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -142,7 +142,7 @@ def test_the_jitter_spreads() -> None:
 
 
 def test_failures_during_an_ejection_do_not_lengthen_it() -> None:
-    """Requests that were under way when it was ejected still end, each of them badly."""
+    """Requests that were running at its ejection still fail."""
     health = make()
     fail(health, times=5)
     until = health.ejected_until

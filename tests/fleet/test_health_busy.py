@@ -1,4 +1,4 @@
-"""Replicas that say they are busy: spared as long as they ask, or for a while that doubles."""
+"""Busy replicas: paused as long as they request, or for a time that doubles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.running import scenario
 
 
 class Middle(Random):
-    """Chance that always lands in the middle."""
+    """A generator that always returns the middle."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -41,7 +41,7 @@ def test_a_shorter_word_does_not_take_back_a_longer_one() -> None:
     refuse(health, 0.0, 30.0)
     assert not refuse(health, 1.0, 2.0)
     assert health.is_busy(29.9)
-    assert not refuse(health, 2.0, 40.0)  # it goes on
+    assert not refuse(health, 2.0, 40.0)  # the pause continues
     assert health.is_busy(41.9)
 
 
@@ -104,7 +104,7 @@ async def test_others_are_asked_first_and_it_is_asked_when_nobody_else_is_left()
     assert table.ids("m") == ["b"]
     assert table.ids("m", "b") == ["a"]
     fleet.busy(two, b"5", fleet._clock())
-    assert table.ids("m") == ["a", "b"]  # all are: none is spared
+    assert table.ids("m") == ["a", "b"]  # all are busy: none is excluded
     fleet.busy(alone, b"5", fleet._clock())
     assert table.ids("rare") == ["c"]
     assert table.events == []
@@ -160,7 +160,7 @@ async def test_dates_and_nonsense() -> None:
     fleet = table.fleet
     one, two, three = (table.add(name) for name in "abc")
     fleet.busy(one, b"Fri, 31 Dec 2999 23:59:59 GMT", 100.0)
-    assert one.health.busy_until == 160.0  # a minute is all that is believed
+    assert one.health.busy_until == 160.0  # at most one minute is accepted
     fleet.busy(two, b"soon", 100.0)
     assert 100.0 < two.health.busy_until <= 100.0 + 1.2 * PAUSE_S
     fleet.busy(three, b"Sun, 06 Nov 1994 08:49:37 GMT", 100.0)

@@ -1,4 +1,4 @@
-"""Races lost in a row without content: suspicion, and ejection of what was tried again in vain."""
+"""Consecutive lost races without content: suspicion, and ejection after a failed trial."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_those_under_way_lose_as_well_and_eject_nothing() -> None:
     health = suspect()
     assert lose(health, 1.0, 50) == [False] * 50
     assert health.breaker(1.0) == "suspect"
-    assert not health.is_suspect(10.0)  # nor do they lengthen it
+    assert not health.is_suspect(10.0)  # they do not lengthen it either
 
 
 def test_one_that_is_tried_again_for_nothing_is_ejected() -> None:
     health = suspect()
     assert lose(health, 10.0) == [True]
     assert (health.breaker(10.0), health.zombie) == ("open", True)
-    assert lose(health, 10.0, 5) == [False] * 5  # it is out already
+    assert lose(health, 10.0, 5) == [False] * 5  # it is already ejected
     now = health.ejected_until
     health.reopened(now)
     assert health.breaker(now) == "half_open"
@@ -119,7 +119,7 @@ def test_any_life_has_one_word_and_leaves_nothing_after_content(
             health.overdue(now, rng, True)
         elif what == "busy":
             health.refused(now, rng, amount if amount > 10 else None)
-            assert health.breaker(now) == before  # busy is no opinion of its fitness
+            assert health.breaker(now) == before  # being busy does not change its health
             assert health.busy_until <= now + 60
         elif what == "ok":
             health.succeeded(now)
@@ -133,7 +133,7 @@ def test_any_life_has_one_word_and_leaves_nothing_after_content(
 
 
 def lose_in(fleet: Fleet, replica: Replica) -> bool:
-    """The replica loses a race of an attempt that has just been dispatched."""
+    """The replica loses a race with an attempt that was just sent."""
     now = fleet._clock()
     return fleet.outrun(replica, now, now)
 
@@ -149,8 +149,8 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     assert table.ids("m") == ["b"]
     assert table.events == [("suspect", "a")]
     lose_in(fleet, one)
-    assert table.events == [("suspect", "a")]  # told once
-    assert table.ids("m", "b") == ["a"]  # rather than nobody
+    assert table.events == [("suspect", "a")]  # reported once
+    assert table.ids("m", "b") == ["a"]  # better than no replica
     fleet.showed_content(one, fleet._clock(), fleet._clock(), 0.1, 1)
     assert table.ids("m") == ["a", "b"]
     lose_in(fleet, two)

@@ -1,4 +1,4 @@
-"""A replica that came up, or back, gets its full share little by little."""
+"""A replica that has started or returned gets its full share gradually."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_one_that_comes_back_from_an_ejection_begins_slowly() -> None:
     until = health.ejected_until
     assert health.reopened(until)
     assert health.factor(until) == COLDEST
-    # The share grows from when the trial went well, not from when it might have begun.
+    # The share grows from the end of the successful trial, not from its earliest start.
     assert health.succeeded(until + 100)
     assert health.factor(until + 100) == COLDEST
     assert health.factor(until + 115) == pytest.approx(0.5)

@@ -1,4 +1,7 @@
-"""Replicas that take requests, answer probes and generate nothing: suspected, ejected, tried."""
+"""Replicas that accept requests and answer probes but generate nothing.
+
+They become suspect, are ejected, and get a trial.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ def ejected_zombie(now: float = 0.0) -> Health:
 
 
 def tried(now: float = 0.0) -> Health:
-    """A zombie whose ejection has run out."""
+    """A hanging replica whose ejection has ended."""
     health = ejected_zombie(now)
     assert health.reopened(health.ejected_until)
     return health
@@ -101,7 +104,7 @@ def test_its_probe_does_not_clear_it() -> None:
 
 
 def test_suspicion_wears_off_but_is_not_forgotten() -> None:
-    """Its client left and nobody else was sent there: somebody has to try."""
+    """Its client left and no other request was sent there: one request must try it."""
     health = make()
     overdue(health, 1.0)
     assert health.is_suspect(10.9)
@@ -159,7 +162,7 @@ def test_a_trial_that_shows_none_does_not() -> None:
 
 
 def test_content_of_before_the_trial_does_not() -> None:
-    """A stream that was open before it hung is no sign that it takes new ones."""
+    """A stream that was open before it hung does not show that it accepts new ones."""
     health = ejected_zombie(5.0)
     assert not health.showed_content(6.0)
     assert health.is_ejected(6.0)

@@ -1,4 +1,4 @@
-"""Pools by model: who is in one, what it may lose, when it panics, and what a large fleet costs."""
+"""Pools by model: members, ejection limit, panic, and the cost of a large fleet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_members_are_in_the_order_of_the_fleet() -> None:
     table.close()
 
 
-# What each replica lists; either every replica of a pool's fleet lists models, or none does.
+# Lists of each replica; either every replica of a pool's fleet lists models, or none does.
 MODELS = st.one_of(
     st.lists(st.none(), max_size=8), st.lists(st.frozensets(st.sampled_from("abcd")), max_size=8)
 )

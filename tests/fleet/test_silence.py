@@ -1,4 +1,4 @@
-"""How long a replica may show no work before that says something, and what counts as work."""
+"""The time without visible work after which a replica is suspect, and signs of work."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told(replica: Replica, at: float, **signals: int) -> None:
         (Signals(running=4, waiting=2), Signals(running=4, waiting=1), True),
         (Signals(running=4, waiting=2), Signals(running=3, waiting=2), True),
         (Signals(running=3, waiting=1), Signals(running=4, waiting=2), False),
-        # Clients that leave a hanging engine leave its queue, too.
+        # Clients that disconnect from a hanging engine also leave its queue.
         (Signals(waiting=2, generated_tokens=5), Signals(waiting=1, generated_tokens=5), False),
         (NO_SIGNALS, Signals(generated_tokens=6, running=1), False),
         (Signals(generated_tokens=6, running=1), NO_SIGNALS, False),
@@ -57,11 +57,11 @@ async def test_what_is_hidden_is_given_time() -> None:
     stream = Lease(replica, 10)
     assert replica.silence_s(NOW) == least_s
     whole = Lease(replica, 10, streamed=False)
-    assert replica.silence_s(NOW) == factor * least_s  # nothing is known of such answers
+    assert replica.silence_s(NOW) == factor * least_s  # no such answers are known yet
     replica.progress.whole_answer(30.0)
     assert replica.silence_s(NOW) == factor * 30.0
     replica.slots = 2
-    assert replica.silence_s(NOW) == least_s  # a slot is left for what can be seen
+    assert replica.silence_s(NOW) == least_s  # a slot is free for a visible stream
     replica.foreign_load = 1
     assert replica.silence_s(NOW) == factor * 30.0
     for lease in (stream, whole):
@@ -77,8 +77,8 @@ async def test_live_totals_that_were_just_read_hide_nothing() -> None:
     whole = Lease(replica, 10, streamed=False)
     told(replica, NOW, generated_tokens=7)
     assert replica.silence_s(NOW + least_s / 2) == least_s
-    assert replica.silence_s(NOW + least_s) > least_s  # its metrics do not come
-    replica.engine = "llamacpp"  # counts a token when its request ends
+    assert replica.silence_s(NOW + least_s) > least_s  # its metrics are missing
+    replica.engine = "llamacpp"  # counts tokens only when a request ends
     assert replica.silence_s(NOW) > least_s
     whole.release()
     table.close()

@@ -1,4 +1,4 @@
-"""The fleet table: who may serve what, who is out, and what is said when nobody is left."""
+"""The fleet table: the replicas that may serve a model, and the error if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Utilisation: what is configured, told or learned as the capacity, and what is not known."""
+"""Utilisation: configured, reported or learned capacity, and unknown capacity."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_request_on_its_way_in_is_no_queue() -> None:
 def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
     learned = LearnedCapacity()
     learned.observed(0, 0, 0.0)
-    learned.observed(1, 0, 0.01)  # too little to tell
+    learned.observed(1, 0, 0.01)  # too little data
     assert learned.requests is None
     learned.observed(8, 0, 0.16)
     assert learned.requests == pytest.approx(50.0)
@@ -75,7 +75,7 @@ def test_a_full_cache_or_a_preemption_needs_one_poll() -> None:
     preempting.observed(6, 2, 0.7, 4)
     assert preempting.slots == 6.0
     unknown = LearnedCapacity()
-    unknown.observed(6, 2, 0.7, 4)  # since when nobody knows
+    unknown.observed(6, 2, 0.7, 4)  # the start of the full state is unknown
     assert unknown.slots is None
 
 
@@ -83,7 +83,7 @@ def test_a_poll_that_is_older_than_what_was_sent_raises_no_guess() -> None:
     learned = LearnedCapacity()
     learned.observed(4, 0, sent=11)  # seven may wait there by now
     assert learned.guess == FIRST
-    learned.observed(10, 0, sent=11)  # one came just now
+    learned.observed(10, 0, sent=11)  # one was just sent
     assert learned.guess == GROWTH * 10
 
 
@@ -98,7 +98,7 @@ def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     assert (learned.slots, learned.guess) == (None, GROWTH * FIRST)
     learned.observed(12, 20)
     assert learned.slots == 12.0
-    learned.observed(13, 20)  # a poll may find one ended
+    learned.observed(13, 20)  # one may have ended just before a poll
     assert learned.slots == 13.0
     learned.observed(20, 1)  # it was not full
     assert learned.slots is None
@@ -125,7 +125,7 @@ def test_one_that_runs_more_was_not_full() -> None:
 
 
 def test_a_small_engine_that_was_seen_between_two_requests_stays_full() -> None:
-    """Two polls in a row met one of its two slots between two requests."""
+    """Two polls in a row saw one of its two slots free between two requests."""
     learned = LearnedCapacity()
     polls(learned, *queue(2), *queue(1))
     assert learned.slots == 1.75
@@ -177,7 +177,7 @@ async def test_of_a_pool_it_is_all_requests_over_all_capacity() -> None:
     leases = [*busy(a, 10), *busy(b, 10), *busy(c, 50)]
     assert utilisation([a]) == 1.0
     assert utilisation([a, b]) == 0.5
-    assert utilisation([a, b, c]) == 0.5  # of c nobody knows
+    assert utilisation([a, b, c]) == 0.5  # c is unknown
     assert utilisation([c]) is None
     assert utilisation([]) is None
     for lease in leases:

@@ -1,1 +1,1 @@
-"""Fuzz targets of what reads hostile bytes: the wire layer, the body intake, forms and streams."""
+"""Fuzz targets for parsers of hostile bytes: the wire layer, bodies, forms and streams."""

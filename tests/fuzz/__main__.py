@@ -1,7 +1,7 @@
-"""Coverage-guided fuzzing, for as long as asked: `python -m tests.fuzz TARGET CORPUS [OPTION…]`.
+"""Coverage-guided fuzzing of one target: `python -m tests.fuzz TARGET CORPUS [OPTION…]`.
 
-Needs the extra `fuzz`. CORPUS is a folder that keeps what was found, so that a later run goes on;
-the options are libFuzzer's (`-max_total_time=600`).
+Needs the extra `fuzz`. CORPUS is a folder that keeps the found inputs, so that a later run
+continues; the options are libFuzzer's (`-max_total_time=600`).
 """
 
 from __future__ import annotations

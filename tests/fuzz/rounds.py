@@ -1,8 +1,8 @@
-"""Every fuzz target in turn: `python -m tests.fuzz.rounds FOLDER [SECONDS]`.
+"""Run every fuzz target: `python -m tests.fuzz.rounds FOLDER [SECONDS]`.
 
-SECONDS are those of each target. FOLDER keeps the corpus of each target and its inputs that failed,
-so a later run starts where this one ended. FOLDER/report.txt lists what each target executed, under
-the commit that was fuzzed. The exit status is 1 if a target failed.
+SECONDS is the time per target. FOLDER keeps the corpus of each target and its failing inputs, so a
+later run continues where this one ended. FOLDER/report.txt lists the executions of each target,
+under the fuzzed commit. The exit status is 1 if a target failed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from datetime import datetime
 from pathlib import Path
 
 SECONDS = 120
-# libFuzzer's last words: "#4096 DONE cov: 512 …", then "Done 4096 runs in 121 second(s)".
+# The end of libFuzzer's output: "#4096 DONE cov: 512 …", "Done 4096 runs in 121 second(s)".
 DONE = re.compile(r"^Done (\d+) runs? in (\d+) second", re.MULTILINE)
-GRACE_S = 120  # a target may take longer to start and to read its corpus
+GRACE_S = 120  # extra time for a target to start and to read its corpus
 
 
 @dataclass(frozen=True, slots=True)
 class Fuzzed:
-    """What one target did. `why`: the last words of a target that failed, else empty."""
+    """The result of one target. `why`: the end of a failed target's output, else empty."""
 
     target: str
     inputs: int
@@ -62,7 +62,7 @@ def main() -> int:
 
 
 def fuzz(name: str, folder: Path, seconds: int) -> Fuzzed:
-    """Run one target in a process of its own."""
+    """Run one target in its own process."""
     corpus = folder / name
     options = [f"-max_total_time={seconds}", f"-artifact_prefix={folder}/{name}-"]
     command = [sys.executable, "-m", "tests.fuzz", name, str(corpus), *options]
@@ -81,7 +81,7 @@ def fuzz(name: str, folder: Path, seconds: int) -> Fuzzed:
 
 
 def judged(name: str, output: str, status: int, corpus: int) -> Fuzzed:
-    """A target that ended well says how many inputs it executed; without these words it failed."""
+    """A successful target reports how many inputs it executed; without this report it failed."""
     done = DONE.search(output)
     why = ""
     if status or done is None:

@@ -1,4 +1,4 @@
-"""What fuzzing begins with: messages that are right, so that odd ones are near."""
+"""Start inputs for fuzzing: valid messages, because odd ones are near them."""
 
 from __future__ import annotations
 

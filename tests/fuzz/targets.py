@@ -1,7 +1,7 @@
-"""What must hold for any bytes. A target takes bytes and fails on what may not be.
+"""Rules that hold for any bytes. A target takes bytes and fails if a rule is broken.
 
-Each reader may refuse with its own error and nothing else, and what it tells does not depend on how
-the bytes were cut. The first two bytes of an input say how they are cut.
+Each reader may refuse with its own error and nothing else, and its result does not depend on how
+the bytes were cut. The first two bytes of an input determine the cuts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def target(work: Target) -> Target:
 
 
 def cut(data: bytes) -> tuple[bytes, list[bytes]]:
-    """The bytes behind the first two, whole and in the pieces that those two say."""
+    """The bytes after the first two, whole and in the pieces given by those two."""
     rest = data[2:]
     if len(data) < 2 or not data[0]:
         return rest, [rest[at : at + 1] for at in range(len(rest))]
@@ -51,21 +51,21 @@ def cut(data: bytes) -> tuple[bytes, list[bytes]]:
 
 @target
 def request(data: bytes) -> None:
-    """Bytes of a client: the same requests, however they come."""
+    """Bytes of a client: the same requests for all cuts."""
     whole, pieces = cut(data)
     told, again = _requests([whole]), _requests(pieces)
     assert told == again, (told, again)
 
 
 def _requests(pieces: list[bytes]) -> list[Any]:
-    """Which reason a refusal finds first may depend on what has come."""
+    """The first reason of a refusal may depend on the bytes read so far."""
     story = read_requests(pieces, _LIMITS)
     return [*story[:-1], "refused" if isinstance(story[-1], Reason) else story[-1]]
 
 
 @target
 def response(data: bytes) -> None:
-    """Bytes of a replica: the same response, however they come, until the connection ends."""
+    """Bytes of a replica: the same response for all cuts, until the connection ends."""
     whole, pieces = cut(data)
     for for_head, eof in product((False, True), repeat=2):
         told, again = (
@@ -109,7 +109,7 @@ def _plain(found: Any) -> Any:
 
 @target
 def members(data: bytes) -> None:
-    """The walk through a large object finds what a decoder finds, however it is cut."""
+    """The scan of a large object finds what a decoder finds, for all cuts."""
     whole, pieces = cut(data)
     one, many = MemberScan(_WANTED), MemberScan(_WANTED)
     one.feed(whole)
@@ -136,7 +136,7 @@ def members(data: bytes) -> None:
 
 @target
 def form(data: bytes) -> None:
-    """A form: its fields, or a refusal; the same, however it is cut."""
+    """A form: its fields, or a refusal; the same for all cuts."""
     kind, _, content = data.partition(b"\n")
     told, again = _form([content], kind), _form(cut(b"\x05\x11" + content)[1], kind)
     assert told == again == _form(cut(b"\0\0" + content)[1], kind), (told, again)
@@ -159,7 +159,7 @@ def _form(pieces: list[bytes], kind: bytes) -> dict[bytes, bytes] | str:
 
 @target
 def stream(data: bytes) -> None:
-    """A replica's events: relayed as they came, or less the usage; the same, however cut."""
+    """A replica's events: relayed unchanged, or without the usage; the same for all cuts."""
     whole, pieces = cut(data)
     if not whole:
         return
@@ -170,7 +170,7 @@ def stream(data: bytes) -> None:
     kept, again = (_relayed(given, takes_out=True)[0] for given in ([whole], pieces))
     assert kept == again, (kept, again)
     came, went = _events(whole), _events(kept)
-    # The event with the finish reason may take over a fingerprint from the one that was taken out.
+    # The event with the finish reason may get the fingerprint of the removed event.
     for event in came - went:
         assert _only_tells_usage(event) or b'"finish_reason"' in event, event
     for event in went - came:
@@ -184,7 +184,7 @@ def _only_tells_usage(event: bytes) -> bool:
 
 
 def _events(data: bytes) -> Counter[bytes]:
-    """The events of a stream, whichever line ends it has. Empty lines alone are no event."""
+    """The events of a stream, with any line ends. Empty lines alone are not an event."""
     lines = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     events = [event.strip(b"\n") for event in lines.split(b"\n\n")]
     return Counter(event for event in events if event)

@@ -1,7 +1,7 @@
-"""The drawn crowds of tests/abuse contain each kind of attack, and it comes as far as is meant.
+"""The generated crowds of tests/abuse contain each kind of attack, and it gets far enough.
 
-A kind counts only if the router's own readers take it, unless it is refused by its head: a request
-that is refused earlier than it is meant to be attacks nothing. The draws are the same in every run.
+A kind counts only if the router's own readers accept it, unless it is meant to be refused at its
+head: a request that is refused too early attacks nothing. The draws are the same in every run.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ BLANK = b"\r\n"
 
 
 def draws(strategy: st.SearchStrategy[Any], count: int, look: Callable[[Any], None]) -> None:
-    """Look at so many of a strategy's values, the same in every run; none is kept.
+    """Look at `count` values of a strategy, the same in every run; none is kept.
 
-    They are drawn ten from a seed, as a round draws its crowds: of many from one seed, most are
-    near others.
+    Ten are drawn per seed, as a round does: of many values from one seed, most are similar.
     """
 
     @settings(
@@ -57,25 +56,25 @@ def draws(strategy: st.SearchStrategy[Any], count: int, look: Callable[[Any], No
         seed(number)(draw)()
 
 
-# The bytes by which dense contents are known.
+# The bytes that identify dense contents.
 STARTS = {dense(name, 3_000)[:500] for name in NAMES}
 
 
 @dataclass
 class Asked:
-    """One request of a drawn client, as far as the router reads it."""
+    """One request of a generated client, as far as the router reads it."""
 
     client: Client
     index: int  # on its connection
     head: RequestHead
     head_bytes: bytes  # as its client wrote them
-    body: bytes  # what was read of it
+    body: bytes  # the part that was read
     is_whole: bool
-    fields: Fields | None = None  # None: not whole, or refused
+    fields: Fields | None = None  # None: incomplete, or refused
 
 
 def asked(client: Client) -> list[Asked]:
-    """Each request of a client whose head is taken, with its body and what its fields say."""
+    """Each request of a client whose head is accepted, with its body and fields."""
     found: list[Asked] = []
     heads: list[RequestHead] = []
     reader = RequestReader(Limits(), b"hedgerow", heads.append)
@@ -111,7 +110,9 @@ def judged(one: Asked) -> Fields | None:
 def fields_of(
     method: bytes, target: bytes, body: bytes, kind: bytes | None, encoding: bytes | None = None
 ) -> Fields | None:
-    """What the router reads of a body; None: it refuses the request, or reads no such body."""
+    """The router's result for a body; None: it refuses the request, or does not read such a
+    body.
+    """
     try:
         route, _ = routes.classify(method, target, frozenset())
         if not route.inference:
@@ -194,7 +195,7 @@ def first_head(client: Client) -> bytes:
 
 @dataclass
 class Answered:
-    """One drawn answer, as far as the router reads it."""
+    """One generated answer, as far as the router reads it."""
 
     answer: Answer
     head: ResponseHead

@@ -1,4 +1,4 @@
-"""A target counts as passed only if it says how much it executed, and ended well."""
+"""A target passes only if it reports its executions and exits successfully."""
 
 from __future__ import annotations
 

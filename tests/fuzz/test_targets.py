@@ -34,7 +34,7 @@ TOKENS = st.one_of(
 
 @st.composite
 def near(draw: st.DrawFn, name: str) -> bytes:
-    """A seed with a few pieces taken out, put in, doubled or moved."""
+    """A seed with a few pieces removed, inserted, doubled or moved."""
     data = draw(st.sampled_from(SEEDS[name]))
     for _ in range(draw(st.integers(0, 4))):
         start = draw(st.integers(0, len(data)))

@@ -1,4 +1,4 @@
-"""What a replica does with a connection: well behaved, and the common ways of misbehaving."""
+"""Behaviours of a replica on a connection: correct ones, and common failures."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def json_ok(connection: ReplicaConnection) -> None:
 
 
 async def echo(connection: ReplicaConnection) -> None:
-    """Answer every request with what was understood of it."""
+    """Answer every request with the parsed request."""
     while request := await connection.recv_request():
         if request.method == "HEAD":
             await connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n")
@@ -43,7 +43,7 @@ def echo_of(request: Request) -> dict[str, object]:
 
 
 def sse_tokens(count: int = 3, *, done: bool = True) -> Behaviour:
-    """Stream a role, so many tokens and [DONE], whole, for every request."""
+    """Stream a role, `count` tokens and [DONE], complete, for every request."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -57,7 +57,7 @@ def sse_tokens(count: int = 3, *, done: bool = True) -> Behaviour:
 
 
 async def chat_either(connection: ReplicaConnection) -> None:
-    """A small engine: streams when asked to, else answers whole."""
+    """A small engine: streams if requested, else answers as a whole."""
     while request := await connection.recv_request():
         wants = bytes(request.body)
         if wants and json.loads(wants).get("stream"):
@@ -69,7 +69,7 @@ async def chat_either(connection: ReplicaConnection) -> None:
 
 
 async def hang(connection: ReplicaConnection) -> None:
-    """Take the request and never answer."""
+    """Read the request and never answer."""
     while await connection.recv_request():
         pass
 
@@ -137,25 +137,25 @@ async def rst_unread(connection: ReplicaConnection) -> None:
 
 
 async def rst_after_request(connection: ReplicaConnection) -> None:
-    """Take the whole request, then reset."""
+    """Read the whole request, then reset."""
     await connection.recv_request()
     connection.rst()
 
 
 async def fin_after_request(connection: ReplicaConnection) -> None:
-    """Take the whole request, then close without a byte."""
+    """Read the whole request, then close without a byte."""
     await connection.recv_request()
     connection.close()
 
 
 async def until_closed(connection: ReplicaConnection) -> None:
-    """Read and drop until the router ends the connection, however long that takes."""
+    """Read and drop until the router ends the connection, without a time limit."""
     while connection.ended is None and await connection._fill_forever():
         pass
 
 
 def in_turn(*behaviours: Behaviour, then: Behaviour) -> Behaviour:
-    """One behaviour a connection, in this order, whichever replica it comes to; then `then`."""
+    """One behaviour per connection, in this order over all replicas; then `then`."""
     waiting = list(behaviours)
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -1,4 +1,4 @@
-"""A client that sends exactly the bytes it is told to and reads what comes back strictly."""
+"""A client that sends exactly the given bytes and parses responses strictly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RawClient(Peer):
 
     @classmethod
     async def connect(cls, port: int, *, receive_buffer: int | None = None) -> RawClient:
-        """Connect to a port of 127.0.0.1; a small `receive_buffer` makes a slow reader felt."""
+        """Connect to a port of 127.0.0.1; a small `receive_buffer` gives early backpressure."""
         sock = socket.socket()
         if receive_buffer is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -34,9 +34,9 @@ class RawClient(Peer):
         return client
 
     async def recv_response(self, method: str = "GET") -> Response:
-        """The next response, whole or (`complete` is False) cut short.
+        """The next response, complete or (`complete` is False) truncated.
 
-        Fails when the connection ends before a response, or with bytes that are none.
+        Fails if the connection ends before a response, or with invalid bytes.
         """
         self._reader.start(method)
         while True:

@@ -1,8 +1,8 @@
-"""The shipped configuration on faster clocks: the one place that says how much faster.
+"""The shipped configuration with shorter intervals; the factor is defined only here.
 
-Everything that is switched on as shipped stays on. Only the times change at which the control
-plane asks, forgets, suspects and forgives. Limits on one answer (`timeout_s`) stay as shipped: a
-busy machine is no faster than another.
+Everything that is on as shipped stays on. Only the intervals of the control plane change: probes,
+polls, expiry, suspicion, ejection. Limits on one answer (`timeout_s`) stay as shipped, because a
+busy test machine is not faster.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ Section = TypeVar("Section", Health, Polling)
 
 
 def health(**changed: Any) -> Health:
-    """The health rules, with these fields as given."""
+    """The health rules, with these fields changed."""
     return msgspec.structs.replace(_faster(Health()), **changed)
 
 
 def polling(**changed: Any) -> Polling:
-    """How metrics are read, with these fields as given."""
+    """The polling rules, with these fields changed."""
     return msgspec.structs.replace(_faster(Polling()), **changed)
 
 
 def queue(rules: Queue | None = None) -> Queue:
-    """These rules, or the shipped ones; a class waits less long for a fleet that is gone, unless
-    the test says how long."""
+    """These rules, or the shipped ones.
+
+    A class waits less long for a lost fleet, unless the test sets that time.
+    """
     given = Queue() if rules is None else rules
     classes = {}
     for name in QueueClasses.__struct_fields__:
@@ -43,7 +45,7 @@ def queue(rules: Queue | None = None) -> Queue:
 
 
 def _faster(shipped: Section) -> Section:
-    """A section whose times are shorter by the factor; counts, shares and bounds are the same."""
+    """A section with shorter times; counts, shares and bounds are unchanged."""
     return msgspec.structs.replace(
         shipped,
         **{
@@ -54,13 +56,13 @@ def _faster(shipped: Section) -> Section:
     )
 
 
-# No probe after those of the start, no poll: what a test of `quiet_control_plane` gets.
+# No probes after those of the start, and no polls: for tests with `quiet_control_plane`.
 QUIET_HEALTH = {"interval_s": NEVER_S, "models_interval_s": NEVER_S}
 QUIET_POLLING = {"interval_s": 0.0}
 
 
 def as_yaml() -> str:
-    """The sections whose clocks are faster, as a configuration file holds them."""
+    """The sections with shorter intervals, in the format of a configuration file."""
     sections = {"health": _faster(Health()), "polling": _faster(Polling())}
     lines = []
     for name, section in sections.items():

@@ -1,9 +1,9 @@
-"""What a hostile replica answers to probes and polls: a vLLM of a recent version, in miniature.
+"""A hostile replica's answers to probes and polls: those of a recent vLLM.
 
-The router asks these questions over connections of its own, many times during a test. They must
-never reach a scripted behaviour and never appear among the requests of the data path. A test
-changes an answer through the attributes, or takes a path over with `at`. `anonymous` is a server
-that does not say which engine it is and has no metrics.
+The router sends these requests over its own connections, many times during a test. They must never
+reach a scripted behaviour and never appear among the requests of the data path. A test changes an
+answer through the attributes, or replaces a path's answers with `at`. `anonymous` is a server that
+does not identify its engine and has no metrics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PATHS = frozenset({HEALTH, MODELS, METRICS, "/version", "/ping"})
 
 Answer = Callable[["ReplicaConnection"], Awaitable[None]]
 
-# Two engines that started in the same hundredth of a second count as one engine for the router.
+# The router takes two engines with the same start time (to 0.01 s) for one engine.
 _IMPORTED_AT = time.time()
 _STARTS = itertools.count()
 
@@ -43,19 +43,19 @@ class Control:
         self.models = models
         self.status = status  # of the answers about health and models
         self.owned_by = owned_by
-        self.at = at or {}  # path -> what answers there instead, once for each question
+        self.at = at or {}  # path -> behaviour that answers instead, once per request
         self.started_at = 0.0
         self.started()
 
     def started(self) -> None:
-        """The engine's process began; each one at a moment of its own."""
+        """The engine's process started; each one at its own time."""
         self.started_at = _IMPORTED_AT - 100_000.0 + next(_STARTS)
 
     def is_question(self, request: Request) -> bool:
         return request.method == "GET" and request.target.partition("?")[0] in PATHS
 
     async def answer(self, connection: ReplicaConnection, request: Request) -> None:
-        """Answer one question."""
+        """Answer one probe or poll."""
         path = request.target.partition("?")[0]
         other = self.at.get(path)
         if other is not None:
@@ -76,7 +76,7 @@ class Control:
         return {"object": "list", "data": data}
 
     def page(self, load: Load) -> bytes:
-        """A page of metrics; every request that an engine like this holds runs."""
+        """A page of metrics; all requests of this engine run, and none waits."""
         name = self.models[0] if self.models else ""
         labels = f'engine="0",model_name="{name}"'
         lines = [
@@ -100,15 +100,15 @@ async def _not_found(connection: ReplicaConnection) -> None:
 
 
 def anonymous() -> Control:
-    """An engine that no answer names: the router may assume nothing of it."""
+    """An engine that no answer names: the router may assume nothing about it."""
     return Control(owned_by="test", at={METRICS: _not_found})
 
 
 class Load:
-    """What a replica has to do and has done, as its page of metrics tells it."""
+    """A replica's running and finished work, as shown by its metrics."""
 
     def __init__(self) -> None:
         self.running = 0  # requests that were read and whose answers have not ended
-        self.requests = 0  # ... in all
+        self.requests = 0  # total of requests
         self.prompt_tokens = 0
         self.generated = 0

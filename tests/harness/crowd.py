@@ -1,7 +1,7 @@
-"""Thousands of clients at once, each with one request: what each was answered, and in which order.
+"""Thousands of concurrent clients with one request each; records their answers and order.
 
-`RawClient` reads strictly and costs a task for each wait; here a connection costs an object, and
-only sized responses are understood, which is what whole answers of an engine and errors are.
+`RawClient` parses strictly and costs a task for each wait. Here a connection costs one object, and
+only responses with a Content-Length are understood, which whole answers and errors have.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pytest
 from router.core.limits import raise_open_files
 from tests.harness.replica import eventually
 
-_TOGETHER = 200  # connections that are opened at once: the backlog is shared with others
+_TOGETHER = 200  # connections that are opened at once: the backlog is limited
 _SPARE_FILES = 200
 
 
 def needs_files(count: int) -> None:
-    """Skip the test where this process may not have so many open files."""
+    """Skip the test if this process may not open that many files."""
     most = raise_open_files()
     if most < count + _SPARE_FILES:
         pytest.skip(f"needs {count + _SPARE_FILES} open files, {most} are allowed")
@@ -56,7 +56,7 @@ class Crowd:
         self._port = port
         self.members: list[Member] = []
         self.open: set[int] = set()
-        self.answered: list[int] = []  # in the order in which answers came
+        self.answered: list[int] = []  # in the order of their answers
         self.statuses: dict[int, int] = {}
 
     async def connect(self, count: int) -> None:
@@ -79,7 +79,7 @@ class Crowd:
             self.members[number].transport.write(data(number))
 
     def leave(self, numbers: Iterable[int]) -> None:
-        """All of these at once."""
+        """Disconnect all of these at once."""
         for number in numbers:
             self.members[number].transport.abort()
 
@@ -92,6 +92,6 @@ class Crowd:
 
 
 async def reaches(counted: Callable[[], int], goal: int, what: str) -> None:
-    """Wait until so many are counted, however long, while there is any progress."""
+    """Wait until `counted` reaches `goal`, without a time limit while there is progress."""
     while (before := counted()) < goal:
         await eventually(lambda seen=before: counted() > seen, f"{before} of {goal} {what}")  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Emulated engines in the test's own loop, so that what they were told can be looked at."""
+"""Emulated engines in the test's own loop, so that their received priorities can be read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPEED = 1000.0
 
 
 class Emulated:
-    """One engine and where it listens."""
+    """One engine and its address."""
 
     def __init__(self, engine: Engine, url: str) -> None:
         self.engine = engine
@@ -25,13 +25,15 @@ class Emulated:
 
     @property
     def told(self) -> list[Any]:
-        """What its requests said of their priority, as they said it; None: nothing."""
+        """Priorities of its requests as received; None: no priority."""
         return list(self.engine.priorities)
 
 
 @asynccontextmanager
 async def emulated(persona: str, *, port: int = 0, **settings: Any) -> AsyncIterator[Emulated]:
-    """An engine of this persona that serves the model `m`, quickly; a port brings one back."""
+    """A fast engine of this persona that serves the model `m`; `port` restarts one at its
+    address.
+    """
     chosen = EngineSettings(**{"persona": persona, "models": ("m",), "speed": SPEED, **settings})
     engine = Engine(chosen)
     runner = web.AppRunner(make_app(engine), handler_cancellation=True, access_log=None)

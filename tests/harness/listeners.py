@@ -1,4 +1,4 @@
-"""Addresses that do not answer: nobody listening, and a listener that takes no connection."""
+"""Addresses that do not answer: a closed port, and a listener that accepts nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def dead_url() -> str:
-    """A URL whose port refuses: it was bound, noted and closed."""
+    """A URL whose port refuses connections: it was bound, noted and closed."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{sock.getsockname()[1]}"
@@ -16,9 +16,9 @@ def dead_url() -> str:
 
 @contextmanager
 def blackhole(port: int = 0) -> Iterator[str]:
-    """A URL whose connects neither succeed nor fail: the listener's queue is full for good.
+    """A URL whose connects neither succeed nor fail: the listener's backlog stays full.
 
-    `port`: where something listened that does not any more.
+    `port`: where another listener was before.
     """
     listener = socket.socket()
     fillers = []

@@ -1,6 +1,6 @@
 """Bytes of HTTP messages, chunks and server-sent events, built by hand.
 
-Nothing here may use the router's own writers: the tests would then agree with its mistakes.
+Must never use the router's own writers: the tests would then agree with its mistakes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def request(
 
 
 def post_json(path: str, value: Any, *fields: str, version: str = "1.1") -> bytes:
-    """A POST whose body is `value` as JSON, or the given bytes as they are."""
+    """A POST whose body is `value` as JSON, or the given bytes unchanged."""
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     return request(
         path, "Content-Type: application/json", *fields, method="POST", body=body, version=version
@@ -53,7 +53,7 @@ def post_json(path: str, value: Any, *fields: str, version: str = "1.1") -> byte
 
 
 def chat(*fields: str, stream: bool = False, version: str = "1.1", **extra: Any) -> bytes:
-    """A chat completion request for the model every test replica serves."""
+    """A chat completion request for the model that every test replica serves."""
     return post_json(
         "/v1/chat/completions", chat_body(stream=stream, **extra), *fields, version=version
     )
@@ -86,7 +86,7 @@ def json_response(value: Any, status: int = 200, *fields: str) -> bytes:
 
 
 def without_priority(body: bytes) -> bytes:
-    """A body as its client sent it: without the priority that an engine is told at its end."""
+    """A body as its client sent it: without the priority that the router adds at its end."""
     return re.sub(rb',"priority":-?[0-9.]+}\Z', b"}", body)
 
 
@@ -134,7 +134,7 @@ def token(text: str = "token", finish: str | None = None) -> bytes:
 
 
 def role() -> bytes:
-    """The event an engine opens a chat stream with: a role, and no content yet."""
+    """The first event of an engine's chat stream: a role, and no content yet."""
     return event(
         {
             "id": "chatcmpl-1",

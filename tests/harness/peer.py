@@ -1,7 +1,7 @@
-"""One end of a TCP connection with the verbs of a scripted conversation.
+"""One end of a TCP connection with methods for a scripted conversation.
 
-A plain non-blocking socket driven through the loop, so that a test decides exactly what goes on
-the wire: a FIN, a reset, one byte, nothing. Every wait is bounded and fails with what was seen.
+A plain non-blocking socket driven through the loop, so that a test controls exactly what is sent: a
+FIN, a reset, one byte, nothing. Every wait is bounded and fails with what was received.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import struct
 from collections.abc import Iterable
 from typing import Literal
 
-WAIT_S = 5.0  # an upper bound for any single wait; a healthy run never comes near it
+WAIT_S = 5.0  # upper bound for any single wait; a successful run never comes near it
 _READ = 256 * 1024
 
 End = Literal["fin", "rst"]
 
 
 class Peer:
-    """A connected socket, everything it received, and how the other side ended it."""
+    """A connected socket, all received bytes, and how the other side ended it."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -27,10 +27,10 @@ class Peer:
         self.sock = sock
         self.received = bytearray()
         self.ended: End | None = None
-        self._read = 0  # bytes of `received` already handed out
+        self._read = 0  # bytes of `received` already returned
 
     async def send(self, *parts: bytes) -> None:
-        """Write everything; raises OSError when the other side is gone."""
+        """Write everything; raises OSError if the other side has closed."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(WAIT_S):
@@ -41,7 +41,7 @@ class Peer:
     async def send_pieces(self, pieces: Iterable[bytes]) -> None:
         """Write piece by piece, with a turn of the loop between, so that each arrives alone.
 
-        Stops quietly when the other side closes meanwhile.
+        Stops silently if the other side closes meanwhile.
         """
         try:
             for piece in pieces:
@@ -78,7 +78,7 @@ class Peer:
         return data
 
     async def recv_until(self, needle: bytes) -> bytes:
-        """Everything not read yet, up to and with the first `needle`."""
+        """All unread bytes up to and including the first `needle`."""
         while needle not in self.unread:
             if not await self.fill():
                 raise AssertionError(f"ended before {needle!r}; {self!r}")
@@ -91,14 +91,14 @@ class Peer:
         return self.take(size)
 
     async def expect_close(self) -> End:
-        """Read to the end and say how it came; bytes that come before it stay readable."""
+        """Read to the end and return how it came; bytes before it stay readable."""
         while await self.fill():
             pass
         assert self.ended is not None
         return self.ended
 
     def fin(self) -> None:
-        """Half-close: no more bytes from us, still listening."""
+        """Half-close: send no more bytes, but continue to read."""
         try:
             self.sock.shutdown(socket.SHUT_WR)
         except OSError:

@@ -1,4 +1,4 @@
-"""The router as users run it: a process of its own, with its signals and its exit status."""
+"""The router as users run it: a separate process, with its signals and exit status."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from tests.harness.client import RawClient
 from tests.harness.clocks import as_yaml
 from tests.harness.peer import WAIT_S
 
-START_S = 60.0  # two seconds on a quiet machine
+START_S = 60.0  # two seconds on an idle machine
 
 
 class RouterProcess:
-    """`hedgerow serve`, its ports, and what it says on standard error."""
+    """`hedgerow serve`, its ports, and its output on standard error."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self.child = child
@@ -28,7 +28,7 @@ class RouterProcess:
         self.events: list[dict[str, Any]] = []
 
     async def next_event(self, *messages: str) -> dict[str, Any]:
-        """Wait until it says one of `messages`; what it says before is kept in `events`."""
+        """Wait for one of `messages`; earlier output is kept in `events`."""
         assert self.child.stderr is not None
         async with asyncio.timeout(START_S):
             while line := await self.child.stderr.readline():
@@ -48,7 +48,7 @@ class RouterProcess:
         self.child.send_signal(number)
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Kill it; all the events it has written since the last that was waited for."""
+        """Kill it; return all events since the last awaited one."""
         self.child.kill()
         assert self.child.stderr is not None
         written = await self.child.stderr.read()
@@ -67,8 +67,8 @@ async def serving(
 ) -> AsyncIterator[RouterProcess]:
     """Run `serve` until the block ends; it is killed if it still runs then.
 
-    None: there is no configuration but the flags. `program`: the module that runs, and what it is
-    told before `serve`.
+    None: no configuration file, only flags. `program`: the module to run and its arguments before
+    `serve`.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -98,9 +98,9 @@ async def serving(
 
 
 def write_config(path: Path, *urls: str, extra: str = "", each: str = "") -> None:
-    """A configuration that listens on free ports before these replicas; `each`: of every one.
+    """A configuration with free ports in front of these replicas; `each`: fields of every one.
 
-    As shipped, on faster clocks.
+    As shipped, with shorter intervals.
     """
     replicas = "".join(f"  - {{url: '{url}', {each}}}\n" for url in urls)
     path.write_text(

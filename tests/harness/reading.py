@@ -1,7 +1,7 @@
-"""What a strict, independent parser (h11) reads in a stream of bytes.
+"""Parses a stream of bytes with a strict, independent parser (h11).
 
-It must never be lenient on the router's behalf: bytes that h11 refuses are reported as an error,
-bytes that end too early as an incomplete message.
+It must never be lenient: bytes that h11 refuses are reported as an error, bytes that end too early
+as an incomplete message.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import h11
 
-_BIG = 256 * 1024 * 1024  # h11's own limit on a head: ours is under test, not h11's
+_BIG = 256 * 1024 * 1024  # h11's own limit on a head: the router's is under test, not h11's
 
 Headers = list[tuple[str, str]]
 
@@ -32,7 +32,7 @@ class Message:
         return [value for key, value in self.headers if key == name.lower()]
 
     def header(self, name: str) -> str | None:
-        """The field's only value, or None; a doubled field is a test failure."""
+        """The field's only value, or None; a repeated field is a test failure."""
         values = self.all(name)
         assert len(values) < 2, f"{name} came {len(values)} times: {values}"
         return values[0] if values else None
@@ -71,7 +71,7 @@ def error_of(value: Any) -> dict[str, Any]:
     assert isinstance(value, dict), value
     assert set(value) == {"error"}, value
     error = value["error"]
-    # In a stream that has begun, the status that came too late for its head stands in it, too.
+    # In a stream that has begun, the error also has the status, because the head was already sent.
     assert set(error) - {"status"} == {"message", "type", "param", "code"}, error
     assert isinstance(error["message"], str), error
     assert error["message"], error
@@ -85,8 +85,8 @@ def _headers(event: Any) -> Headers:
 class RequestReader:
     """Reads one connection's requests, piece by piece.
 
-    `skip_empty_line` lets one empty line stand before each request (RFC 9112 section 2.2), as a
-    client may send it; a router never may, so a replica's reader does not.
+    `skip_empty_line` allows one empty line before each request (RFC 9112 section 2.2). A client may
+    send it, but a router must not, so a replica's reader does not allow it.
     """
 
     def __init__(self, *, skip_empty_line: bool = False) -> None:
@@ -98,7 +98,7 @@ class RequestReader:
         self.error: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Raises nothing: a refusal is kept in `error`."""
+        """Raises nothing: a refusal is stored in `error`."""
         try:
             self._receive(data)
             self._advance()
@@ -119,7 +119,7 @@ class RequestReader:
                 return
             if event is h11.PAUSED:
                 rest, closed = self._parser.trailing_data
-                if self.current is not None:  # an upgrade is asked for: no end was reported
+                if self.current is not None:  # an upgrade was requested: no end was reported
                     return
                 self._parser, self._fresh = _server(), True
                 self._receive(rest)
@@ -149,7 +149,7 @@ def _server() -> h11.Connection:
 
 
 def read_requests(data: bytes) -> RequestReader:
-    """Read all that a client sent on one connection."""
+    """Read everything that a client sent on one connection."""
     reader = RequestReader(skip_empty_line=True)
     reader.feed(data)
     return reader
@@ -179,7 +179,7 @@ class ResponseReader:
             self._parser.receive_data(b"")
 
     def feed(self, data: bytes) -> None:
-        """Bytes as they came; b"" is the end of the connection."""
+        """Received bytes; b"" is the end of the connection."""
         if self._parser is None:
             self._pending += data
             self._closed = self._closed or not data
@@ -187,9 +187,9 @@ class ResponseReader:
             self._parser.receive_data(data)
 
     def advance(self) -> Response | None:
-        """The response when it has ended, whole or not (`complete`); None while it goes on.
+        """The response when it has ended, complete or not (`complete`); None before.
 
-        Raises h11.RemoteProtocolError for bytes that are no response.
+        Raises h11.RemoteProtocolError for bytes that are not a response.
         """
         assert self._parser is not None
         while True:
@@ -197,7 +197,7 @@ class ResponseReader:
                 event = self._parser.next_event()
             except h11.RemoteProtocolError:
                 if self._parser.trailing_data[1] and self._response.status:
-                    return self._finish()  # the end came early: truncated, and visibly so
+                    return self._finish()  # the end came early: visibly truncated
                 raise
             if event is h11.NEED_DATA:
                 return None
@@ -230,7 +230,7 @@ class ResponseReader:
 
     @property
     def surplus(self) -> bytes:
-        """Bytes that came after the last whole response."""
+        """Bytes that came after the last complete response."""
         return bytes(self._pending)
 
 

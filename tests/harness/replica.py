@@ -1,8 +1,8 @@
-"""A replica that does what it is told, byte by byte, and records all it receives.
+"""A replica controlled byte by byte, which records everything it receives.
 
 Each accepted connection runs one behaviour: an `async def behave(connection)`. Probes and polls are
-answered apart (`control.py`), like an engine answers them: they never disturb a script, never take
-one from the queue of scripts, and are left out of `requests` and `sessions`.
+answered separately (`control.py`), as an engine answers them: they never disturb a script, never
+take one from the queue of scripts, and are not in `requests` and `sessions`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.reading import Request, RequestReader
 
-_BYTES_A_TOKEN = 4  # of a prompt, about
+_BYTES_A_TOKEN = 4  # approximate, of a prompt
 
 
 class ReplicaConnection(Peer):
@@ -30,12 +30,12 @@ class ReplicaConnection(Peer):
         self.is_control = False  # it carries probes or polls
         self._fed = 0
         self._handed = 0
-        self._begun = 0  # requests of the data path whose heads were taken
-        self._runs = False  # one was taken, and its answer has not ended
-        self._prompt_tokens = 0  # of those that have shown no token yet
+        self._begun = 0  # requests of the data path whose heads were read
+        self._runs = False  # one was read, and its answer has not ended
+        self._prompt_tokens = 0  # of requests without a token so far
 
     async def recv_head(self) -> Request:
-        """The head of the next request, its body perhaps still on the way."""
+        """The head of the next request; its body may still be arriving."""
         while self._handed >= len(self.reader.done) and self.reader.current is None:
             if not await self._read_more():
                 raise AssertionError(f"no request head; {self!r}")
@@ -70,10 +70,10 @@ class ReplicaConnection(Peer):
         self.count(data)
 
     def count(self, data: bytes) -> None:
-        """Take the tokens in bytes of an answer, and its end, into what the metrics tell."""
+        """Add the tokens in bytes of an answer, and its end, to the metrics."""
         load = self.replica.load
         tokens = data.count(b"data: {") or (b'"choices"' in data)
-        if tokens:  # one that hangs counts nothing, not even prompts
+        if tokens:  # a hanging engine counts nothing, not even prompts
             load.generated += tokens
             load.prompt_tokens += self._prompt_tokens
             self._prompt_tokens = 0
@@ -106,7 +106,7 @@ class ReplicaConnection(Peer):
         return True
 
     async def _fill_forever(self) -> bool:
-        """Like `fill`, without its bound: an idle pooled connection may stay for long."""
+        """Like `fill`, without its time limit: an idle pooled connection may stay for long."""
         loop = asyncio.get_running_loop()
         try:
             data = await loop.sock_recv(self.sock, 256 * 1024)
@@ -136,7 +136,7 @@ class HostileReplica:
     ) -> None:
         self.behave = behave
         self.control = Control(models=models) if control is None else control
-        self.asked_apart = asked_apart  # False: probes and polls are requests like others
+        self.asked_apart = asked_apart  # False: probes and polls are treated like other requests
         self.load = Load()
         self.script: deque[Behaviour] = deque()
         self.connections: list[ReplicaConnection] = []
@@ -162,7 +162,7 @@ class HostileReplica:
 
     @property
     def sessions(self) -> list[ReplicaConnection]:
-        """Connections that carried something else than probes and polls."""
+        """Connections that carried anything except probes and polls."""
         return [connection for connection in self.connections if not connection.is_control]
 
     def then(self, *behaviours: Behaviour) -> None:
@@ -170,7 +170,7 @@ class HostileReplica:
         self.script.extend(behaviours)
 
     def start(self, port: int = 0) -> None:
-        """Listen; a given port brings a stopped replica back where it was."""
+        """Listen; a given port restarts a stopped replica at its address."""
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
@@ -181,7 +181,7 @@ class HostileReplica:
         self._accepting = asyncio.create_task(self._accept(listener))
 
     async def stop_listening(self) -> None:
-        """Refuse new connections; those that exist go on."""
+        """Refuse new connections; existing ones continue."""
         if self._accepting is not None:
             self._accepting.cancel()
             await asyncio.gather(self._accepting, return_exceptions=True)
@@ -191,7 +191,7 @@ class HostileReplica:
             self._listener = None
 
     async def stop(self) -> None:
-        """Close everything; behaviours that still wait are cancelled."""
+        """Close everything; waiting behaviours are cancelled."""
         await self.stop_listening()
         tasks = list(self._tasks)
         for task in tasks:
@@ -205,7 +205,7 @@ class HostileReplica:
         return self.asked_apart and self.control.is_question(request)
 
     async def wait_for_requests(self, count: int) -> list[Request]:
-        """Wait until so many whole requests have come."""
+        """Wait until `count` whole requests have arrived."""
         await eventually(lambda: len(self.requests) >= count, f"{count} requests at the replica")
         return self.requests
 
@@ -216,7 +216,7 @@ class HostileReplica:
     async def _accept(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            # Not `sock_accept`: who is cancelled just when it has accepted loses the socket.
+            # Not `sock_accept`: if it is cancelled just after an accept, the socket is lost.
             await readable(listener)
             try:
                 sock, _ = listener.accept()
@@ -224,12 +224,12 @@ class HostileReplica:
                 continue
             sock.setblocking(False)
             connection = ReplicaConnection(sock, self)
-            connection.is_control = True  # until its first bytes say otherwise
+            connection.is_control = True  # until its first bytes show otherwise
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            # One that is cancelled before its first step closes nothing by itself.
+            # A task that is cancelled before its first step closes nothing by itself.
             task.add_done_callback(lambda _, connection=connection: connection.close())  # type: ignore[misc]
 
     async def _serve(self, connection: ReplicaConnection) -> None:
@@ -250,7 +250,7 @@ class HostileReplica:
             connection.close()
 
     async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
-        """Look at the first line without taking it: a behaviour may want never to read."""
+        """Look at the first line without reading it: a behaviour may want never to read."""
         sock = connection.sock
         while True:
             await readable(sock)
@@ -259,7 +259,7 @@ class HostileReplica:
             except BlockingIOError:
                 continue
             except OSError:
-                return True  # reset before a byte came: nothing for a behaviour
+                return True  # reset before a byte came: not passed to a behaviour
             if not seen:
                 return True
             if b"\r\n" in seen or len(seen) > 64:
@@ -271,7 +271,7 @@ class HostileReplica:
         )
 
     async def _answer_questions(self, connection: ReplicaConnection) -> None:
-        """Until the router closes the connection, or has said that it will not use it again."""
+        """Until the router closes the connection, or announces that it will not reuse it."""
         answered = 0
         while True:
             while len(connection.reader.done) == answered:
@@ -285,7 +285,7 @@ class HostileReplica:
 
 
 async def readable(sock: socket.socket) -> None:
-    """Wait, however long, until the socket has something to read."""
+    """Wait, without a time limit, until the socket has something to read."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(sock, lambda: ready.done() or ready.set_result(None))
@@ -296,7 +296,7 @@ async def readable(sock: socket.socket) -> None:
 
 
 async def eventually(condition: Callable[[], bool], what: str) -> None:
-    """Wait until `condition` holds; fail with `what` when it never does."""
+    """Wait until `condition` holds; fail with `what` if it never does."""
     try:
         async with asyncio.timeout(WAIT_S):
             while not condition():

@@ -1,11 +1,12 @@
-"""An app between real sockets, and the proof that it leaves nothing behind.
+"""An app between real sockets, with checks that it releases everything.
 
-`scenario` turns an async test into a bounded one that fails on any exception the loop had to
-handle, any task or open file left. `running` starts replicas and an app and, at the end, demands
-that every count of its census is zero: first while it still runs, then after its stop.
+`scenario` turns an async test into one with a time limit that fails on any unhandled exception of
+the loop, and on any remaining task or open file. `running` starts replicas and an app. At the end
+it checks that every count of the app's census is zero: first while it still runs, then after its
+stop.
 
 The app has the shipped configuration (probes, polls, queue, hedging, retries, the default policy,
-models as the replicas list them) on the faster clocks of `clocks.py`.
+models as the replicas list them) with the shorter intervals of `clocks.py`.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from tests.harness.replica import Behaviour, HostileReplica, eventually
 
 P = ParamSpec("P")
 Line = dict[str, Any]
-TOLD_NOTHING = {"priority": "none"}  # a replica whose bodies get no number of the router
+TOLD_NOTHING = {"priority": "none"}  # a replica that gets no priority number from the router
 
 
 def scenario(
     test: Callable[P, Coroutine[Any, Any, None]], *, limit_s: float = 20.0
 ) -> Callable[P, None]:
-    """Run an async test under uvloop, bounded, with nothing left behind."""
+    """Run an async test under uvloop, with a time limit, and check that nothing remains."""
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -60,15 +61,15 @@ def scenario(
 
 
 def long_scenario(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """A scenario of many cases: the same proofs, a wider bound."""
+    """A scenario of many cases: the same checks, a longer time limit."""
     return scenario(test, limit_s=120.0)
 
 
 def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
-    """Run `body` in a loop of its own and check the loop, its tasks and the open files."""
+    """Run `body` in its own loop and check the loop, its tasks and the open files."""
     _warm_up()
     gc.collect()
-    gc.freeze()  # what the suite holds by now is not looked through again, test after test
+    gc.freeze()  # existing objects of the suite are not scanned again for every test
     files = open_files()
     failures: list[dict[str, Any]] = []
 
@@ -90,12 +91,12 @@ def run_bounded(body: Callable[[], Awaitable[None]], limit_s: float) -> None:
 
 @functools.cache
 def _warm_up() -> None:
-    """Let libuv open what it opens once per process and never closes."""
+    """Let libuv open the files that it opens once per process and never closes."""
     uvloop.run(asyncio.sleep(0))
 
 
 def open_files() -> dict[int, str]:
-    """This process's open files: descriptor to what it is."""
+    """This process's open files: descriptor -> its target."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -132,7 +133,7 @@ class Router:
         return client
 
     async def ask(self, data: bytes, method: str = "GET") -> Response:
-        """Send one request on a connection of its own and read its response to the end."""
+        """Send one request on its own connection and read its response to the end."""
         client = await self.client()
         await client.send(data)
         response = await client.recv_response(method)
@@ -140,7 +141,7 @@ class Router:
         return response
 
     def usages(self) -> list[Usage]:
-        """The usage of every request that ends from now on, as the access log is told it."""
+        """The usage of every request that ends from now on, as given to the access log."""
         log = self.app.parts.log
         found: list[Usage] = []
         encode_into = log._encode_into
@@ -154,9 +155,9 @@ class Router:
         return found
 
     def lines(self) -> list[Line]:
-        """The access log as it is written so far.
+        """The access log as written so far.
 
-        `attempts` is made their number, `tried` the records behind it.
+        `attempts` is replaced by their number; `tried` has the records.
         """
         if not self.log_path.exists():
             return []
@@ -168,9 +169,9 @@ class Router:
         return lines
 
     async def log(self, count: int = 1, *, kind: str | None = None) -> list[Line]:
-        """Wait for so many access log lines (of that kind); more than that fails.
+        """Wait for `count` access log lines (of that kind); more than that fails.
 
-        A line may be written after its answer was read: the log's file lags.
+        A line may be written after its answer was read, because the log is written by a thread.
         """
 
         def written() -> list[Line]:
@@ -182,14 +183,14 @@ class Router:
         return lines
 
     async def reason(self) -> str:
-        """The reason of the one request that was made."""
+        """The reason of the only request."""
         return str((await self.log())[0]["reason"])
 
     def busy(self) -> dict[str, int]:
-        """What the app holds for requests: probers, pollers and idle connections left out.
+        """Resources held for requests: without probers, pollers and idle connections.
 
-        Each idle pooled connection has one timer, and the fleet one while a replica is ejected;
-        any further timer is somebody's whose request is over.
+        Each idle pooled connection has one timer, and the fleet one while a replica is ejected; any
+        further timer belongs to a request that is over.
         """
         census = self.app.census()
         census.pop("probes")
@@ -198,7 +199,7 @@ class Router:
         return {key: n for key, n in census.items() if n}
 
     async def quiet(self) -> None:
-        """Wait until nothing is under way."""
+        """Wait until no request is running."""
         try:
             await eventually(lambda: not self.busy(), "quiet")
         except AssertionError:
@@ -213,7 +214,7 @@ def assert_error(response: Response, reason: Reason, status: int | None = None) 
 
 
 def assert_cut_stream(response: Response, reason: Reason) -> None:
-    """A committed stream that was cut: an error event, and an end that no parser takes for one."""
+    """A committed stream that was cut: an error event, and an end that no parser accepts."""
     assert response.status == 200, response
     assert not response.complete, response
     events = response.events()
@@ -237,11 +238,11 @@ async def running(
     quiet_control_plane: str = "",
     **config: Any,
 ) -> AsyncIterator[Router]:
-    """Start one replica per behaviour (or the given ones, or a bare URL) and an app before them.
+    """Start one replica per behaviour (or the given ones, or a bare URL) and an app for them.
 
-    A test whose subject is an order of replicas passes a `policy`. `quiet_control_plane` is for a
-    test that probes and polls would spoil: the reason why. Then only the probes of the start are
-    sent.
+    A test that depends on the order of replicas passes a `policy`. `quiet_control_plane` is for a
+    test that probes and polls would disturb, and gives the reason. Then only the probes at the
+    start are sent.
     """
     if quiet_control_plane:
         health = {**clocks.QUIET_HEALTH, **(health or {})}

@@ -2,13 +2,13 @@
 
 For each CPython found: `pip install .`, compiled. For the one that runs this check, also:
 
-- the wheel and the sdist in dist/ (`make wheel` makes them): their members, then the wheel;
-- `pip install .` where PATH has no C compiler: the pure version;
-- `pipx install .`, which runs `pip install .` in an environment that pipx makes. It is told not to
-  compile: the first way has compiled the same sources with the same commands.
+- the wheel and the sdist in dist/ (`make wheel` builds them): their members, then the wheel;
+- `pip install .` with a PATH without C compiler: the pure Python version;
+- `pipx install .`, which runs `pip install .` in an environment that pipx creates, without
+  compiling: the first way has compiled the same sources with the same commands.
 
-Arguments: the folder of the tools (pipx), and `this` to leave the other CPythons out. Exit status 1
-if a step failed; the others still run.
+Arguments: the folder of the tools (pipx), and `this` to skip the other CPythons. Exit status 1 if a
+step failed; the others still run.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def from_wheel(python: Python) -> None:
 
 
 def without_compiler(python: Python) -> None:
-    """`pip install .` with a PATH that holds no C compiler."""
+    """`pip install .` with a PATH without C compiler."""
     environment = Environment("pure", python)
     environment.install(".", PATH=str(environment.bin))
     _use(environment, PURE)

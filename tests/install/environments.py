@@ -1,6 +1,6 @@
 """Fresh virtual environments under build/install, and commands that run in them.
 
-A command that fails raises Failed with its output. Every command has a limit, so that a hanging
+A failed command raises Failed with its output. Every command has a time limit, so that a hanging
 download does not block the check for ever.
 """
 
@@ -23,7 +23,7 @@ _REMOVED = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "HEDGEROW_COMPILE", "CC",
 
 
 class Failed(Exception):
-    """One step of the check failed; the text says which and shows what it printed."""
+    """One step of the check failed; the text names it and has its output."""
 
 
 def clean_environ(**changes: str) -> dict[str, str]:
@@ -51,7 +51,7 @@ def run(
 
 
 class Environment:
-    """A virtual environment that contains pip and nothing else."""
+    """A virtual environment that contains only pip."""
 
     def __init__(self, name: str, python: Python) -> None:
         self.folder = FOLDER / f"{name}-{python.minor}"

@@ -63,7 +63,7 @@ def members(archive: Path) -> set[str]:
 
 
 def differences(found: Iterable[str], expected: Iterable[str]) -> list[str]:
-    """One line for each file that is missing or that must not be there."""
+    """One line for each file that is missing or unexpected."""
     found, expected = set(found), set(expected)
     return [
         *(f"missing: {name}" for name in sorted(expected - found)),

@@ -1,8 +1,8 @@
 """Finds distributions that own one of this program's top-level import names.
 
 Python imports the first module of a name that it finds, so two distributions with one name break
-each other. Run as a script, this file judges the environment of the interpreter that runs it:
-exit status 1 and one line for each collision.
+each other. Run as a script, this file checks the environment of its interpreter: exit status 1 and
+one line for each collision.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def collisions() -> list[str]:
 
 
 def top_level(distribution: Distribution) -> Iterator[str]:
-    """The names that `import` finds at the top of a distribution."""
+    """The names of a distribution that `import` can find at the top level."""
     yield from (distribution.read_text("top_level.txt") or "").split()
     for file in distribution.files or ():
         first = file.parts[0]

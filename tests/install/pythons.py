@@ -32,7 +32,7 @@ class Python:
 
 
 def this_python() -> Python:
-    """The interpreter that runs this check; it must be able to make a virtual environment."""
+    """The interpreter that runs this check; it must be able to create a virtual environment."""
     path = getattr(sys, "_base_executable", sys.executable)
     found = _probe(path)
     if found is None:

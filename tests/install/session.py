@@ -1,4 +1,4 @@
-"""Starts the installed command in an empty directory, asks it two questions, and stops it.
+"""Starts the installed command in an empty directory, sends it two requests, and stops it.
 
 The command is started as a user starts it: by its path, in a directory that holds none of this
 project's files, without a variable that points to the sources.

@@ -1,4 +1,4 @@
-"""The lists of what sdist and wheel contain follow the tree, and a wrong member is reported."""
+"""The expected contents of sdist and wheel follow the tree, and a wrong member is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another distribution that owns one of the import names is reported with its name and the cure."""
+"""Another distribution that owns one of the import names is reported by name, with a solution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.install import names
 
 
 def install(folder: Path, name: str, module: str) -> None:
-    """Lay down what pip leaves of a distribution with one package."""
+    """Create the files that pip leaves for a distribution with one package."""
     info = folder / f"{name}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")

@@ -1,4 +1,4 @@
-"""The few fields read of a body: right where they are plain, tolerant where odd, never a crash."""
+"""The fields read from a body: correct if valid, tolerant if odd, never a crash."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read(
         large.feed(piece)
     fields = read_fields(route, pieces if size else [], size, content_type, encoding, large)
     if size > DECODE_UP_TO or is_form(content_type):
-        # Unwatched, it is read all the same.
+        # It is read even if it is not registered.
         assert read_fields(route, pieces if size else [], size, content_type, encoding) == fields
     return fields
 
@@ -69,7 +69,7 @@ def refusal(*args: Any, **options: Any) -> Reason:
         ({"model": "m", "previous_response_id": "resp_1"}, Fields("m", None, "resp_1")),
         ({"model": "größe", "stream": False}, Fields("größe", False)),
         ({"Model": "x", "nested": {"model": "y"}}, Fields()),
-        # of odd types: unknown to us, the engine's to judge
+        # of odd types: unknown to the router, validated by the engine
         ({"model": "m", "stream": "true"}, Fields("m")),
         ({"model": "m", "stream": 1}, Fields("m")),
         ({"model": "m", "stream": []}, Fields("m")),
@@ -190,8 +190,8 @@ def test_values_that_break_readers_are_not_read(value: bytes) -> None:
     fields = read(raw)
     assert (fields.model, fields.stream, fields.previous_response_id) == ("m", None, None)
     assert output_tokens_of(fields) is None
-    assert session_of(fields) in (None, "\x00", "?", "??")  # half a pair is read as "?"
-    assert fields.messages is not None  # there, and not looked into
+    assert session_of(fields) in (None, "\x00", "?", "??")  # an unpaired surrogate is read as "?"
+    assert fields.messages is not None  # present, but not parsed
     odd = b'{"model": "m", "stream": %b, "messages": [%b]}' % (value, value)
     assert read(odd).stream is None
 
@@ -300,7 +300,7 @@ def test_a_large_body_has_the_fields_of_a_small_one(size: int) -> None:
 def test_the_engine_judges_what_is_inside_a_large_body(dense: bytes) -> None:
     body = b'{"model": "m", "x": [%b oops]}' % (dense * (DECODE_UP_TO // len(dense)))
     assert read(body) == Fields("m")
-    assert refusal(body[:-1]) is Reason.BAD_JSON  # it is not one object
+    assert refusal(body[:-1]) is Reason.BAD_JSON  # incomplete object
 
 
 def test_a_form_is_read_while_it_comes() -> None:
@@ -407,7 +407,7 @@ def test_an_unknown_path_is_the_engines_to_judge(body: bytes, content_type: byte
     assert is_unread(read(body, OTHER, content_type))
 
 
-# -- what is kept as the client wrote it ------------------------------------------------------
+# -- values kept as the client wrote them --------------------------------------------------------
 
 RAWS = (
     *("messages", "prompt", "input", "instructions", "system", "tools", "cache_salt"),
@@ -438,7 +438,7 @@ def raw_of(fields: Fields, name: str) -> bytes | None:
     "value", [b'"a\\u00e9 \xc3\xa9"', b'[ {"a" : 1 }, 2]', b'{"b":  null}', b'"\xff"', b'""']
 )
 def test_a_raw_field_is_what_the_client_wrote(name: str, value: bytes) -> None:
-    for other in (b"", b', "stream": 1'):  # the plain way of reading, and the tolerant one
+    for other in (b"", b', "stream": 1'):  # the fast reader, and the tolerant one
         body = b'{"model": "m", "%b":  %b %b}' % (name.encode(), value, other)
         assert raw_of(read(body), name) == value
         assert raw_of(read([body[:20], body[20:]]), name) == value
@@ -468,7 +468,7 @@ def test_dropping_lets_the_body_go() -> None:
     assert all(getattr(fields, name) is not None for name in RAWS)
     fields.drop()
     assert fields == Fields("m", True)
-    # No field that views the body was added without `drop` knowing of it.
+    # Every field that is a view of the body must be released by `drop`.
     assert [f for f in Fields.__struct_fields__ if f in RAWS] == sorted(
         RAWS, key=Fields.__struct_fields__.index
     )
@@ -520,7 +520,7 @@ def test_the_output_asked_for(body: dict[str, Any], tokens: int | None) -> None:
     assert fields.n == body.get("n")
 
 
-# -- whatever comes ---------------------------------------------------------------------------
+# -- any input -----------------------------------------------------------------------------------
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -536,7 +536,7 @@ ROUTES = st.sampled_from([CHAT, AUDIO, OTHER])
 
 
 def harmless(body: bytes, route: Route, content_type: bytes | None) -> None:
-    """Fields of the promised types, or a refusal that blames the body."""
+    """Fields of the documented types, or a refusal that blames the body."""
     try:
         fields = read(body, route, content_type)
     except RouterError as err:

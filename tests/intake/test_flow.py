@@ -1,4 +1,4 @@
-"""Flows: whose share a request uses, and how little an invented credential is worth."""
+"""Flows: the flow that a request belongs to, and no advantage from an invented credential."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key is found by its hash, in the head as clients write it, and never told."""
+"""A key is found by its hash, in any form of the header, and never revealed."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_keys_are_not_alike() -> None:
 def test_a_key_in_authorization(line: str) -> None:
     ring = Keyring([a_line()])
     written = line.format(SECRET).encode()
-    for _ in range(2):  # the second time from memory
+    for _ in range(2):  # the second time from the cache
         found = ring.find(written, None)
         assert found is not None and found.name == "acme"
 

@@ -1,4 +1,4 @@
-"""Members of a large object: those that a decoder finds, however the bytes are cut."""
+"""Members of a large object: the scanner finds those of a decoder, for all cuts of the bytes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_what_a_decoder_finds(
 
 @given(body=st.binary(max_size=60) | st.text('{}[]",:\\ an1', max_size=60).map(str.encode))
 def test_what_a_decoder_takes_is_whole(body: bytes) -> None:
-    """Not the other way round: the engine judges what is JSON."""
+    """Not the reverse: the engine decides what is valid JSON."""
     whole = scanned(body, [])
     for size in range(1, 4):
         cut = scanned(body, list(range(0, len(body), size)))
@@ -112,7 +112,7 @@ def test_an_object_of_too_many_members_is_not_whole() -> None:
 
 @given(cuts=st.lists(st.integers(0, 2000), max_size=8), text=st.text('\\"x', max_size=400))
 def test_strings_that_are_searched(cuts: list[int], text: str) -> None:
-    """Some bytes of a string are looked at one by one, and others are searched."""
+    """Some bytes of a string are read one by one, others are searched."""
     body = json.dumps({"x": "x" * 70 + text, "model": text + "x" * 200 + text}).encode()
     scan = scanned(body, cuts)
     assert scan.is_whole

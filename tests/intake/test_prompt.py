@@ -1,4 +1,4 @@
-"""Block hashes of prompts: a conversation extends its own chain, and nothing else looks like it."""
+"""Block hashes of prompts: a conversation extends its own chain, and no other prompt matches it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def blocks_of(
 
 
 def shared(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """Leading blocks in common; and no block beyond them, because the hashes are chained."""
+    """Common leading blocks. No later block is common, because the hashes are chained."""
     count = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -145,12 +145,12 @@ def test_each_turn_extends_the_whole_conversation(dumps: dict[str, Any]) -> None
         assert blocks[: len(before)] == before
         assert len(blocks) >= len(before)
         if count == 3:
-            # not the first message only: another second turn parts where it differs
+            # not only the first message: another second turn differs from there on
             other = chat(*TURNS[: count - 1], {"role": "assistant", "content": "No." * 50})
             assert shared(blocks, blocks_of(other, **dumps)) >= len(before) - 1
         before = blocks
         assert size > 0
-    assert len(before) > 80_000 / BLOCK  # the image is in them
+    assert len(before) > 80_000 / BLOCK  # the image is part of them
 
 
 def test_a_turn_that_ends_with_a_block_is_extended_all_the_same() -> None:
@@ -194,7 +194,7 @@ def test_images_tell_prompts_apart() -> None:
     assert 50_000 // BLOCK <= part_at <= 51_000 // BLOCK
 
 
-# -- what a chain is seeded by ----------------------------------------------------------------
+# -- the seed of a chain ----------------------------------------------------------------------
 
 
 def test_the_seed_tells_prompts_apart() -> None:
@@ -280,7 +280,7 @@ def test_paths_of_several_apis(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", sorted(set(KINDS) - GENERATES))
 def test_kinds_without_a_prefix_cache_have_no_blocks(kind: str) -> None:
     fields = fields_of({"model": "m", "input": LONG, "messages": [user(LONG)], "prompt": LONG})
-    # An upload's bytes are no text, and /tokenize makes nobody prefill.
+    # An upload's bytes are not text, and /tokenize causes no prefill.
     expected = 1234 if kind in ("embeddings", "rerank", "score", "pooling") else 0
     assert prompt_blocks(kind, fields, BLOCK, 10_000, body_bytes=1234) == ((), expected)
 
@@ -321,7 +321,7 @@ def test_a_hostile_number_of_media_is_looked_at_once() -> None:
     assert 0 < size_of(many) <= len(json.dumps(many))
 
 
-# -- whatever comes ---------------------------------------------------------------------------
+# -- any input --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, 3, True, {}, [], "", {"a": [1]}, [[]], [None], "null"])

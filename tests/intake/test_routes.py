@@ -1,4 +1,4 @@
-"""What a request target means, and which must not pass: judged as an engine would read it."""
+"""The meaning of a request target, and blocked targets: interpreted as an engine would."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def refusal(target: bytes, method: bytes = b"GET", allowed: frozenset[bytes] = N
 
 
 def encoded(path: bytes) -> bytes:
-    """Every byte but the slashes percent-encoded."""
+    """Every byte except the slashes percent-encoded."""
     return b"".join(b"/" if c == 0x2F else b"%%%02x" % c for c in path)
 
 
@@ -224,7 +224,7 @@ def test_other_routes(method: bytes, target: bytes, route: Route, path: bytes) -
 def test_what_passes_is_never_control_after_any_decoding(
     method: bytes, text: str, data: st.DataObject
 ) -> None:
-    """Whatever a server behind us makes of a path that passes, it is no control endpoint."""
+    """However a server behind the router decodes an allowed path, it is not a control endpoint."""
     target = b"/" + text.encode()
     if data.draw(st.booleans()):
         control = data.draw(st.sampled_from(EVERY_CONTROL))

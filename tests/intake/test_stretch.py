@@ -1,4 +1,4 @@
-"""Values of large bodies that are not copied: the same as the copied ones, however they are cut."""
+"""Views of values in large bodies: equal to copied values, for all cuts."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ PROMPTS: dict[str, Any] = {
 
 
 def read_large(path: bytes, body: bytes, size: int) -> Fields:
-    """Read a body that came in pieces."""
+    """Read a body that arrived in pieces."""
     route = POSTS[path]
     pieces = [body[at : at + size] for at in range(0, len(body), size)]
     seen = watch(route, len(body), b"application/json")

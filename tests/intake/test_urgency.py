@@ -1,4 +1,4 @@
-"""Who says how urgent a request is, in which words, and how far he is believed."""
+"""The sources of a request's urgency: their formats, their precedence and their limits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def judged(
     tiers: tuple[str, ...] = (),
     **rules: Any,
 ) -> tuple[float, str, str]:
-    """(number, class, who said so). Unless `rules` differ: our own scale, without a ceiling."""
+    """(number, class, source). With default `rules`: the router's own scale, without a ceiling."""
     fields = Fields(model=model)
     if body is not ABSENT:
         fields.priority = msgspec.Raw(json.dumps(body).encode())
@@ -128,7 +128,7 @@ OFFICE = PriorityRule(priority="high", network="10.0.0.0/8")
 
 
 def test_the_first_that_says_something_decides() -> None:
-    """One more voice at a time, from the last to the first."""
+    """One more source at a time, from the last to the first."""
     said: dict[str, Any] = {"default": "low"}
     assert judged(**said) == (3.0, "low", "default")
     said["key"] = a_key(tier="pro", ceiling="critical")
@@ -191,7 +191,7 @@ def test_the_first_rule_that_fits() -> None:
 @pytest.mark.parametrize(
     ("key", "asks", "gets"),
     [
-        (None, "critical", "high"),  # the ceiling of whoever has none of his own
+        (None, "critical", "high"),  # the ceiling of clients without a ceiling of their own
         (a_key(), "critical", "high"),
         (a_key(tier="free"), "critical", "low"),  # its tier is its ceiling
         (a_key(tier="free"), "batch", "batch"),
@@ -287,7 +287,7 @@ def test_vllm_and_sglang_are_each_others_mirror(number: int) -> None:
     assert class_of(number_in("vllm", float(number))) in range(5)
 
 
-# A number without a configured dialect means what the pool's engine makes of it.
+# A number without a configured format is read in the format of the pool's engine.
 
 
 @pytest.mark.parametrize(

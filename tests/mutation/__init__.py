@@ -1,1 +1,1 @@
-"""Mutation tests: whether the tests of a module notice when it is wrong."""
+"""Mutation tests: do the tests of a module notice an error in it?"""

@@ -3,9 +3,9 @@
 Draws mutants of the modules by a seed and runs the tests on each, in a copy of the tree. A mutant
 is killed if a test fails or the tests do not end in time. FOLDER keeps one file for each commit and
 seed, which lists every mutant; a later run continues after the last one. `--tree` names another
-checkout, so two versions of the code are compared by the same rules.
+checkout, so that two versions of the code are compared by the same rules.
 
-The exit status is 1 if fewer mutants were killed than `--goal` says.
+The exit status is 1 if fewer mutants were killed than `--goal` requires.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from time import monotonic
 from tests.mutation.sites import mutant, sites
 
 IGNORED = shutil.ignore_patterns(".git", ".venv", "build", "dist", "__pycache__", ".*_cache")
-SLOWER = 4.0  # a mutant may take so many times as long as the tests of the right code
+SLOWER = 4.0  # time limit of a mutant, as a multiple of the time with correct code
 LEAST_S = 30.0
 
 

@@ -1,4 +1,4 @@
-"""Where a module can be made wrong, and how: one small change of its syntax tree for each site.
+"""The mutants of a module: one small change of its syntax tree per site.
 
 Pure. Changes that no test could notice are left out: annotations, docstrings, `__slots__`, the text
 of log messages and of errors.
@@ -32,7 +32,7 @@ _QUIET = {"log_event"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: the module's source with it, and what was changed where."""
+    """One change: the module's source with it, and a description with its line."""
 
     line: int
     what: str
@@ -40,12 +40,12 @@ class Mutant:
 
 
 def sites(source: str) -> int:
-    """How many mutants there are of a module."""
+    """Number of mutants of a module."""
     return sum(1 for _ in _changes(ast.parse(source)))
 
 
 def mutant(source: str, index: int) -> Mutant:
-    """The mutant of this index. Raises IndexError if there are not so many."""
+    """The mutant of this index. Raises IndexError if the index is too large."""
     tree = ast.parse(source)
     for number, (node, what, change) in enumerate(_changes(tree)):
         if number == index:
@@ -59,7 +59,9 @@ Change = tuple[ast.AST, str, Callable[[], None]]
 
 
 def _changes(tree: ast.Module) -> Iterator[Change]:
-    """Every change of the tree, in the order of the source. At most one of them may be made."""
+    """Every change of the tree, in the order of the source. Only one of them may be made at
+    a time.
+    """
     for node in _walk(tree):
         if isinstance(node, ast.Compare) and type(node.ops[0]) in _COMPARE:
             yield node, "comparison turned", _compare(node)
@@ -82,7 +84,7 @@ def _changes(tree: ast.Module) -> Iterator[Change]:
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those that no test can notice."""
+    """Every node except those that no test can notice."""
     yield node
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list", "msg"):

@@ -1,4 +1,7 @@
-"""What observing costs, in ns per call: `python -m tests.observe.cost`. Asserts nothing."""
+"""Prints the cost of metrics and logs in ns per call: `python -m tests.observe.cost`.
+
+Asserts nothing.
+"""
 
 from __future__ import annotations
 

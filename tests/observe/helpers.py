@@ -1,4 +1,4 @@
-"""What the tests of this folder share: bounded waiting and a look at the writer threads."""
+"""Shared helpers of this folder: bounded waiting, and a list of the writer threads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something another thread does."""
+    """Wait for a condition that another thread changes."""
     async with asyncio.timeout(LIMIT_S):
         while not condition():
             await asyncio.sleep(0.002)

@@ -1,5 +1,7 @@
-"""The alert rules in deploy/prometheus speak of what a running router exposes, and say what they
-mean: promtool plays them, where it is installed."""
+"""The alert rules in deploy/prometheus match the metrics of a running router.
+
+promtool checks their results, if it is installed.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def problems(rule: dict[str, Any], samples: Samples) -> list[str]:
-    """What a rule speaks of that is not there."""
+    """Names in a rule that the router does not expose."""
     expr = rule["expr"]
     found = []
     kept = ADDED.copy()

@@ -1,4 +1,4 @@
-"""Operational messages: one shape, one line a minute and key, never in the way."""
+"""Operational messages: one format, one line per minute and key, never blocking."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_libraries_come_out_in_the_same_shape(output: Output) -> None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "it broke", "exception": ValueError("why")}
         )
-        for number in range(100):  # one place, text that varies
+        for number in range(100):  # one place, varying text
             logging.getLogger("aiohttp.server").error("bad request %d", number)
 
     run(main())
@@ -167,7 +167,7 @@ def test_a_blocked_standard_error_costs_lines_and_no_time(output: Output) -> Non
     got = b""
     while got.count(b"\n") < said - lost:
         got += os.read(output.reader, 65536)
-    # Which lines were lost is the writer's pace; those that were written are whole and in order.
+    # The lost lines depend on the writer's speed; the written ones are complete and in order.
     numbers = [json.loads(line)["number"] for line in got.splitlines()]
     assert len(numbers) == said - lost
     assert numbers[0] == 0

@@ -1,4 +1,4 @@
-"""Counters: what is counted where, and that nobody outside can mint series without end."""
+"""Counters: where each event is counted, and a limit on series created by clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tenants have used: every figure in its place, costs by the day's prices, and bounded."""
+"""Tenant usage: every figure in its column, costs by configured prices, bounded memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def test_a_cost_is_what_each_kind_of_token_costs() -> None:
     usage.count("acme", "high", "m", 1_000_000, 400_000, 100_000, False)
     assert usage.tenants["acme"]["high"].cost == pytest.approx(0.6 * 2.0 + 0.4 * 0.5 + 0.1 * 8.0)
     usage.count("plain", "high", "plain", 1_000_000, 400_000, 100_000, False)
-    assert usage.tenants["plain"]["high"].cost == pytest.approx(2.0)  # cached ones as any other
+    # cached tokens cost the same as others
+    assert usage.tenants["plain"]["high"].cost == pytest.approx(2.0)
 
 
 def test_what_has_no_price_is_told_apart() -> None:
@@ -72,7 +73,7 @@ def test_a_hundred_thousand_tenants_are_a_thousand_and_the_others() -> None:
     assert len(usage.tenants) == TENANTS_MAX + 2
     assert together(usage.tenants[OTHERS]).prompt == 100_000 - TENANTS_MAX
     assert together(usage.tenants[NO_KEY]).prompt == 1
-    usage.count("t7", "low", "m", 1, 0, 0, False)  # who has a name keeps it
+    usage.count("t7", "low", "m", 1, 0, 0, False)  # a tenant that has a name keeps it
     assert together(usage.tenants["t7"]).requests == 2
 
 

@@ -1,4 +1,4 @@
-"""What tests of routing policies share: a fleet, a context, requests counted as leases are."""
+"""Shared helpers of routing policy tests: a fleet, a context, requests counted like leases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 from policies.contract import Candidate, Context, RequestView, RoutingPolicy
 
-VIEW = RequestView(model="m", stream=True, body_bytes=100)  # no prompt is known
+VIEW = RequestView(model="m", stream=True, body_bytes=100)  # the prompt is unknown
 BLOCKS = tuple(range(1001, 1011))
 PROMPT = RequestView(prompt_tokens=1300, blocks=BLOCKS, block_tokens=128.0)
 
@@ -19,7 +19,7 @@ def fleet(*weights: float) -> list[Candidate]:
 
 
 def loaded(*loads: int) -> list[Candidate]:
-    """Replicas a, b, c, … with so much under way, none of which waits."""
+    """Replicas a, b, c, … with this number of running requests, none of which waits."""
     return [Candidate(chr(ord("a") + i), inflight=load) for i, load in enumerate(loads)]
 
 
@@ -34,7 +34,7 @@ def burst(
     ctx: Context,
     view: RequestView = VIEW,
 ) -> Counter[str]:
-    """`count` picks that all wait, as when every prompt is long; picks per replica."""
+    """`count` picks that all wait, as when every prompt is long; returns picks per replica."""
     picked: Counter[str] = Counter()
     for _ in range(count):
         candidate = policy.pick(view, candidates, ctx).candidate
@@ -55,7 +55,7 @@ def trickle(
     ctx: Context,
     view: RequestView = VIEW,
 ) -> Counter[str]:
-    """`count` picks, each finished before the next; picks per replica."""
+    """`count` picks, each finished before the next; returns picks per replica."""
     picked: Counter[str] = Counter()
     for _ in range(count):
         candidate = policy.pick(view, candidates, ctx).candidate
@@ -72,5 +72,5 @@ def picks(
     view: RequestView = VIEW,
     held: dict[Candidate, int] | None = None,
 ) -> set[str]:
-    """Who may be picked in this state, by many generators."""
+    """The replicas that may be picked in this state, over many random generators."""
     return {policy.pick(view, candidates, context(seed, held)).candidate.id for seed in range(50)}

@@ -1,9 +1,9 @@
 """A small fleet on a virtual clock, for claims about where policies send requests.
 
 Each replica prefills one prompt at a time in order of arrival, then decodes in a batch whose size
-slows it down; its prefix cache is an LRU of blocks, filled at the dispatch as the router's index
-is. Loads are counted as leases count them; KV usage is polled once a second. Deterministic: what
-is random comes from the seed. Real engines are the emulator's matter.
+slows it down. Its prefix cache is an LRU of blocks, filled at the dispatch like the router's index.
+Loads are counted as leases count them; KV usage is polled once a second. Deterministic: randomness
+comes from the seed. Real engines are modelled by the emulator instead.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Replica(Candidate):
         return next((i for i, block in enumerate(blocks) if block not in self.cache), len(blocks))
 
     def remember(self, blocks: tuple[int, ...]) -> None:
-        for block in reversed(blocks):  # tails age first
+        for block in reversed(blocks):  # the end of a prompt ages first
             self.cache[block] = None
             self.cache.move_to_end(block)
         while len(self.cache) * BLOCK_TOKENS > KV_TOKENS:
@@ -60,7 +60,7 @@ class Replica(Candidate):
 
 
 class Fleet:
-    """`run` sends every request through the policy and returns what came of it."""
+    """`run` sends every request through the policy and returns the results."""
 
     def __init__(
         self, policy: RoutingPolicy, size: int = 8, seed: int = 0, prefill_rate: float = 10_000.0

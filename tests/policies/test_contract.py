@@ -1,4 +1,4 @@
-"""The contract every registered routing policy keeps, whoever wrote it."""
+"""The contract of every registered routing policy, including third-party ones."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.policies.real_views import real_views
 
 pytestmark = pytest.mark.parametrize("name", policy_names())
 
-# Without a cached prefix a burst spreads evenly, all but a few. `random` promises less.
+# Without a cached prefix a burst spreads almost evenly. `random` promises less.
 EVEN = {name: 5 if name == "p2c" else 1 for name in policy_names() if name != "random"}
 REAL = real_views()
 FACTS = tuple(name for name in dir(Candidate("")) if not name.startswith("_"))
 
 
 def anyone(id: str, rng: Random) -> Candidate:
-    """A replica in any state, of which anything may be unknown."""
+    """A replica in any state, in which any value may be unknown."""
     inflight = rng.randint(0, 5)
     return Candidate(
         id,
@@ -55,7 +55,7 @@ def any_view(rng: Random) -> RequestView:
 
 
 def any_context(view: RequestView, someone: list[Candidate], rng: Random) -> Context:
-    """Holders are some candidates and some that are none."""
+    """Holders are some candidates and some other replicas."""
     strangers = [Candidate(f"stranger{i}") for i in range(rng.choice((0, 1, 20)))]
     holders = rng.sample([*someone, *strangers], rng.randint(0, len(someone) + len(strangers)))
     held = {c: rng.randint(1, len(view.blocks)) for c in holders} if view.blocks else {}
@@ -138,7 +138,7 @@ def test_the_state_stays_bounded_while_10_000_replicas_come_and_go(name: str) ->
         burst(policy, candidates, 10, ctx, PROMPT)
         trickle(policy, candidates, 10, ctx, PROMPT)
         sizes.append(len(pickle.dumps(policy)))
-    # What it keeps is of the ten that are there: a hash ring has 128 points for each.
+    # It keeps state only for the ten that are there: a hash ring has 128 points for each.
     assert sizes[-1] < empty + 10 * 5000
     assert max(sizes) < min(sizes) + 2000
     policy.on_fleet_change(frozenset())
@@ -185,7 +185,7 @@ def test_weights_are_kept_in_light_traffic(name: str, view: RequestView) -> None
 
 
 def _keyless(view: RequestView) -> RequestView:
-    """The same prompt without what could be hashed; one key has one home, whatever the weights."""
+    """The same prompt without hashable parts; one key has one replica, for any weights."""
     return RequestView(prompt_tokens=view.prompt_tokens)
 
 
@@ -205,7 +205,9 @@ def test_a_burst_on_an_even_fleet_makes_no_hotspot(name: str, view: RequestView)
 
 
 def test_two_routers_do_not_herd(name: str) -> None:
-    """First picks of many freshly started routers; turns alone start with the first replica."""
+    """First picks of many freshly started routers; only round robin starts with the first
+    replica.
+    """
     firsts = {
         make_policy(name).pick(VIEW, fleet(1, 1, 1, 1), Context(Random(seed))).candidate.id
         for seed in range(100)
@@ -214,6 +216,6 @@ def test_two_routers_do_not_herd(name: str) -> None:
 
 
 def test_what_a_sample_would_break_sees_all(name: str) -> None:
-    """Of 200 replicas each key has one home, each turn its place: a sample knows neither."""
+    """Of 200 replicas each key has one, and so has each turn: a sample would not contain it."""
     sees_all = {"chwbl", "round_robin", "session"}
     assert type(make_policy(name)).sees_all is (name in sees_all)

@@ -1,4 +1,4 @@
-"""Making policies by name: options are checked by name and type, strangers cannot do harm."""
+"""Creating policies by name: options are checked, and faulty third-party packages are isolated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.policies.helpers import VIEW, context, fleet
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is forgotten after it."""
+    """Registrations of a test are removed after it."""
     policy_names()
     monkeypatch.setattr(contract.ROUTING, "classes", dict(contract.ROUTING.classes))
     yield
@@ -157,7 +157,7 @@ def test_a_broken_third_party_harms_only_who_asks_for_it(
     install(tmp_path, "broken", source, monkeypatch)
     assert "broken" in policy_names()
     make_policy("p2c")
-    for _ in range(2):  # the second asking is told the same
+    for _ in range(2):  # the second request gets the same result
         with pytest.raises(PolicyConfigError, match=message):
             make_policy("broken")
     make_policy("p2c")

@@ -1,4 +1,4 @@
-"""What the in-test fleet is asked: Poisson arrivals of prompts that share more or less."""
+"""Workloads of the test fleet: Poisson arrivals of prompts with more or less sharing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Request:
 
 
 def blocks(number: int) -> tuple[int, ...]:
-    """So many blocks that no other prompt has."""
+    """This number of unique blocks."""
     return tuple(next(_fresh) for _ in range(number))
 
 
@@ -49,7 +49,7 @@ def unique(rate: float, number: int, size: int, *, seed: int = 0) -> list[Reques
 
 
 def chats(rate: float, number: int, turns: int, *, seed: int = 0) -> list[Request]:
-    """Conversations behind one system prompt of 2 blocks; each turn adds 1 to 4 blocks."""
+    """Conversations after one system prompt of 2 blocks; each turn adds 1 to 4 blocks."""
     rng = Random(seed)
     system = blocks(2)
     begins = 0.0

@@ -1,4 +1,4 @@
-"""A pool over real sockets: who gets which connection, and what nobody gets any more."""
+"""A pool over real sockets: which request gets which connection, and which are never reused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.harness.running import scenario
 
 
 class Owner(Waiter):
-    """Waits for a connection, sends one request, notes what it hears."""
+    """Waits for a connection, sends one request, records its events."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -32,7 +32,7 @@ class Owner(Waiter):
         self.sends = False  # as soon as it is connected
 
     def take(self, *, fresh: bool = False) -> bool:
-        """Ask for a connection; True if there was one at once."""
+        """Request a connection; True if there was one at once."""
         conn = self.pool.acquire(self, fresh=fresh)
         if conn is not None:
             self.on_connected(conn)
@@ -71,7 +71,7 @@ class Owner(Waiter):
         return self.conn
 
     async def round_trip(self) -> ReplicaConnection:
-        """Send, wait for the whole answer, give the connection back."""
+        """Send, wait for the whole answer, return the connection."""
         conn = await self.connected()
         self.send()
         await eventually(lambda: self.answered, "an answer")
@@ -83,7 +83,7 @@ class Owner(Waiter):
 async def pool_to(
     behave: Behaviour | str, *, limits: dict[str, Any] | None = None, **timeouts: float
 ) -> AsyncIterator[tuple[Pool, HostileReplica]]:
-    """A pool to a replica (or a URL), and the proof that `abort` leaves nothing."""
+    """A pool to a replica (or a URL); at the end `abort` must release everything."""
     loop = asyncio.get_running_loop()
     errors: list[BaseException] = []
     sweeper = Sweeper(loop, errors.append)
@@ -108,7 +108,7 @@ async def pool_to(
 
 
 async def opened(pool: Pool, count: int) -> list[ReplicaConnection]:
-    """So many connections, all of them idle."""
+    """This number of connections, all idle."""
     owners = [Owner(pool) for _ in range(count)]
     for owner in owners:
         owner.take(fresh=True)
@@ -160,7 +160,7 @@ async def test_fresh_is_not_served_by_one_that_becomes_free() -> None:
             busy = Owner(pool)
             busy.take()
             conn = await busy.connected()
-            pool.address.port = int(url.rpartition(":")[2])  # no other connection comes
+            pool.address.port = int(url.rpartition(":")[2])  # no other connection can be opened
             owner = Owner(pool)
             owner.take(fresh=True)
             await busy.round_trip()
@@ -243,7 +243,7 @@ async def test_who_cancels_takes_no_opening_from_others() -> None:
 
 @scenario
 async def test_an_opening_that_nobody_needs_keeps_to_the_limit_of_idle_ones() -> None:
-    """Whoever waited may have been served by a connection that became free meanwhile."""
+    """The waiting request may have been served by a freed connection in the meantime."""
     async with pool_to(json_ok, limits={"pool_idle": 0}) as (pool, _):
         busy = Owner(pool)
         busy.take()

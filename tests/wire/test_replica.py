@@ -1,4 +1,4 @@
-"""Connections to a replica over real sockets: what ends one, and what may serve another request."""
+"""Connections to a replica over real sockets: their ends, and when they may be reused."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_a_paused_connection_is_pooled_reading() -> None:
 
 @scenario
 async def test_a_large_read_is_the_last_of_its_turn() -> None:
-    """Else 8 MB are read on end, whatever they cost, before anything else has its turn."""
+    """Otherwise 8 MB would be read at once, before any other connection."""
     size = 8 * 1024 * 1024
 
     async def behave(connection: Accepted) -> None:

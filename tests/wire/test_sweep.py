@@ -1,4 +1,4 @@
-"""The sweeper on a real loop: deadlines are met, a bug harms nobody else, idle means no timer."""
+"""The sweeper on a real loop: deadlines are met, a failure is isolated, no timer while idle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.running import scenario
 
 
 class Party:
-    """Has one deadline, and does then what it was given to do."""
+    """Has one deadline, and then runs the given action."""
 
     def __init__(self, deadline: float = NEVER) -> None:
         self.deadline = deadline

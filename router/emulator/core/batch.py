@@ -1,8 +1,8 @@
-"""What runs on an engine: who is in prefill, who decodes, and at which steps they need something.
+"""The running requests of an engine: prefilling, decoding, and the steps at which each changes.
 
-A decode step changes nothing of most requests, so nothing is done for them: who ends with a step,
-and whose token of a step begins a new block, is filed under that step in two heaps. Ties go to who
-began to decode first. Must never: touch blocks; the core holds and frees them.
+A decode step changes nothing for most requests, so no work is done for them. Two heaps list, by
+step, the requests that end with a step and those whose token of a step begins a new block. Equal
+steps are ordered by the begin of decoding. Must never touch blocks; the core holds and frees them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Batch(Generic[R]):
         return len(self.prefilling) + len(self.decoding)
 
     def rows(self) -> list[R]:
-        """In order of admission of its kind: prefilling, then decoding."""
+        """In order of admission within each kind: prefilling, then decoding."""
         return [*self.prefilling.values(), *self.decoding.values()]
 
     def admit(self, request: R) -> None:
@@ -49,7 +49,7 @@ class Batch(Generic[R]):
         self.prefilling[request.id] = request
 
     def decode(self, request: R, step: int) -> None:
-        """Its prefill ended with this step, which made its next token."""
+        """Add a request whose prefill ended with this step, which also generated its next token."""
         del self.prefilling[request.id]
         request._state = DECODING
         self.decoding[request.id] = request
@@ -67,13 +67,13 @@ class Batch(Generic[R]):
             request._grow_step = 0
 
     def growing(self, until: int) -> R | None:
-        """The next one whose token begins a new block, if that is in a step up to this one."""
+        """The next request that needs a block, if it does so in a step up to this one."""
         if self._growing and self._growing[0][0] <= until:
             return self._growing[0][2]
         return None
 
     def grown(self) -> None:
-        """That one has its block. It needs the next one after a block of steps, if it lasts."""
+        """That request has its block. Schedule the next one after a block of steps, if it lasts."""
         step, order, request = self._growing[0]
         step += self._block_size
         if step <= request._finish_step:
@@ -84,13 +84,15 @@ class Batch(Generic[R]):
             heappop(self._growing)
 
     def decoded(self, steps: int) -> int:
-        """So many steps have ended, with everybody there to their end; the tokens they made."""
+        """Record that `steps` steps have ended, without a change of the batch; returns their
+        tokens.
+        """
         tokens = steps * len(self.decoding)
         self.context += tokens
         return tokens
 
     def finished(self, step: int) -> list[R]:
-        """Let go of those who made their last token in this step."""
+        """Remove and return the requests that generated their last token in this step."""
         ended = []
         finishing = self._finishing
         while finishing and finishing[0][0] == step:
@@ -101,7 +103,7 @@ class Batch(Generic[R]):
         return ended
 
     def remove(self, request: R, steps_ended: int) -> None:
-        """It leaves before its end, with the tokens it has. O(batch)."""
+        """Remove a request before its end, with the tokens it has. O(batch)."""
         if request._state == PREFILLING:
             del self.prefilling[request.id]
             return
@@ -115,10 +117,10 @@ class Batch(Generic[R]):
             heapify(self._growing)
 
     def quiet_until(self, free: int) -> int:
-        """The last step before somebody ends with it, or needs a block and there is none.
+        """The last step before a request ends with it, or needs a block when none is free.
 
-        For a batch that only decodes, with `free` blocks, whose needs of the step that begins now
-        are met. Each of those in the file takes a block every block_size steps.
+        For a batch that only decodes, with `free` blocks, when the needs of the current step are
+        met. Each listed request takes a block every block_size steps.
         """
         last = self._finishing[0][0]
         growing = self._growing

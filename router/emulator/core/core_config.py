@@ -1,7 +1,7 @@
 """The sizes of one engine core.
 
-A file of its own, because `request.py` is compiled: a frozen dataclass that mypyc has compiled
-cannot be unpickled, and a simulation's process gets its scenario pickled.
+In its own file, because `request.py` is compiled: a frozen dataclass compiled by mypyc cannot be
+unpickled, and a scenario is pickled for a simulation's process.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class CoreConfig:
     priority_scheduling: bool = False
     prefix_caching: bool = True
     token_events: bool = True  # False: only first tokens and ends are reported
-    reserve_output: bool = False  # True: all KV is promised at admission, nobody is preempted
-    preempt_advantage: int | None = None  # in priority numbers; None: newcomers displace nobody
-    kv_events: bool = False  # True: `EngineCore.kv_log` tells what the prefix cache holds
-    leap: bool = False  # True: decode steps that change nothing but counters are one event
+    reserve_output: bool = False  # True: all KV is reserved at admission, and nothing is preempted
+    preempt_advantage: int | None = None  # in priority numbers; None: new requests preempt none
+    kv_events: bool = False  # True: `EngineCore.kv_log` records changes of the prefix cache
+    leap: bool = False  # True: consecutive decode steps that change only counters are one event
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

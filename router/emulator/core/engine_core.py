@@ -1,20 +1,19 @@
 """The engine core: continuous batching over a paged KV pool, as a pure state machine.
 
-It knows no socket, no task and no clock: time comes in as `now` (seconds, any epoch, never going
-back) and goes out through `next_event`. The server calls it from a timer; a simulator jumps a
-virtual clock from event to event. Same input, same output, always.
+It uses no socket, task or clock: time comes in as `now` (seconds, any epoch, never going back) and
+goes out through `next_event`. The server calls it from a timer; a simulator jumps a virtual clock
+from event to event. The same input always gives the same output.
 
-One *step* is what the accelerator does at a time: it decodes one token for every decoding request
-and spends the rest of `max_num_batched_tokens` on prefill, in chunks. Who is in it is the
-`scheduler`'s to say. The queue is ordered by arrival, or by (priority, arrival) with the lower
-number first, and its head blocks: nobody overtakes because it is smaller.
+One *step* is one pass of the accelerator: it decodes one token for every decoding request and uses
+the rest of `max_num_batched_tokens` for prefill, in chunks. The `scheduler` chooses the requests of
+a step. The queue is ordered by arrival, or by (priority, arrival) with the lower number first. Its
+head blocks: a smaller request does not overtake it.
 
-A decode step costs the core O(what changes), not O(batch). Only with `token_events` is there one
-event per token. With `leap` there is not even one per step: as many decode steps as can follow one
-another without anybody coming, ending or being preempted are one event, and whoever comes in the
-middle of them joins the step boundary it would have joined. The history is that of stepping; only
-figures asked for between two events are as of the last one, until `settle`, and `kv_log` tells what
-was stored in a leap at its end.
+A decode step costs the core O(changes), not O(batch). Only with `token_events` is there one event
+per token. With `leap`, consecutive decode steps without an arrival, end or preemption are one
+event. A request that arrives during a leap joins the same step boundary as without leaping. The
+history of events is the same. Only figures read between two events are those of the last event,
+until `settle`, and `kv_log` gets the blocks stored in a leap at its end.
 
 Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
 each of its tokens once.
@@ -48,7 +47,7 @@ class EngineCore(Generic[R]):
     def __init__(self, config: CoreConfig, timing: Timing) -> None:
         self.config = config
         self.timing = timing
-        # Plain numbers: a step asks for all of them.
+        # Plain numbers: each step uses all of them.
         self._prefill_s = timing.prefill_s
         self._prefill_token_s = timing.prefill_token_s
         self._prefill_square_s = timing.prefill_square_s
@@ -57,13 +56,13 @@ class EngineCore(Generic[R]):
         self._decode_context_s = timing.decode_context_s
         self._leaps = config.leap
         self._tells_tokens = config.token_events
-        # What changed in the prefix cache, in order. The caller reads and clears it.
+        # Changes of the prefix cache, in order. The caller reads and clears it.
         self.kv_log: list[KvEvent] | None = [] if config.kv_events else None
         self._scheduler: Scheduler[R] = Scheduler(config, self.kv_log)
         self.kv = self._scheduler.kv
-        # Every step started from now on takes this many times as long. Where it leaps: see `slow`.
+        # Factor on the time of every step started from now on. With leaps: see `slow`.
         self.slowdown = 1.0
-        self.clock = 0.0  # when the last events happened: exact, however late `advance` came
+        self.clock = 0.0  # time of the last events: exact, even if `advance` was called late
 
         self.submitted = 0
         self.generation_tokens = 0
@@ -76,7 +75,7 @@ class EngineCore(Generic[R]):
         self._last_submit = 0.0
         self._stalled_at: float | None = None
 
-    # What can be asked.
+    # Queries.
 
     @property
     def running(self) -> int:
@@ -92,7 +91,7 @@ class EngineCore(Generic[R]):
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all requests that were ever let in."""
+        """Of all requests that were ever admitted."""
         return self._scheduler.prompt_tokens
 
     @property
@@ -114,36 +113,36 @@ class EngineCore(Generic[R]):
 
     @property
     def prefilling(self) -> int:
-        """Of those that run, the ones without a token of this life."""
+        """Number of running requests without a token since their last admission."""
         return len(self._scheduler.batch.prefilling)
 
     @property
     def step_tokens(self) -> int:
-        """Prompt tokens that the newest step computed, or computes."""
+        """Prompt tokens computed in the newest step."""
         return sum(request._chunk for request in self._scheduler.chunks)
 
     @property
     def kv_usage(self) -> float:
-        """Share of the blocks that are held, 0..1. What is merely cached is free."""
+        """Share of the blocks that are held, 0..1. Blocks that are only cached are free."""
         return self.kv.used / self.kv.num_blocks
 
     @property
     def kv_reserved(self) -> int:
-        """Blocks held or promised."""
+        """Blocks held or reserved."""
         return self.kv.used + self._scheduler.promised
 
     def generated(self, request: R) -> int:
-        """Tokens made so far."""
+        """Tokens generated so far."""
         if request._state != DECODING:
             return request.generated
         return self.steps_ended - request._first_step + 1
 
     def holds(self, id: str) -> bool:
-        """It waits or runs."""
+        """Whether the request waits or runs."""
         return id in self._requests
 
     def uncached_waiting(self) -> int:
-        """Tokens of those who wait that are not in the cache at this moment. O(queue)."""
+        """Tokens of waiting requests that are not cached at this moment. O(queue)."""
         size = self.kv.block_size
         total = 0
         for request in self._scheduler.queue.requests():
@@ -153,25 +152,27 @@ class EngineCore(Generic[R]):
         return total
 
     def alone_s(self, request: R) -> float:
-        """Seconds to its first token, prefilled here in one step with nothing else in it, behind
-        what the cache holds of its prompt at this moment."""
+        """Seconds to its first token if it were prefilled alone in one step.
+
+        Prompt tokens that are cached at this moment are not computed.
+        """
         tokens, size = request.prompt_tokens, self.kv.block_size
         hits = self.kv.match(request.block_hashes, (tokens - 1) // size)
         return self.slowdown * self.timing.prefill_alone_s(tokens, size * len(hits))
 
     def rows(self) -> list[R]:
-        """What runs, in order of admission of its kind: prefilling, then decoding."""
+        """Running requests, in order of admission within each kind: prefilling, then decoding."""
         return self._scheduler.batch.rows()
 
     def queued(self) -> list[R]:
-        """What waits, the next one first. O(n log n)."""
+        """Waiting requests, the next one first. O(n log n)."""
         return self._scheduler.queue.ordered()
 
     def next_event(self, now: float) -> float | None:
-        """When `advance` will next have something to do; at or before `now` if it has already.
+        """The time at which `advance` next has work; at or before `now` if it has some already.
 
-        None: not before something is submitted (or a stalled engine resumes). Ask again after
-        every call that does something: where it leaps, each may bring the next event forward.
+        None: not before a request is submitted (or a stalled engine resumes). Ask again after every
+        call that changes something: with leaps, each may bring the next event forward.
         """
         if self._stalled_at is not None:
             return None
@@ -179,7 +180,7 @@ class EngineCore(Generic[R]):
             return self._leap.end
         return self._last_submit if self._scheduler.queue.waiting else None
 
-    # What can be done.
+    # Actions.
 
     def submit(self, request: R, now: float) -> None:
         """Queue a request. It joins the first step that begins at or after `now`.
@@ -203,9 +204,9 @@ class EngineCore(Generic[R]):
             self._cut(now)
 
     def abort(self, id: str, now: float) -> bool:
-        """Drop a request and free what it holds at once. False: unknown, or ended before.
+        """Drop a request and free its blocks at once. False: unknown, or ended before.
 
-        The step under way still takes its time, as an accelerator's would.
+        The current step still takes its full time, as on a real accelerator.
         """
         request = self._requests.get(id)
         if request is None:
@@ -220,7 +221,9 @@ class EngineCore(Generic[R]):
         return True
 
     def reset_cache(self) -> bool:
-        """Forget every cached prefix, as vLLM does: only when no block is held. False: not now."""
+        """Drop every cached prefix, only if no block is held, as vLLM does. False: not possible
+        now.
+        """
         if self.kv.used:
             return False
         self.kv.clear_cache()
@@ -229,10 +232,10 @@ class EngineCore(Generic[R]):
         return True
 
     def advance(self, now: float) -> list[tuple[int, R]]:
-        """Let the earliest step boundary due by `now` happen; its events as (kind, request).
+        """Process the earliest step boundary due by `now`; returns its events as (kind, request).
 
-        At most one boundary a call: while `next_event(now) <= now`, call again. The last token of
-        a request is reported as a token and then as FINISHED. `clock` tells when it all happened.
+        At most one boundary per call: while `next_event(now) <= now`, call again. The last token of
+        a request is reported as a token and then as FINISHED. `clock` is the time of the events.
         """
         due = self.next_event(now)
         if due is None or due > now:
@@ -247,26 +250,26 @@ class EngineCore(Generic[R]):
         return events
 
     def settle(self, now: float) -> None:
-        """Count the steps of a leap that ended before `now`: every figure is then as of `now`.
+        """Count the steps of a leap that ended before `now`, so that every figure is as of `now`.
 
-        What happens later is the same with and without it.
+        Later events are the same with and without this call.
         """
         if self._leap.steps > 1:
             self._count(self._leap.under_way(now) - 1)
 
     def slow(self, factor: float, now: float) -> None:
-        """Every step that begins at or after `now` takes this many times as long."""
+        """Set the factor on the time of every step that begins at or after `now`."""
         self._cut(now)
         self.slowdown = factor
 
     def stall(self, now: float) -> None:
-        """Stop making progress, as an accelerator does that hangs. Requests still queue."""
+        """Stop making progress, like a hanging accelerator. Requests are still queued."""
         if self._stalled_at is None:
             self._cut(now)
             self._stalled_at = now
 
     def resume(self, now: float) -> None:
-        """Go on where `stall` stopped; the step under way still needs what was left of it."""
+        """Continue after `stall`; the current step still needs its remaining time."""
         if self._stalled_at is not None:
             self._leap.put_off(now - self._stalled_at)
             self._last_submit = max(self._last_submit, now)
@@ -278,7 +281,7 @@ class EngineCore(Generic[R]):
         scheduler = self._scheduler
         step = self.steps + 1
         preemptions = scheduler.preemptions
-        # A caller that came late may have let newer requests in: the step cannot precede them.
+        # A late caller may have submitted newer requests: the step cannot begin before them.
         begin = max(self.clock, self._last_submit)
         scheduler.schedule(step, begin)
         decoding = len(scheduler.batch.decoding)
@@ -320,19 +323,19 @@ class EngineCore(Generic[R]):
             for request in batch.finished(step):
                 self._finish(request, events)
         for request in self._scheduler.chunks:
-            # Else it was aborted during the step, or its prompt needs more of them.
+            # Otherwise it was aborted during the step, or its prompt needs more of them.
             if request._state == PREFILLING and request._computed == request._target:
                 self._prefilled(request, step, events)
 
     def _cut(self, now: float) -> None:
-        """End the leap with the step under way at `now`: the next one may be another."""
+        """End the leap with the step that runs at `now`, because the next one may differ."""
         if self._leap.steps > 1:
             step = self._leap.under_way(now)
             self._count(step - 1)
             self._leap.cut(step)
 
     def _count(self, ended: int) -> None:
-        """So many steps of the leap have ended, and the next one has begun."""
+        """Record that `ended` steps of the leap have ended, and the next one has begun."""
         leap = self._leap
         steps = ended - leap.counted
         if steps > 0:
@@ -345,7 +348,9 @@ class EngineCore(Generic[R]):
     # The life of a request.
 
     def _prefilled(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
-        """All its tokens are computed: the first token is there, or the next one after a while."""
+        """All its tokens are computed: report the first token, or the next one after a
+        preemption.
+        """
         had = request.generated
         request._chunk = 0
         if request.output_tokens:

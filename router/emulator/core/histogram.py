@@ -1,4 +1,4 @@
-"""A histogram of plain ints: one bisect an observation."""
+"""A histogram of plain ints with one bisect per observation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """`bounds` ascend; a value on a bound counts as below it, as Prometheus has it."""
+    """`bounds` ascend; a value on a bound counts as below it, as in Prometheus."""
 
     __slots__ = ("bounds", "counts", "sum")
 

@@ -1,18 +1,18 @@
-"""A paged KV pool with a prefix cache, as vLLM keeps it.
+"""A paged KV pool with a prefix cache, as in vLLM.
 
-A block is `block_size` tokens. A full block whose content is known by its hash (chained, so that
-one hash stands for the whole prefix up to there) can be shared: it is counted by reference, and
-when the last holder leaves it stays as cache in the free queue until its room is needed. Free
-blocks are reused least recently freed first; a sequence frees its tail before its head, so that
-prefixes wither from the end.
+A block is `block_size` tokens. A full block with a known hash (chained, so that one hash represents
+the whole prefix up to there) can be shared. It has a reference count. When its last holder releases
+it, it stays cached in the free queue until it is reused. The block that was freed longest ago is
+reused first. A sequence frees its end before its beginning, so that prefixes are evicted from their
+end.
 
-The free queue is made of the blocks themselves, each linked to its neighbours by their numbers: to
-hold a cached block, to free one and to reuse one cost a few writes. A prompt does this with each of
+The free queue is linked through the blocks themselves, by the numbers of their neighbours. Holding
+a cached block, freeing one and reusing one cost a few writes each. A prompt does this with each of
 its blocks.
 
-Invariants: every block is either referenced or free, never both; `used + free == num_blocks`;
-a cached hash names exactly one block. Blocks never touched yet cost no memory, so that a thousand
-pools fit in one process.
+Invariants: every block is either referenced or free, never both; `used + free == num_blocks`; a
+cached hash names exactly one block. Blocks never used yet cost no memory, so that a thousand pools
+fit in one process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from mypy_extensions import i32, mypyc_attr
 from router.emulator.core.kv_events import KvEvent, Removed
 
 # The hash of a block's content, an int. Typed so that compiled code passes the caller's object on:
-# an int of its own would cost each name of a block an allocation and 32 bytes.
+# a new int object would cost each hashed block an allocation and 32 bytes.
 Hash = Any
 NOBODY: Final = -1  # no block has this number
 
 
 @mypyc_attr(acyclic=True)
 class Block:
-    """The room of `block_size` tokens. Compared and hashed as an object."""
+    """A block of `block_size` tokens. Compared and hashed as an object."""
 
     __slots__ = ("after", "before", "name", "number", "refs")
 
@@ -40,9 +40,9 @@ class Block:
         # Numbers of four bytes: a thousand pools have a million blocks.
         self.number: i32 = number  # in its pool
         self.refs: i32 = 0  # holders
-        self.name: Hash = None  # the hash of what is in it; None: not known
-        # The numbers of its neighbours in the free queue, while nobody holds it. References would
-        # be cycles, which the garbage collector would have to look through.
+        self.name: Hash = None  # the hash of its content; None: unknown
+        # The numbers of its neighbours in the free queue, while it is not held. References would be
+        # cycles, which the garbage collector would have to traverse.
         self.before: i32 = NOBODY
         self.after: i32 = NOBODY
 
@@ -65,24 +65,24 @@ class KvPool:
     )
 
     def __init__(self, num_blocks: int, block_size: int, log: list[KvEvent] | None = None) -> None:
-        """With a `log`, every hash that is given up is appended to it."""
+        """With a `log`, every evicted hash is appended to it."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("a KV pool needs at least one block of at least one token")
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self.evictions = 0  # cached blocks given up for their room
-        self.taken = 0  # blocks that were given out empty
-        self.peak = 0  # most blocks held at once
+        self.evictions = 0  # cached blocks that were evicted for reuse
+        self.taken = 0  # blocks that were allocated empty
+        self.peak = 0  # maximum number of blocks held at once
         self._log = log
-        self._blocks: list[Block] = []  # by number; later ones were never used
-        self._first = NOBODY  # of the free queue, by number: reused next, ...
-        self._last = NOBODY  # ... freed last
+        self._blocks: list[Block] = []  # by number; blocks with higher numbers were never used
+        self._first = NOBODY  # number of the first block of the free queue (reused next), ...
+        self._last = NOBODY  # ... and of the last one
         self._queued = 0  # blocks in it
         self._cached: dict[Hash, Block] = {}
 
     @property
     def free(self) -> int:
-        """Blocks nobody holds (cached or not)."""
+        """Blocks without a holder (cached or not)."""
         return self.num_blocks - len(self._blocks) + self._queued
 
     @property
@@ -110,7 +110,7 @@ class KvPool:
         return blocks
 
     def idle(self, blocks: Iterable[Block]) -> int:
-        """How many of these nobody holds: sharing them takes that many from `free`."""
+        """Number of these without a holder: sharing them takes that many from `free`."""
         found = 0
         for block in blocks:
             if not block.refs:
@@ -118,7 +118,7 @@ class KvPool:
         return found
 
     def sole(self, blocks: Iterable[Block]) -> int:
-        """How many of these have one holder: their leaving frees that many."""
+        """Number of these with one holder: their release frees that many."""
         found = 0
         for block in blocks:
             if block.refs == 1:
@@ -126,12 +126,11 @@ class KvPool:
         return found
 
     def hashes(self) -> frozenset[int]:
-        """Everything a prompt could hit."""
+        """All hashes that a prompt could hit."""
         return frozenset(self._cached)
 
     def state(self) -> tuple[list[int], list[Hash], list[int]]:
-        """Holders and hash of each block by number, and the free ones, the next to be reused
-        first."""
+        """Holders and hash of each block by number, and the free ones, next to be reused first."""
         free: list[int] = []
         number = self._first
         while number != NOBODY:
@@ -140,7 +139,7 @@ class KvPool:
         return [b.refs for b in self._blocks], [b.name for b in self._blocks], free
 
     def share(self, blocks: list[Block]) -> None:
-        """Hold these cached blocks too."""
+        """Hold these cached blocks as well."""
         known = self._blocks
         for block in blocks:
             if not block.refs:
@@ -157,7 +156,7 @@ class KvPool:
             block.refs += 1
 
     def take(self, count: int) -> list[Block]:
-        """Hold so many blocks with nothing in them. Raises MemoryError when fewer are free."""
+        """Hold `count` empty blocks. Raises MemoryError when fewer are free."""
         if count > self.free:
             raise MemoryError("every KV block is in use")
         known, cached = self._blocks, self._cached
@@ -193,10 +192,9 @@ class KvPool:
         return blocks
 
     def commit(self, blocks: list[Block], values: Sequence[Hash]) -> None:
-        """These blocks are full and have these hashes: prompts may hit them from now on.
+        """Mark full blocks with their hashes, so that prompts may hit them from now on.
 
-        A second copy of what is cached already stays anonymous, and an already named block keeps
-        its name.
+        A second copy of a cached block gets no hash, and a block that has a hash keeps it.
         """
         if len(blocks) != len(values):
             raise ValueError("each block has one hash")
@@ -207,7 +205,7 @@ class KvPool:
                 block.name = value
 
     def release(self, blocks: list[Block]) -> None:
-        """Hold these no longer."""
+        """Release these blocks."""
         known = self._blocks
         for block in reversed(blocks):
             refs = block.refs - 1
@@ -224,7 +222,7 @@ class KvPool:
                 self._last = block.number
 
     def clear_cache(self) -> None:
-        """Forget every hash; what is held stays held."""
+        """Drop every hash; held blocks stay held."""
         self._cached.clear()
         for block in self._blocks:
             block.name = None

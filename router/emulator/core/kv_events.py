@@ -1,9 +1,9 @@
-"""What changes in a prefix cache, as plain values: stored, removed, cleared.
+"""Changes of a prefix cache as plain values: stored, removed, cleared.
 
-The pure side of KV events: `core` and `kv` append these to a log when they were asked to, and
-`kv_wire` turns them into an engine's bytes. Replaying a log gives exactly the hashes the cache
-holds: a block is there from its `Stored` to its `Removed` or to the next `Cleared`. `Stored` may
-come again for what is there already (vLLM 0.25 and later tell reuse, too).
+The pure side of KV events: `core` and `kv` append these to a log if requested, and `kv_wire`
+encodes them in an engine's format. Replaying a log gives exactly the hashes in the cache: a block
+is there from its `Stored` to its `Removed` or to the next `Cleared`. `Stored` may be repeated for a
+present block (vLLM 0.25 and later report reuse, too).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Consecutive full blocks. `tokens` has `block_size` token ids for each."""
+    """Consecutive full blocks. `tokens` has `block_size` token IDs for each."""
 
     hashes: Sequence[int]
-    parent: int | None  # the hash of the block before the first; None: these begin a prompt
+    parent: int | None  # the hash of the block before the first; None: the prompt begins here
     tokens: Sequence[int]
     block_size: int
     salt: str | None = None  # of the prompt, with its first block only
@@ -31,7 +31,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """Nothing is cached any more."""
+    """The cache is empty."""
 
 
 KvEvent: TypeAlias = Stored | Removed | Cleared

@@ -1,11 +1,11 @@
-"""Luck that follows a request, not the engine that happens to be asked.
+"""Random draws that depend on the request, not on the engine that receives it.
 
-A request with the header `x-emulate-key` meets faults that have a probability by its key and by how
-many attempts came with that key before, to whichever engine of this process. Routers that get the
-same requests then see the same first attempts go wrong, wherever they send them, and a copy draws
-anew: without it, two runs of a bench differ mostly by luck.
+For a request with the header `x-emulate-key`, faults with a probability are drawn by its key and by
+the number of earlier attempts with that key, at any engine of this process. With the same requests,
+routers then see the same first attempts fail, wherever they send them, and a copy gets a new draw.
+Without this, two runs of a bench would differ mostly by chance.
 
-Deterministic. Bounded: the key that was first seen longest ago is forgotten.
+Deterministic. Bounded: the key that was first seen longest ago is dropped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What waits for an engine: by (rank, arrival), and its head blocks.
+"""The waiting requests of an engine, ordered by (rank, arrival); the head blocks.
 
-Must never: let anybody overtake. An aborted request stays in the heap until it comes to the top or
-the heap is swept, so that leaving costs O(1) on average.
+Must never let a request overtake. An aborted request stays in the heap until it reaches the top or
+the heap is compacted, so that an abort costs O(1) on average.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Queue(Generic[R]):
 
     def __init__(self) -> None:
         self.waiting = 0
-        self.peak = 0  # most that waited at once
+        self.peak = 0  # maximum number of waiting requests so far
         self._heap: list[tuple[tuple[int, float, int], R]] = []
 
     def push(self, request: R) -> None:
@@ -32,19 +32,19 @@ class Queue(Generic[R]):
             self.peak = self.waiting
 
     def head(self) -> R:
-        """The next one. There has to be one."""
+        """The next request. The queue must not be empty."""
         heap = self._heap
         while heap[0][1]._state != WAITING:
             heappop(heap)
         return heap[0][1]
 
     def pop(self) -> None:
-        """The head leaves to run."""
+        """Remove the head, which now runs."""
         heappop(self._heap)
         self.waiting -= 1
 
     def drop(self, request: R) -> None:
-        """It leaves from wherever it waits."""
+        """Remove a request at any position."""
         request._state = ENDED
         self.waiting -= 1
         if len(self._heap) > 64 and len(self._heap) > 2 * self.waiting:

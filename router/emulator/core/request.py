@@ -21,9 +21,9 @@ ENDED: Final = 4
 class Request:
     """One request. The caller fills the first group; the second belongs to the core.
 
-    `output_tokens` is how many it will generate (0: none, as for an embedding) and `block_hashes`
-    the chained hashes of its full blocks, of the prompt and, if known, of what it will generate.
-    `token_ids` are the same tokens as numbers; only KV events need them.
+    `output_tokens` is the number of tokens to generate (0: none, as for an embedding).
+    `block_hashes` are the chained hashes of the full blocks of the prompt and, if known, of the
+    output. `token_ids` are the same tokens as numbers; only KV events need them.
     """
 
     __slots__ = (
@@ -66,34 +66,34 @@ class Request:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
         self.block_hashes = block_hashes
-        self.priority = priority  # lower is sooner
+        self.priority = priority  # lower is earlier
         self.token_ids = token_ids
         self.cache_salt = cache_salt
 
         self.arrival = 0.0
-        self.cached_tokens = 0  # of the prompt, taken from the prefix cache when it first ran
-        self.generated = 0  # final once it ended; while it runs ask `EngineCore.generated`
+        self.cached_tokens = 0  # of the prompt, taken from the prefix cache at its first admission
+        self.generated = 0  # final once it ended; while it runs use `EngineCore.generated`
         self.preemptions = 0
-        self.started_at = 0.0  # when it was first let in
+        self.started_at = 0.0  # time of its first admission
         self._state = NEW
-        self._place = (0, 0.0, 0)  # in the queue: rank, arrival, order of arrival; higher is worse
-        self._target = 0  # tokens to prefill: the prompt, and what it had generated when preempted
-        self._computed = 0  # of these, those whose KV exists or is being made in this step
-        self._chunk = 0  # of these, those of this step
+        self._place = (0, 0.0, 0)  # in the queue: rank, arrival, order of arrival; higher is later
+        self._target = 0  # tokens to prefill: the prompt, plus its output when it was preempted
+        self._computed = 0  # of these, tokens whose KV exists or is computed in this step
+        self._chunk = 0  # of these, tokens of this step
         self._blocks: list[Block] = []
-        self._promised = 0  # blocks it may still take; 0 unless output is reserved
-        self._first_step = 0  # the step that made its first token, had it never been preempted
+        self._promised = 0  # blocks reserved for it; 0 unless output is reserved
+        # the step that generated its first token, as if it was never preempted
+        self._first_step = 0
         self._grow_step = 0  # the next step that needs another block; 0: none
         self._finish_step = 0
-        self._order = 0  # among those that decode
+        self._order = 0  # among the decoding requests
 
     @property
     def computed(self) -> int:
-        """Tokens of its prompt that were not in the cache and were computed so far, those of the
-        step under way among them."""
+        """Uncached tokens of its prompt computed so far, including those of the current step."""
         return max(0, min(self._computed, self.prompt_tokens) - self.cached_tokens)
 
     @property
     def first_step(self) -> int:
-        """The step that made its first token; 0: none did yet."""
+        """The step that generated its first token; 0: none so far."""
         return self._first_step

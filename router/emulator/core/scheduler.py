@@ -1,19 +1,19 @@
-"""Who runs in the next step of an engine: queue, batch and KV pool, and the rules between them.
+"""Chooses the requests of an engine's next step, from queue, batch and KV pool.
 
 The tokens of a step go first to one token for every decoding request, then to prefills already
 begun, then to new requests from the queue while there is a slot and room for their whole prompt.
 
-Nothing is promised to what has been let in, as in vLLM V1: when a running request needs a block and
-none is free, the worst running request by (priority, arrival) is *preempted*. It loses its KV, goes
-back to its place in the queue and is later computed again, what it had generated included; nobody
-is let in during that step. With `reserve_output` a request is let in only when all the KV it will
-ever need can be promised, and there is no preemption (TensorRT-LLM, TGI, llama.cpp). With
-`preempt_advantage` an urgent newcomer displaces running requests that are worse by more than that
+Admitted requests have no reserved blocks, as in vLLM V1: when a running request needs a block and
+none is free, the last running request by (priority, arrival) is *preempted*. It loses its KV, goes
+back to its place in the queue and is later computed again, including its output so far. No request
+is admitted in that step. With `reserve_output` a request is admitted only when all the KV it will
+ever need can be reserved, and there is no preemption (TensorRT-LLM, TGI, llama.cpp). With
+`preempt_advantage` an urgent new request preempts running requests that are worse by more than that
 (SGLang).
 
-Must never: know how long a step takes. Invariants: blocks held plus blocks promised never exceed
+Must never know the duration of a step. Invariants: blocks held plus blocks reserved never exceed
 the pool; when nothing runs, nothing is held; the best running request is never preempted, so that
-something always finishes.
+some request always finishes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Scheduler(Generic[R]):
-    """Of one engine core. Its counters only grow."""
+    """The scheduler of one engine core. Its counters only grow."""
 
     __slots__ = (
         "_advantage",
@@ -57,24 +57,24 @@ class Scheduler(Generic[R]):
         self.kv = KvPool(config.num_blocks, config.block_size, kv_log)
         self.queue: Queue[R] = Queue()
         self.batch: Batch[R] = Batch(config.block_size)
-        self.chunks: list[R] = []  # whose prefill this step goes on with
-        self.promised = 0  # blocks that running requests may still take
+        self.chunks: list[R] = []  # requests whose prefill continues in this step
+        self.promised = 0  # blocks reserved for running requests
         self.prefix_queries = 0
         self.prefix_hits = 0
         self.prompt_tokens = 0
         self.preemptions = 0
-        # Plain values: a field of the configuration costs a search.
+        # Plain values, because reading a field of the configuration is slower.
         self._most_tokens = config.max_num_batched_tokens
         self._most_requests = config.max_num_seqs
         self._caches = config.prefix_caching
         self._reserves = config.reserve_output
         self._advantage = config.preempt_advantage
         self._kv_log = kv_log
-        self._step = 0  # the one that is being put together, or was last
-        self._budget = 0  # tokens it may still take
+        self._step = 0  # the step that is scheduled now, or was last
+        self._budget = 0  # tokens left in it
 
     def schedule(self, step: int, now: float) -> None:
-        """Put this step together: `batch.decoding` and `chunks` are what it computes."""
+        """Schedule this step: `batch.decoding` and `chunks` are what it computes."""
         batch, queue, chunks = self.batch, self.queue, self.chunks
         preemptions = self.preemptions
         self._step = step
@@ -87,18 +87,18 @@ class Scheduler(Generic[R]):
                     break
                 if request._state == PREFILLING and not self._extend(request):
                     break
-        # Nobody is let in while somebody has to leave for want of blocks.
+        # No request is admitted while another one is preempted for lack of blocks.
         is_open = self.preemptions == preemptions
         while is_open and queue.waiting and self._budget > 0:
             is_open = self._let_in(queue.head(), now)
 
     def grow(self, until: int) -> None:
-        """The tokens of the steps up to this one begin new blocks; the ones before are full."""
+        """Tokens of the steps up to this one begin new blocks; the blocks before are full."""
         batch, kv = self.batch, self.kv
         while (request := batch.growing(until)) is not None:
             blocks = request._blocks
             full = len(blocks)
-            if full * kv.block_size != request._target:  # else the prefill named it
+            if full * kv.block_size != request._target:  # otherwise the prefill has set its hash
                 self._commit(request, full - 1, full)
             if not kv.free and not self._make_room(request, 1):
                 continue
@@ -109,9 +109,9 @@ class Scheduler(Generic[R]):
             batch.grown()
 
     def finish(self, request: R) -> None:
-        """It has all its tokens and left the batch."""
+        """Remove a request that has all its tokens and left the batch."""
         computed = request.prompt_tokens + max(request.output_tokens, 1) - 1
-        # Else the last block is not full, or a prefill ended with it and named it.
+        # Otherwise the last block is not full, or a prefill ended with it and set its hash.
         if computed % self.kv.block_size == 0 and computed > request._target:
             self._commit(request, len(request._blocks) - 1, len(request._blocks))
         request.generated = request.output_tokens
@@ -119,7 +119,7 @@ class Scheduler(Generic[R]):
         self._release(request)
 
     def drop(self, request: R, steps_ended: int) -> None:
-        """It leaves before its end, from wherever it is."""
+        """Remove a request before its end, in any state."""
         if request._state == WAITING:
             self.queue.drop(request)
         else:
@@ -128,18 +128,18 @@ class Scheduler(Generic[R]):
             self._release(request)
 
     def footprint(self, request: R) -> int:
-        """Blocks it holds at its end. The last token's KV is never computed."""
+        """Blocks that it holds at its end. The last token's KV is never computed."""
         tokens = request.prompt_tokens + max(request.output_tokens, 1) - 1
         return -(-tokens // self.kv.block_size)
 
-    # For how long nothing changes.
+    # Steps without a change.
 
     def quiet_until(self) -> int:
-        """The last step before something happens, from a step on in which nobody but decodes.
+        """The last step before a change, from a step on in which all requests decode.
 
-        Until then nobody ends, blocks are taken only where there are enough, and whoever waits
-        cannot be let in: its head lacks a slot or blocks, and nothing is freed. Only a block that
-        it shares may help it, when a decoding request fills and names it.
+        Until then no request ends, blocks are taken only if enough are free, and no waiting request
+        can be admitted: its head lacks a slot or blocks, and nothing is freed. The head can only
+        profit from a shared block, when a decoding request fills it and its hash is set.
         """
         last = self.batch.quiet_until(self.kv.free)
         if self.queue.waiting and self._has_openings():
@@ -150,17 +150,17 @@ class Scheduler(Generic[R]):
         return last
 
     def may_be_next(self, request: R) -> bool:
-        """Of those who wait it is the one to be let in, and a slot may be there for one."""
+        """Whether it is the next waiting request to be admitted, and a slot may be free."""
         return self._has_openings() and self.queue.head() is request
 
     def _has_openings(self) -> bool:
-        """Somebody may be let in without an end or an abort."""
+        """Whether a request may be admitted without an end or an abort."""
         return len(self.batch) < self._most_requests or self._advantage is not None
 
     # Room.
 
     def _hits(self, request: R) -> list[Block]:
-        """Cached blocks it would start with."""
+        """Cached blocks with which it would start."""
         if not self._caches:
             return []
         # The last token is always computed: its output is the next new token.
@@ -168,18 +168,18 @@ class Scheduler(Generic[R]):
         return self.kv.match(request.block_hashes, (tokens - 1) // self.kv.block_size)
 
     def _lacks(self, request: R, hits: list[Block]) -> int:
-        """Blocks too few to let it in with these cached ones; 0 or less: there is room."""
+        """Number of missing blocks for its admission with these cached ones; 0 or less: enough."""
         kv = self.kv
         if self._reserves:
             need = self.footprint(request)
         else:
             need = -(-(request.prompt_tokens + request.generated) // kv.block_size)
         lacking = need - (kv.free - self.promised)
-        # Cached blocks help as far as somebody holds them; the others are in `free` already.
+        # Only cached blocks with a holder help; the others are counted in `free` already.
         return lacking - len(hits) + kv.idle(hits) if lacking > 0 else lacking
 
     def _let_in(self, head: R, now: float) -> bool:
-        """Begin the head's prefill in this step. False: there is no place, nor can one be made."""
+        """Begin the head's prefill in this step. False: there is no place, even with preemption."""
         if self._admit(head, now) or (self._displace(head) and self._admit(head, now)):
             return self._extend(head)
         return False
@@ -187,7 +187,7 @@ class Scheduler(Generic[R]):
     def _admit(self, request: R, now: float) -> bool:
         """Move the queue's head into the batch if there is a slot and room for all its tokens.
 
-        The room is looked for, not kept, unless output is reserved.
+        The room is checked, but not reserved, unless output is reserved.
         """
         if len(self.batch) >= self._most_requests:
             return False
@@ -203,9 +203,9 @@ class Scheduler(Generic[R]):
         if self._reserves:
             request._promised = self.footprint(request) - len(hits)
             self.promised += request._promised
-        if hits and self._kv_log is not None:  # vLLM since 0.25: reuse is told as well
+        if hits and self._kv_log is not None:  # vLLM since 0.25 reports reuse as well
             self._kv_log.append(_stored(request, 0, len(hits), self.kv.block_size))
-        if not request.preemptions:  # vLLM counts what is computed again nowhere
+        if not request.preemptions:  # vLLM does not count recomputed tokens
             request.started_at = now
             request.cached_tokens = cached
             self.prompt_tokens += request.prompt_tokens
@@ -215,7 +215,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _make_room(self, request: R, blocks: int) -> bool:
-        """Preempt until that many blocks are free. False: it was itself the worst."""
+        """Preempt until that many blocks are free. False: the request itself was preempted."""
         while self.kv.free < blocks:
             victim = max(self.batch.rows(), key=_place)
             self._preempt(victim)
@@ -224,7 +224,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _displace(self, request: R) -> bool:
-        """Preempt what is worse enough for this urgent newcomer. False: it would not help."""
+        """Preempt less urgent requests for this urgent one. False: it would not help."""
         advantage = self._advantage
         if advantage is None:
             return False
@@ -247,7 +247,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _preempt(self, request: R) -> None:
-        """Take its KV away and queue it again; it keeps the tokens it has."""
+        """Free its KV and queue it again; it keeps its output."""
         if request._state == DECODING:
             self._budget += 1
         elif request in self.chunks:
@@ -262,7 +262,7 @@ class Scheduler(Generic[R]):
     # The blocks of a running request.
 
     def _extend(self, request: R) -> bool:
-        """Compute its next chunk in this step. False: it had to leave for want of blocks."""
+        """Compute its next chunk in this step. False: it was preempted for lack of blocks."""
         size = self.kv.block_size
         start = request._computed
         request._chunk = 0
@@ -278,12 +278,12 @@ class Scheduler(Generic[R]):
         request._chunk = end - start
         self._budget -= end - start
         self.chunks.append(request)
-        # Named as it is scheduled, as vLLM does: an equal prompt in the same step may share it.
+        # Hashes are set at scheduling, as in vLLM: an equal prompt in the same step may share it.
         self._commit(request, start // size, end // size)
         return True
 
     def _commit(self, request: R, start: int, stop: int) -> None:
-        """These blocks of it are full."""
+        """Mark these full blocks of the request with their hashes."""
         stop = min(stop, len(request.block_hashes))
         if start < stop and self._caches:
             self.kv.commit(request._blocks[start:stop], request.block_hashes[start:stop])
@@ -302,7 +302,7 @@ def _place(request: Request) -> tuple[int, float, int]:
 
 
 def _may_feed(request: Request, head: Request) -> bool:
-    """Its newest block, when it is full, is one of the head's prompt."""
+    """Whether its newest block, once full, is a block of the head's prompt."""
     index = len(request._blocks) - 1
     mine, wanted = request.block_hashes, head.block_hashes
     return index < len(mine) and index < len(wanted) and mine[index] == wanted[index]

@@ -1,7 +1,7 @@
-"""What an engine counts beside its core: histograms of latency and how requests ended.
+"""An engine's counters beside its core: latency histograms and ends of requests.
 
-Nothing per token: whoever decodes gets one token a step, so a step is one observation, counted as
-often as it made tokens.
+No work per token: every decoding request gets one token per step, so a step is one observation,
+weighted by the number of its tokens.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Statistics:
         self.whole = Histogram(_REQUEST_BUCKETS)
         self.ended = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.rejected = 0  # because the queue was full
-        self.asked = 0  # requests that came to generate, also those that left before the queue ...
+        self.asked = 0  # requests to generate, including those that left before the queue ...
         self.asked_tokens = 0  # ... and their prompt tokens
         self.last_token_s = 0.0  # the newest step's length
 

@@ -1,6 +1,6 @@
-"""The seconds of one step of an engine, from the coefficients of `timing.py`, which explains them.
+"""The seconds of one step of an engine, from the coefficients explained in `timing.py`.
 
-A file of its own, because it is compiled, and `Timing` is sent from process to process.
+In its own file, because it is compiled, and `Timing` is sent from process to process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ def step_s(
     sequences: int,
     context: int,
 ) -> float:
-    """Of a step that prefills `tokens` and decodes `sequences`; the rest as in `Timing.step_s`."""
+    """A step that prefills `tokens` and decodes `sequences`; other arguments as in
+    `Timing.step_s`.
+    """
     if not tokens:
         return decode_s + decode_sequence_s * sequences + decode_context_s * context
     seconds = prefill_token_s * tokens + prefill_square_s * squares

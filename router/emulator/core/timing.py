@@ -1,12 +1,12 @@
-"""How long an engine's step takes, from coefficients fitted to real engines.
+"""The duration of an engine's step, from coefficients fitted to real engines.
 
     prefill of L tokens    a + b*L + c*L^2
     decode step            d0 + d1*B + d2*ctx     (B sequences, ctx = their context tokens together)
 
-A step may do both. Its constant part (one pass over the weights) is then paid once, not twice; the
-rest adds up. A prefill that starts behind a cached prefix of P tokens costs b*(L-P) + c*(L^2-P^2):
-the prefix is not computed, but the new tokens still attend to it. Written that way the chunks of
-one prefill sum to the whole, however it is cut.
+A step may do both. Its constant part (one pass over the weights) then counts once, not twice; the
+other parts add up. A prefill after a cached prefix of P tokens costs b*(L-P) + c*(L^2-P^2): the
+prefix is not computed, but the new tokens still attend to it. With this formula the chunks of one
+prefill sum to the whole, for all cuts.
 
 Pure arithmetic: no clock, no state. Seconds and tokens throughout.
 """
@@ -51,7 +51,7 @@ class Timing:
         )
 
     def scaled(self, factor: float) -> Timing:
-        """Everything takes this many times as long."""
+        """The same with a factor on every time."""
         return Timing(
             self.prefill_s * factor,
             self.prefill_token_s * factor,
@@ -72,8 +72,8 @@ def _fitted(a: float, b: float, c: float, d0: float, d1: float, d2: float) -> Ti
 
 _LLAMA2_70B_A100X8 = _fitted(37.5, 0.107, 9.5e-6, 44.1, 0.211, 3.2e-4)
 # One eighth of a 69.0e9-parameter model is nearly a 8.03e9-parameter one, so one card does nearly
-# the work of each of the eight. What the eight say to each other is still in it, so that a real
-# single card decodes faster than this; the ratio of prefill to decode is what routing depends on.
+# the work of each of the eight. The communication between the eight is still included, so a real
+# single card decodes faster than this; routing depends mainly on the ratio of prefill to decode.
 _CARD = 8.03e9 / (69.0e9 / 8)
 
 # Least squares over measured engine timings (ms, tokens); prefill
@@ -85,9 +85,9 @@ PROFILES: dict[str, Timing] = {
     "llama2-70b-h100x4": _fitted(14.2, 0.0964, 2.1e-6, 28.8, 0.282, 0.9e-4),
     "bloom-176b-a100x8": _fitted(64.8, 0.189, 3.0e-5, 47.8, 0.465, 4.4e-4),
     "realistic": _LLAMA2_70B_A100X8.scaled(_CARD),  # an 8B model on one A100
-    # A small model on a good card, and pleasant to watch: about 80 tokens/s a stream.
+    # A small model on a fast card, convenient for demonstrations: about 80 tokens/s per stream.
     "fast": _fitted(20.0, 0.01, 0.0, 12.0, 0.05, 0.0),
-    # No modelled time at all: as fast as the process can go.
+    # No modelled time: as fast as the process can run.
     "instant": _fitted(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
 }
 DEFAULT_PROFILE = "fast"

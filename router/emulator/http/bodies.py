@@ -1,8 +1,8 @@
-"""Request bodies: the fields an emulated engine reads, decoded as tolerantly as vLLM does.
+"""Request bodies: the fields an emulated engine reads, decoded as tolerantly as in vLLM.
 
 Unknown fields are ignored, numbers in strings are numbers, a fraction is not an integer. Every
-complaint is a `Refusal` in vLLM's words; the persona gives it its shape. What `priority` means is
-the persona's as well. Nothing here knows of HTTP connections.
+error is a `Refusal` with vLLM's message; the persona gives it its format, and also interprets
+`priority`. Nothing here knows about HTTP connections.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Body(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = False
 
     def limit(self) -> int | None:
-        """Tokens asked for at most; None: as many as the answer takes."""
+        """Maximum number of requested tokens; None: no limit."""
         raise NotImplementedError
 
     def prompt_bytes(self) -> bytes:
@@ -159,7 +159,7 @@ class ScoreBody(Body, kw_only=True):
     text_2: str | list[str]
 
     def pairs(self) -> list[bytes]:
-        """One against each, or each against its own."""
+        """One text against each, or each against its own."""
         first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if len(first) == 1:
@@ -204,7 +204,7 @@ B = TypeVar("B", bound=Body)
 
 
 def decode(raw: bytes, type: type[B]) -> B:
-    """Raises Refusal (400) for what is not JSON or not of this shape."""
+    """Raises Refusal (400) for invalid JSON or a wrong format."""
     try:
         return msgspec.json.decode(raw, type=type, strict=False)
     except msgspec.ValidationError as err:
@@ -229,16 +229,19 @@ def text_or_ids(value: Any, param: str) -> bytes:
 
 
 def pair(query: str, document: str) -> bytes:
-    """What a cross-encoder reads of the two."""
+    """The input of a cross-encoder for the two texts."""
     return b"".join(
         pad(part.encode("utf-8", "surrogatepass")) for part in (query, "<|sep|>", document)
     )
 
 
 def render(messages: list[Any], tools: Any = None, is_turn: bool = True) -> bytes:
-    """The chat template. Every part is whole tokens, so that a longer conversation begins with the
-    very tokens of the shorter one, its generated answer included. Without `is_turn` the last
-    message stays open, to be continued."""
+    """The chat template.
+
+    Every part is whole tokens, so that a longer conversation begins with exactly the tokens of the
+    shorter one, including its generated answer. Without `is_turn` the last message stays open, to
+    be continued.
+    """
     if not messages:
         raise Refusal(400, "messages must not be empty", "BadRequestError", "messages")
     parts = []

@@ -1,7 +1,8 @@
-"""How an answer reaches its client: whole, or token by token; and what happens when one leaves.
+"""Sends an answer to its client, whole or token by token, and handles disconnects.
 
-Whatever ends a handler (its client leaving cancels it) takes its jobs out of the engine, as soon as
-the persona's engine would notice. An answer under way can be ended by its id from outside.
+When a handler ends for any reason (a client's disconnect cancels it), its jobs are removed from the
+engine, as soon as the persona's engine would notice. A running answer can be ended by its ID from
+outside.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class _WantsStream(msgspec.Struct):
 
 
 class Delivery:
-    """The answers of one engine that are under way."""
+    """The running answers of one engine."""
 
     def __init__(self, engine: Engine, persona: Persona) -> None:
         self._engine = engine
         self._persona = persona
-        self._live: dict[str, list[Job]] = {}  # by the answer's id
+        self._live: dict[str, list[Job]] = {}  # by the answer's ID
 
     async def answer(
         self, request: web.Request, is_stream: bool, shape: Shape, faults: Faults
@@ -59,7 +60,7 @@ class Delivery:
             self._leave(request, shape.jobs, is_stream, monotonic() - began)
 
     def kill(self, id: str, is_prefix: bool = False) -> int:
-        """End an answer, or all whose ids begin so; how many jobs that ended."""
+        """End an answer, or all whose IDs have this prefix; returns the number of ended jobs."""
         if is_prefix:
             chosen = [jobs for one, jobs in self._live.items() if one.startswith(id)]
         else:
@@ -67,7 +68,7 @@ class Delivery:
         return sum(self._kill(job) for jobs in chosen for job in jobs)
 
     async def refuse(self, request: web.Request, refusal: Refusal) -> web.StreamResponse:
-        """What was refused, as an event of a stream if a stream was asked for."""
+        """Send a refusal, as an event of a stream if a stream was requested."""
         try:
             wanted = msgspec.json.decode(await request.read(), type=_WantsStream)
         except NOT_JSON:
@@ -87,7 +88,7 @@ class Delivery:
     def _leave(
         self, request: web.Request, jobs: list[Job], is_stream: bool, after_s: float
     ) -> None:
-        """The handler is over: nobody will read more of this."""
+        """The handler has ended: its jobs have no reader any more."""
         core = self._engine.core
         left = [job for job in jobs if core.holds(job.id)]
         if not left:
@@ -168,7 +169,7 @@ class Delivery:
                     if job.done.exception() is not None:
                         await ends  # refused before anything was sent
                     elif not job.done.result() and job.cut_after is None:
-                        await stream.die()  # the engine is gone
+                        await stream.die()  # the engine has died
                 await stream.open()
             try:
                 finished = await ends
@@ -178,7 +179,7 @@ class Delivery:
         finally:
             stream.stop()
             if ends is not None:
-                ends.cancel()  # nobody waits for what is still to come
+                ends.cancel()  # the remaining output has no reader
         if all(finished):
             for choice, job in enumerate(shape.jobs):
                 if job.finish_reason == "abort":
@@ -196,7 +197,7 @@ class Delivery:
 def _attach(
     job: Job, choice: int, shape: Shape, stream: Stream, open_up: Callable[[], None]
 ) -> None:
-    """Let the job's tokens go out as they come."""
+    """Send the job's tokens as they are generated."""
     output, width, last = job.output, text.TOKEN_BYTES, job.output_tokens - 1
     send, token = stream.send, shape.token
 

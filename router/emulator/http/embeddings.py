@@ -1,4 +1,4 @@
-"""/v1/embeddings: prefill and nothing else; vectors that depend on the text alone."""
+"""/v1/embeddings: only prefill; the vectors depend on the text alone."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Embeddings:
 
 
 def _embedding(data: bytes, dimensions: int, encoding_format: str | None) -> list[float] | str:
-    """base64 is what the OpenAI SDK asks for, little-endian 32-bit floats."""
+    """base64 is the OpenAI SDK's default: little-endian 32-bit floats."""
     values = vector(data, dimensions)
     if encoding_format == "base64":
         return base64.b64encode(struct.pack(f"<{dimensions}f", *values)).decode()

@@ -1,11 +1,11 @@
-"""What goes wrong on demand: for a whole engine, for a share of its requests, or for one request.
+"""Faults on demand: for a whole engine, for a share of its requests, or for one request.
 
-One set of fields, written three ways that mean the same: the option `--fault "status=503;
-probability=0.1"`, a JSON object posted to /emulator/faults, and the header `x-emulate-fault` on one
-request. With `replica` set it concerns that emulated engine only, so that a header that is passed
-on may fail one attempt and spare the next.
+One set of fields in three equivalent forms: the option `--fault "status=503; probability=0.1"`, a
+JSON object posted to /emulator/faults, and the header `x-emulate-fault` on one request. With
+`replica` set, a fault applies to that emulated engine only, so that a forwarded header can fail one
+attempt and not the next.
 
-Only decides and describes; the server's handlers and `sse` do the damage.
+Only decides and describes; the server's handlers and `sse` carry out the faults.
 """
 
 from __future__ import annotations
@@ -19,29 +19,30 @@ from router.emulator.core.luck import OF_PROCESS, Luck
 
 
 class FaultError(ValueError):
-    """A fault that is not understood; the message says which field."""
+    """An invalid fault; the message names the field."""
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Nothing is wrong by default."""
+    """No fault by default."""
 
     # Of the engine; not for one request.
-    slow: float = 1.0  # straggler: every step takes this many times as long
+    slow: float = 1.0  # straggler: factor on the time of every step
     freeze: bool = False  # no step ever ends, though /health and response heads still come
-    health: int = 200  # what /health and /ping answer
+    health: int = 200  # status of /health and /ping
 
-    # Of the requests that generate, each with this probability.
+    # Of generating requests, each with this probability.
     probability: float = 1.0
-    delay_s: float = 0.0  # before anything else happens, the response head included
+    delay_s: float = 0.0  # before anything else, including the response head
     # Straggler by attempt: its first token takes this many times as long as on an idle engine,
-    # because it reaches the queue that much later. Drawn anew for each attempt, wherever it goes.
+    # because it reaches the queue that much later. Drawn again for each attempt, on any engine.
     straggle: float = 1.0
     reset: bool = False  # RST instead of an answer
-    status: int = 0  # answer this error; 0: do not
-    retry_after_s: int | None = None  # Retry-After with it
-    hang: bool = False  # take the request (a stream gets its head) and do nothing ever
-    die_after: int | None = None  # tokens, then the connection ends in the middle
-    error_after: int | None = None  # tokens, then an error event and [DONE], as vLLM does
+    status: int = 0  # answer with this error; 0: no error
+    retry_after_s: int | None = None  # Retry-After of that error
+    hang: bool = False  # accept the request (a stream gets its head) and never continue
+    die_after: int | None = None  # number of tokens after which the connection is cut in the middle
+    # number of tokens after which an error event and [DONE] follow, as in vLLM
+    error_after: int | None = None
     replica: str | None = None  # only the engine of this name
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ def _checked(fields: object) -> Faults:
 
 
 class FaultPlan:
-    """The faults of one engine at this moment. Deterministic for its seed."""
+    """The current faults of one engine. Deterministic for its seed."""
 
     def __init__(self, replica: str, seed: int = 0, luck: Luck = OF_PROCESS) -> None:
         self.replica = replica
@@ -99,17 +100,16 @@ class FaultPlan:
         self._luck = luck
 
     def set(self, faults: Faults) -> bool:
-        """Replace what holds for all requests. False: it concerns another engine."""
+        """Replace the faults of all requests. False: they apply to another engine."""
         if faults.replica not in (None, self.replica):
             return False
         self.current = faults
         return True
 
     def roll(self, header: str | None = None, key: str | None = None) -> Faults:
-        """What goes wrong with the next request: its own header's faults, or everybody's.
+        """The faults of the next request: those of its own header, or the common ones.
 
-        With a `key` its luck is its own (`luck`). Raises FaultError for a header that is not
-        understood.
+        With a `key` the draws depend on the key (`luck`). Raises FaultError for an invalid header.
         """
         faults = self.current
         if header is not None:

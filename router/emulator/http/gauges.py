@@ -1,8 +1,8 @@
-"""An engine's gauges as a page of metrics shows them: as they were some time ago.
+"""An engine's gauges as shown by its metrics page: with a delay.
 
-vLLM 0.32's gauges show what was sent 0.5 to 1 s ago (measured). Counters are not delayed here.
+vLLM 0.32's gauges lag by 0.5 to 1 s (measured). Counters are not delayed here.
 
-Must never: keep more than the states of one lag, and one before.
+Must never keep more than the states within one lag, and one before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LaggingGauges:
         self._forget(now)
 
     def read(self, state: Gauges, now: float) -> Gauges:
-        """What the page shows; `state`: the present one."""
+        """The values for the page; `state`: the present one."""
         self.note(state, now)
         begun, shown = self._states[0]
         return shown if begun <= now - self._lag_s else Gauges(0, 0, 0.0)

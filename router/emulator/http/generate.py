@@ -33,7 +33,7 @@ from router.emulator.http.shapes.messages import MessagesShape
 from router.emulator.http.shapes.responses import ResponsesShape
 from router.emulator.http.sse import reset
 
-_STORED = 1024  # responses kept for GET /v1/responses/{id}; the oldest goes first
+_STORED = 1024  # responses kept for GET /v1/responses/{id}; the oldest is dropped first
 
 B = TypeVar("B", bound=Body)
 
@@ -61,7 +61,7 @@ class Generation:
         if "responses" in self.persona.routes:
             router.add_get("/v1/responses/{id}", self.stored)
 
-    # One handler a route.
+    # One handler per route.
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         faults = await self.begin(request)
@@ -113,10 +113,10 @@ class Generation:
     async def stored(self, request: web.Request) -> web.StreamResponse:
         return json_response(encode(self._find(request.match_info["id"])[0]))
 
-    # What they share.
+    # Shared parts.
 
     async def begin(self, request: web.Request) -> Faults:
-        """Let go wrong what goes wrong before the body is even looked at."""
+        """Apply the faults that come before the body is read."""
         try:
             faults = self.engine.faults.roll(
                 request.headers.get("x-emulate-fault"), request.headers.get("x-emulate-key")
@@ -138,7 +138,7 @@ class Generation:
         return faults
 
     async def read(self, request: web.Request, type: type[B]) -> B:
-        """Raises Refusal for what this engine does not take."""
+        """Raises Refusal for a body that this engine does not accept."""
         raw = await request.read()
         self.persona.check_fields(raw, request.path)
         return decode(raw, type)
@@ -149,7 +149,7 @@ class Generation:
         return self.persona.rank(request.headers, body.priority)
 
     def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:
-        """Raises Refusal for what cannot be generated, or not now."""
+        """Raises Refusal for a request that cannot be generated, or not now."""
         jobs = self.prepare.generating(body, prompt, self.rank(request, body))
         self.persona.admit(jobs[0])
         return jobs
@@ -167,7 +167,7 @@ class Generation:
     def _told(
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """As is; or, for an engine that says 200 before it looks, with refusals as events."""
+        """Unchanged, or with refusals as events for an engine that sends 200 before validation."""
         if not self.persona.refuses_in_streams:
             return handler
 

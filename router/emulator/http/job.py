@@ -1,6 +1,6 @@
-"""A request of the emulated server: what its engine core computes, and who waits for the tokens.
+"""A request of the emulated server: its computation in the core, and its callbacks for tokens.
 
-Must never: know how its answer is written.
+Must never know the format of its answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from router.emulator.core.engine_core import Request
 
 
 class Job(Request):
-    """A request under way. `done` gets True at its end, False if a fault cuts it short."""
+    """A running request. `done` gets True at its end, False if a fault ends it early."""
 
     __slots__ = (
         "cut_after",
@@ -44,10 +44,10 @@ class Job(Request):
         )
         self.output = output
         self.finish_reason = finish_reason
-        self.stop_string = stop_string  # that ended it
-        self.on_token: Callable[[int], None] | None = None  # gets the token's index
+        self.stop_string = stop_string  # the stop string that ended it
+        self.on_token: Callable[[int], None] | None = None  # called with the token's index
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.sent = 0
         self.first_token_at = 0.0
         self.cut_after: int | None = None  # tokens after which `done` gets False
-        self.is_left = False  # its client is gone: drop it at its next token
+        self.is_left = False  # its client has left: drop it at its next token

@@ -1,13 +1,13 @@
-"""Publishing KV events over ZMQ: a PUB socket, and a ROUTER socket that tells again what was lost.
+"""Publishes KV events over ZMQ: a PUB socket, and a ROUTER socket for replays of lost batches.
 
-Frames are `[topic, seq as 8 bytes big-endian, payload]`, seq from 0 for each life of the engine;
-nothing is sent while nothing changes. A replay is asked for with `["", seq]` and answered with
-`["", topic, seq, payload]` for each batch kept from there on, then an end marker whose seq is eight
-0xff bytes (vLLM 0.25 and later).
+Frames are `[topic, seq as 8 bytes big-endian, payload]`, with seq from 0 after each start of the
+engine; nothing is sent while nothing changes. A replay is requested with `["", seq]` and answered
+with `["", topic, seq, payload]` for each kept batch from there on, then an end marker whose seq is
+eight 0xff bytes (vLLM 0.25 and later).
 
-The only file that imports pyzmq, and imported only when events are asked for. Everything happens
-on the event loop's thread and never blocks: what a subscriber does not take is dropped, as
-upstream.
+The only file that imports pyzmq, and imported only when events are requested. Everything runs on
+the event loop's thread and never blocks: messages that a subscriber does not read are dropped, as
+in the real engines.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class KvPublisher:
         return sock
 
     def publish(self, events: Sequence[KvEvent]) -> None:
-        """One batch: what one step changed."""
+        """Publish one batch: the changes of one step."""
         payload = self._payload(events, time())
         seq = self._seq.to_bytes(8, "big")
         self._seq += 1
@@ -71,10 +71,10 @@ class KvPublisher:
         try:
             self._pub.send_multipart([self._topic, seq, payload], zmq.NOBLOCK)
         except zmq.Again:
-            pass  # a PUB socket drops; this is for the sake of never raising into a step
+            pass  # a PUB socket drops; this ensures that a step never raises
 
     def restart(self) -> None:
-        """The engine's next life: seq begins again, and what was before cannot be replayed."""
+        """The engine restarts: seq begins again, and earlier batches cannot be replayed."""
         self._kept.clear()
         self._seq = 0
 
@@ -87,7 +87,7 @@ class KvPublisher:
         source = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
-            # As a vLLM that binds is configured: a host would mean that it connects.
+            # The configuration of a vLLM that binds: with a host it would connect.
             "endpoint": f"tcp://*:{self.port}",
             "replay_endpoint": f"tcp://*:{self.replay_port}",
             "buffer_steps": BUFFER_STEPS,
@@ -110,7 +110,7 @@ class KvPublisher:
         }
 
     def _asked(self) -> None:
-        """The descriptor tells of changes only: read until there is nothing left."""
+        """The descriptor only signals changes: read until nothing is left."""
         sock = self._replay
         while int(sock.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frames = sock.recv_multipart(zmq.NOBLOCK)

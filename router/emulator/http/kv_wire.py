@@ -1,7 +1,7 @@
-"""KV events as bytes: msgpack maps, as vLLM publishes them since 0.24 and SGLang since 0.5.20.
+"""KV events as bytes: msgpack maps, as published by vLLM since 0.24 and SGLang since 0.5.20.
 
-A payload is `[timestamp, events, data-parallel rank]`. Field order and which fields are told even
-when they are null are as recorded from vLLM 0.32. Pure.
+A payload is `[timestamp, events, data-parallel rank]`. The field order, and which fields are sent
+when they are null, are as recorded from vLLM 0.32. Pure.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def vllm_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Unsigned 64-bit hashes; what was stored together is told together."""
+    """Unsigned 64-bit hashes; blocks stored together are in one event."""
     return _encode([timestamp, [_vllm(event) for event in events], _RANK])
 
 
 def sglang_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Signed 64-bit hashes; one block an event."""
+    """Signed 64-bit hashes; one block per event."""
     told: list[msgspec.Struct] = []
     for event in events:
         told += _sglang(event)

@@ -1,4 +1,4 @@
-"""/pooling, /score and /rerank: prefill and nothing else, answers that depend on the text alone."""
+"""/pooling, /score and /rerank: only prefill; the answers depend on the text alone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Pooling:
     async def prefill(
         self, request: web.Request, body: Body, inputs: list[bytes], faults: Faults
     ) -> int:
-        """Compute all of these; how many tokens they have. Raises Refusal."""
+        """Compute all inputs and return their number of tokens. Raises Refusal."""
         rank = self._generation.rank(request, body)
         prepare = self._generation.prepare
         jobs: list[Job] = [prepare.pooling(body, data, rank) for data in inputs]
@@ -108,7 +108,7 @@ class Pooling:
             for job in jobs:
                 self._engine.submit(job)
             if not all(await asyncio.gather(*(job.done for job in jobs))):
-                await Stream(request).die()  # the engine is gone
+                await Stream(request).die()  # the engine has died
         finally:
             for job in jobs:
                 self._engine.abort(job)

@@ -1,7 +1,7 @@
-"""From a body to jobs: what will be generated, how long it is, and where it stops.
+"""From a body to jobs: the text to generate, its length, and its end.
 
-Everything about an answer is settled here, before its first token is timed. Pure but for the
-numbers it gives out.
+Everything about an answer is determined here, before its first token is timed. Pure, except for the
+IDs that it assigns.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MOST_CHOICES = 128
 
 
 class Preparation:
-    """Makes the jobs of one engine."""
+    """Creates the jobs of one engine."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self._settings = settings
         self._jobs = 0
 
     def check_model(self, model: str | None) -> str:
-        """The model that answers; none named means the first. Raises Refusal (404)."""
+        """The model that answers; by default the first. Raises Refusal (404)."""
         models = self._settings.models
         if model and model not in models:
             message = f"The model `{model}` does not exist. Valid aliases: {', '.join(models)}."
@@ -32,7 +32,7 @@ class Preparation:
         return model or models[0]
 
     def check_length(self, prompt_tokens: int, output_tokens: int = 0) -> None:
-        """Raises Refusal (400) for what the context cannot hold."""
+        """Raises Refusal (400) if the tokens exceed the context."""
         limit = self._settings.max_model_len
         if prompt_tokens + max(output_tokens, 1) <= limit:
             return
@@ -48,7 +48,7 @@ class Preparation:
         raise Refusal(400, message, "BadRequestError", "input_tokens")
 
     def generating(self, body: Body, prompt: bytes, rank: int) -> list[Job]:
-        """One job a choice. `rank`: the engine core's priority, lower is sooner."""
+        """One job per choice. `rank`: the engine core's priority, lower is earlier."""
         model = self.check_model(body.model)
         choices = 1 if body.n is None else body.n
         if not 1 <= choices <= _MOST_CHOICES:
@@ -72,7 +72,7 @@ class Preparation:
         return jobs
 
     def pooling(self, body: Body, prompt: bytes, rank: int) -> Job:
-        """Prefill and nothing else."""
+        """A job with only a prefill."""
         model = self.check_model(body.model)
         self.check_length(len(prompt) // text.TOKEN_BYTES)
         return self._job(model, prompt, b"", 0, "stop", rank, body, None)
@@ -90,7 +90,7 @@ class Preparation:
     ) -> Job:
         settings = self._settings
         self._jobs += 1
-        # Output cut inside a token is whole again as KV.
+        # Output cut inside a token is a whole token in the KV cache.
         whole = prompt + text.pad(output)
         hashes = text.block_hashes(whole, settings.block_size, f"{model}\0{body.cache_salt or ''}")
         return Job(
@@ -108,15 +108,15 @@ class Preparation:
 
 
 class _Cut(NamedTuple):
-    output: bytes  # what is sent
-    tokens: int  # what is generated for it
+    output: bytes  # bytes sent
+    tokens: int  # number of generated tokens
     by: str | None
 
 
 def _stopped(output: bytes, body: Body, least: int) -> _Cut:
-    """The output up to the first stop string that ends after the least number of tokens.
+    """The output up to the first stop string that ends after the minimum number of tokens.
 
-    An answer of no text at all still takes a token, the one that says so.
+    An answer without text still takes one token, the end token.
     """
     tokens = max(len(output) // text.TOKEN_BYTES, 1)
     found = None

@@ -1,4 +1,4 @@
-"""Small answers that are made whole."""
+"""Small answers that are sent as a whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_response(text: str, content_type: str = "text/plain; charset=utf-8") ->
 
 
 class Answered(Exception):
-    """A handler's answer, from within what it calls."""
+    """Raised to end a handler with this answer."""
 
     def __init__(self, response: web.Response) -> None:
         super().__init__()

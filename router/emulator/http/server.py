@@ -1,8 +1,8 @@
 """One emulated engine behind an OpenAI-compatible HTTP server.
 
-Handlers are cancelled when their client leaves, so that a request nobody waits for is out of the
-engine as soon as the engine it pretends to be would notice, streaming or not, running or waiting.
-Every answer says who gave it (`x-emulated-replica`).
+Handlers are cancelled when their client disconnects, so that an abandoned request is removed from
+the engine as soon as the emulated engine would notice, streaming or not, running or waiting. Every
+answer names its engine (`x-emulated-replica`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from router.emulator.http.replies import Answered, json_response, json_value
 from router.emulator.http.shapes.base import encode
 
 _BODY_BYTES = 256 * 1024 * 1024
-KEEP_ALIVE_S = 5.0  # uvicorn's: a pooled connection that idles longer dies under its owner
+KEEP_ALIVE_S = 5.0  # uvicorn's: a pooled connection that idles longer is closed by the server
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -64,7 +64,7 @@ def make_app(engine: Engine) -> web.Application:
 
 
 class _Plain:
-    """The routes that do not concern generation and that all personas share."""
+    """The routes that all personas share and that do not generate."""
 
     def __init__(self, engine: Engine, generation: Generation) -> None:
         self._engine = engine
@@ -102,9 +102,9 @@ class _Plain:
     async def state(self, _: web.Request) -> web.Response:
         """The core's own counters, for tests and benches. No real engine has this.
 
-        Tokens, blocks and requests since the start or the last restart; `served` ended by
-        themselves, `submitted` came to the queue, `asked` came at all. `priorities` are what the
-        last ones said, as they did.
+        Tokens, blocks and requests since the start or the last restart; `served`: ended normally,
+        `submitted`: entered the queue, `asked`: received. `priorities`: values of the last
+        requests, as received.
         """
         core, settings, stats = self._engine.core, self._engine.settings, self._engine.stats
         answer: dict[str, Any] = {
@@ -137,7 +137,7 @@ class _Plain:
         return json_value(answer)
 
     async def restart(self, _: web.Request) -> web.Response:
-        """As if the process died and was there again: what ran breaks off, nothing is cached."""
+        """Simulate a restart: running requests break off, and the cache is empty."""
         return json_value({"lost": len(self._engine.restart())})
 
     async def faults(self, _: web.Request) -> web.Response:

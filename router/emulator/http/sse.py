@@ -1,8 +1,8 @@
-"""A streamed answer on an aiohttp connection: one synchronous write a token.
+"""A streamed answer on an aiohttp connection: one synchronous write per token.
 
 aiohttp's own `write` is a coroutine, which would need a task woken per token. The head and the end
-go through aiohttp; what lies between is framed here and written to the transport by whoever has
-it. Nothing waits for a slow reader: an answer's whole text is bounded by `max_model_len`.
+go through aiohttp; the part between is framed here and written directly to the transport. Nothing
+waits for a slow reader: an answer's whole text is bounded by `max_model_len`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s
 class Stream:
     """Bytes sent before `open` are kept and follow the head.
 
-    With `keep_alive`, a comment goes out whenever nothing else did for a while.
+    With `keep_alive`, a comment is sent after some time without other data.
     """
 
     def __init__(self, request: web.Request, headers: Mapping[str, str] | None = None) -> None:
@@ -32,7 +32,7 @@ class Stream:
             headers={"content-type": "text/event-stream; charset=utf-8", **(headers or {})}
         )
         self._early: list[bytes] | None = []
-        self._is_silent = False  # nothing was sent since the last look
+        self._is_silent = False  # nothing was sent since the last check
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -40,7 +40,7 @@ class Stream:
         return self._early is None
 
     async def open(self) -> None:
-        """Send the head, and what was kept."""
+        """Send the head and the kept bytes."""
         if self._chunked:
             self._response.enable_chunked_encoding()
         await self._response.prepare(self._request)
@@ -49,7 +49,9 @@ class Stream:
             self.send(payload)
 
     def keep_alive(self, comment: bytes, every_s: float, begin: Callable[[], None]) -> None:
-        """Until `stop`. `begin` is told to open a stream whose head still waits."""
+        """Send comments until `stop`. `begin` is called to open a stream whose head was not
+        sent.
+        """
         loop = asyncio.get_running_loop()
 
         def look() -> None:
@@ -83,12 +85,12 @@ class Stream:
         transport.write(payload)
 
     async def close(self) -> web.StreamResponse:
-        """End it properly."""
+        """End the stream normally."""
         await self._response.write_eof()
         return self._response
 
     async def die(self) -> NoReturn:
-        """End the connection after what was sent, in the middle of the answer."""
+        """Close the connection after the sent bytes, in the middle of the answer."""
         if self._transport is not None:
             self._transport.close()
         await forever()
@@ -106,6 +108,6 @@ async def reset(request: web.Request) -> NoReturn:
 
 
 async def forever() -> NoReturn:
-    """Until the connection is gone, which cancels its handler."""
+    """Wait until the connection is closed, which cancels its handler."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("nobody sets this future")

@@ -1,15 +1,15 @@
-"""Tokens and words: a tokenizer of four bytes a token, and readable text made of whole tokens.
+"""Tokens and words: a tokenizer of four bytes per token, and readable text of whole tokens.
 
 Every word here, with the space or full stop that follows it, is a multiple of four bytes long. So
-text that was generated counts, when it comes back in a later prompt, exactly the tokens that were
-generated, and its KV blocks are hit again.
+generated text has the same token count when it is sent back in a later prompt, and its KV blocks
+are hit again.
 
-The next token is a function of the text before it and of nothing else, as with a model at
-temperature 0. So the same prompt gets the same answer from every emulated engine, whatever its
-name, its load or its past, and a prompt followed by the first k tokens of its answer gets exactly
-the rest. The rule: an answer is made of whole sentences, each chosen by a hash of all that stands
-before it. Every sentence belongs to a rank; a sentence of rank r is followed by one of rank r - 1,
-one of rank 0 by the end. So where an answer stands, and when it ends, can be read off its text.
+The next token is a function of only the text before it, as with a model at temperature 0. So the
+same prompt gets the same answer from every emulated engine, whatever its name, load or history, and
+a prompt followed by the first k tokens of its answer gets exactly the rest. The rule: an answer is
+made of whole sentences, each chosen by a hash of all text before it. Every sentence has a rank; a
+sentence of rank r is followed by one of rank r - 1, one of rank 0 by the end. So the text itself
+shows the position in the answer and the distance to its end.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _ENDS = _words(
     "desert canyon stream"
 )
 _FIRST_WORD = b"The "
-_SHORTEST, _LONGEST = 4, 16  # sentences of an answer that nobody cuts short
+_SHORTEST, _LONGEST = 4, 16  # sentences of an answer that is not cut short
 _PER_RANK = 32
 
 
 def pad(data: bytes) -> bytes:
-    """Filled with spaces to whole tokens."""
+    """Pad with spaces to whole tokens."""
     return data + b" " * (-len(data) % TOKEN_BYTES)
 
 
@@ -59,14 +59,14 @@ def token_ids(data: bytes) -> tuple[int, ...]:
 
 
 def from_token_ids(ids: Iterable[int]) -> bytes:
-    """Text of these tokens; a number that no token has is folded into one."""
+    """Text of these tokens; a number outside the vocabulary is mapped into it."""
     return b"".join((i & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "little") for i in ids)
 
 
 class _Story(NamedTuple):
     ranks: list[list[bytes]]  # the sentences of each rank
     rank_of: dict[bytes, int]
-    longest: int  # sentence, in bytes
+    longest: int  # length of the longest sentence in bytes
 
 
 @cache
@@ -104,10 +104,10 @@ class Answer(NamedTuple):
 def answer(
     prompt: bytes, limit: int, at_least: int = 0, is_endless: bool = False, choice: int = 0
 ) -> Answer:
-    """What follows this prompt: at most `limit` tokens.
+    """The continuation of this prompt: at most `limit` tokens.
 
-    No end comes before `at_least` tokens, or ever if it is endless. Choices other than 0 are
-    other answers to the same prompt, which only choice 0 can continue.
+    There is no end before `at_least` tokens, and none at all if it is endless. Choices other than 0
+    are other answers to the same prompt, which only choice 0 can continue.
     """
     story = _story()
     size = limit * TOKEN_BYTES
@@ -138,9 +138,9 @@ def _choose(seed: int, rank: int) -> tuple[bytes, int]:
 
 
 def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
-    """The sentence that this text breaks off in, and how many of its bytes are there.
+    """The incomplete sentence at the end of this text, and how many of its bytes are there.
 
-    (b"", 0) if it ends in none of ours.
+    (b"", 0) if it does not end in a known sentence.
     """
     end = len(text)
     floor = max(0, end - _story().longest)
@@ -155,7 +155,7 @@ def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
 
 
 def _rank_before(text: bytes, end: int) -> int:
-    """Rank of the whole sentence that ends here; 0 if none does."""
+    """Rank of the complete sentence that ends here; 0 if there is none."""
     story = _story()
     floor = max(0, end - story.longest)
     for at in range(end - TOKEN_BYTES, floor - 1, -TOKEN_BYTES):
@@ -165,13 +165,13 @@ def _rank_before(text: bytes, end: int) -> int:
 
 
 def _ends_whole(text: bytes) -> bool:
-    """It ends with a whole sentence of ours."""
+    """Whether it ends with a complete known sentence."""
     at = text.rfind(_FIRST_WORD, max(0, len(text) - _story().longest))
     return at >= 0 and text[at:] in _story().rank_of
 
 
 def block_hashes(data: bytes, block_size: int, seed: str = "") -> list[int]:
-    """Chained hashes of the full blocks of this text; each stands for everything before it too."""
+    """Chained hashes of the full blocks of this text; each represents everything before it, too."""
     step = block_size * TOKEN_BYTES
     chain = xxhash.xxh3_64(seed.encode())
     hashes = []

@@ -1,7 +1,7 @@
-"""Request bodies whose answer is the same every time, and what may differ between two answers.
+"""Request bodies whose answer is the same every time, and the allowed differences of two answers.
 
-Temperature 0, a fixed length (`ignore_eos`) and printable characters only: with the same model in
-every engine, whoever answers must say the same words.
+Temperature 0, a fixed length (`ignore_eos`) and printable characters only: engines with the same
+model must give the same text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def common(tokens: int) -> dict[str, Any]:
 
 
 def without_identity(answer: Any) -> Any:
-    """An answer, decoded, without what every answer has of its own: its id and its time."""
+    """A decoded answer without its id and its time, which always differ."""
     if isinstance(answer, dict):
         own = {"id", "created", "created_at", "completed_at", "item_id"}
         return {key: without_identity(value) for key, value in answer.items() if key not in own}
@@ -41,9 +41,9 @@ def without_identity(answer: Any) -> Any:
 
 
 def gist(events: list[str]) -> dict[str, Any]:
-    """What a stream says as a whole: text and finish per choice, usage, and its last event.
+    """Summary of a stream: text and finish reason per choice, usage, and its last event.
 
-    Not event by event: a busy engine puts several tokens into one.
+    Events are not compared one by one, because a busy engine puts several tokens into one.
     """
     said: dict[str, Any] = {"text": {}, "finish": {}, "usage": None, "last": events[-1]}
     for event in events[:-1]:

@@ -1,4 +1,4 @@
-"""Clients that ask for short answers without end, and exactly what became of each request."""
+"""Clients that continuously request short answers, with the result of every request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ CHANGE_WITHIN_S = 120.0
 
 @dataclass(slots=True)
 class Outcome:
-    """What one client saw of one request."""
+    """The result of one request at its client."""
 
     stream: bool
-    tokens: int  # asked for
+    tokens: int  # requested
     status: int | None = None
     text: str = ""
     done: bool = False  # the engine's own end of a stream, or a whole answer
     error: dict[str, Any] | None = None  # an error body or an error event
-    broken: str = ""  # the transport's complaint: the answer did not end as HTTP says it must
+    broken: str = ""  # transport error: the answer did not end as HTTP requires
 
     @property
     def is_whole(self) -> bool:
@@ -33,14 +33,16 @@ class Outcome:
 
     @property
     def is_visibly_cut(self) -> bool:
-        """A stream that had begun and ended in a way that no client can take for its end."""
+        """The stream began, and its end cannot be taken for a normal one."""
         began = self.stream and self.status == 200 and self.text != ""
         return began and self.error is not None and self.broken != "" and not self.done
 
 
 @dataclass(slots=True)
 class Load:
-    """`clients` at once, each with one request after the other; every second one streams."""
+    """`clients` concurrent clients that send one request after the other; every second one
+    streams.
+    """
 
     http: httpx.AsyncClient
     tokens: int
@@ -58,7 +60,7 @@ class Load:
             turn += 1
 
     async def ended(self, count: int) -> None:
-        """Returns when `count` more requests have ended, however they ended."""
+        """Return when `count` more requests have ended, successful or not."""
         goal = len(self.outcomes) + count
         async with asyncio.timeout(CHANGE_WITHIN_S):
             while len(self.outcomes) < goal:
@@ -66,7 +68,7 @@ class Load:
                 await self._changed.wait()
 
     def stop(self) -> None:
-        """Every client ends after the request it has under way."""
+        """Every client ends after its current request."""
         self._stopping = True
 
 
@@ -76,7 +78,7 @@ async def ask(
     outcome: Outcome,
     began: asyncio.Event | None = None,
 ) -> None:
-    """Sends one chat request and fills in `outcome`; `began` is set with the first text."""
+    """Send one chat request and fill in `outcome`; `began` is set with the first text."""
     try:
         async with http.stream("POST", CHAT, json={**body, "stream": outcome.stream}) as answer:
             outcome.status = answer.status_code

@@ -1,4 +1,4 @@
-"""A client on a bare socket, because leaving is about sockets: when, and in which way."""
+"""A client on a bare socket, which controls when and how it disconnects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ TIMEOUT_S = 60.0  # of any one send or receive
 
 
 class RawClient:
-    """One POST under way. The request is sent on construction; nothing is read until asked."""
+    """One POST in progress. The request is sent on construction; nothing is read until
+    requested.
+    """
 
     def __init__(self, url: str, path: str, body: dict[str, Any]) -> None:
         host, port = url.removeprefix("http://").split(":")
@@ -30,7 +32,7 @@ class RawClient:
         self._socket.close()
 
     def read_events(self, count: int) -> None:
-        """Reads until at least `count` events have arrived."""
+        """Read until at least `count` events have arrived."""
         received = b""
         while received.count(b"data: ") < count:
             chunk = self._socket.recv(65536)
@@ -38,10 +40,10 @@ class RawClient:
             received += chunk
 
     def leave(self) -> None:
-        """Closes as a client that is done: a FIN."""
+        """Close normally: a FIN."""
         self._socket.close()
 
     def vanish(self) -> None:
-        """Closes as a process that was killed with unread data: a reset."""
+        """Close like a process that was killed with unread data: a reset."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()

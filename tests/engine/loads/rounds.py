@@ -1,9 +1,9 @@
-"""The same load straight at two engines and through a router that was given their URLs.
+"""The same load directly at two engines and through a router that got only their URLs.
 
-The load is measured in rounds: so many times the slots at once, each answer as long as it takes for
-the last request to wait a given time in a full engine.
+The load is measured in rounds: multiples of the number of slots, all requests at once. The answers
+are so long that the last request waits a given time in a full engine.
 
-Must never: judge what it saw.
+Must never judge the results.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
 from tests.engine.machine.fleet import Engine, Hedgerow
 
-ROUNDS = 8  # requests for each slot; the last waits for the others, and one is a small part of that
+# requests per slot; the last one waits for all others, so the time of one is a small part
+ROUNDS = 8
 LIGHT_REQUESTS, LIGHT_TOKENS = 12, 8
 CALIBRATION_TOKENS = 60
 TOKENS_AT_MOST = 1200  # of an answer; all slots together fit into the KV cache
@@ -39,7 +40,7 @@ Engines = tuple[Engine, Engine]
 
 @dataclass
 class Seen:
-    """What one run came to."""
+    """The results of one run."""
 
     errors: list[str] = field(default_factory=list)  # "" where a request was served
     waits_s: list[float] = field(default_factory=list)  # of streams, to their first content
@@ -69,7 +70,7 @@ Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]  # URL, number,
 
 
 def sizes(slots: int, tokens: int) -> list[int]:
-    """Of all answers, in tokens, the same in every run: half to one and a half times as long."""
+    """Lengths of all answers in tokens, equal in every run: 0.5 to 1.5 times `tokens`."""
     count = ROUNDS * slots * 2
     rng = Random(count)
     return [int(tokens * rng.uniform(0.5, 1.5)) for _ in range(count)]
@@ -121,7 +122,7 @@ async def _at_once(urls: Sequence[str], ask: Ask, tokens: Sequence[int], seen: S
 
 
 def straight(engines: Engines, ask: Ask, tokens: Sequence[int]) -> Seen:
-    """All of these requests at once, spread over the idle engines in turn."""
+    """All requests at once, spread over the idle engines in turn."""
     wait_until_idle(engines)
     seen = Seen()
     asyncio.run(_at_once([engine.url for engine in engines], ask, tokens, seen))
@@ -131,9 +132,10 @@ def straight(engines: Engines, ask: Ask, tokens: Sequence[int]) -> Seen:
 def routed(
     engines: Engines, ask: Ask, tokens: Sequence[int], folder: Path, *, cold: bool
 ) -> tuple[Seen, Seen]:
-    """The same through a fresh router: what the load came to, and the light one before it.
+    """The same through a fresh router: results of the load, and of the light load before it.
 
-    `cold`: there is no light load, so that the router has seen no request at all."""
+    `cold`: there is no light load, so that the router has seen no request at all.
+    """
     wait_until_idle(engines)
     seen, light = Seen(), Seen()
     with _router(engines, folder, seen) as router:
@@ -151,7 +153,7 @@ def wait_until_idle(engines: Engines) -> None:
 
 @contextmanager
 def _router(engines: Engines, folder: Path, seen: Seen) -> Iterator[Hedgerow]:
-    """A fresh router; in the end, what it thinks of its replicas and has said of them."""
+    """A fresh router; at the end, its replica states and log messages are recorded."""
     router = Hedgerow([engine.url for engine in engines], folder / "hedgerow.log")
     with ExitStack() as stack:
         stack.callback(router.kill)
@@ -169,10 +171,10 @@ def _router(engines: Engines, folder: Path, seen: Seen) -> Iterator[Hedgerow]:
 
 
 def calibrated(engines: Engines, slots: int, wait_s: float) -> int:
-    """Tokens of an answer with which the last of all rounds waits so long in a full engine."""
+    """Answer length in tokens with which the last request of all rounds waits `wait_s`."""
     urls = [engine.url for engine in engines]
     took_s = 0.0
-    for _ in range(2):  # the first one warms up
+    for _ in range(2):  # the first one is a warm-up
         seen = Seen()
         asyncio.run(_at_once(urls, ask_stream, [CALIBRATION_TOKENS] * slots * len(urls), seen))
         took_s = seen.seconds
@@ -181,7 +183,7 @@ def calibrated(engines: Engines, slots: int, wait_s: float) -> int:
 
 @contextmanager
 def running_pair(slots: int, built: EngineEnvironment, logs: Path) -> Iterator[Engines]:
-    """Two running engines of so many slots, each on a core of its own."""
+    """Two running engines of `slots` slots, each on its own core."""
     first = Engine(f"busy-{slots}-a", built, logs, slots=slots)
     second = Engine(f"busy-{slots}-b", built, logs, slots=slots)
     with ExitStack() as stack:

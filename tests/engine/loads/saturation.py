@@ -1,11 +1,12 @@
-"""Two engines full of batch requests, with a few urgent ones among them: who waited how long.
+"""Two engines full of batch requests, with a few urgent ones among them, and their waits.
 
-Batch clients ask without end, so that as many requests wait at any time as there are clients beyond
-the engines' slots. The urgent ones come at moments drawn before the run (open loop), the same in
-every run of the same seed; each is measured, from when it was due. Prompts fill the engines' KV
-caches before their slots, as they do in life; no two begin alike, so that nothing is cached.
+Batch clients send requests continuously, so that always as many requests wait as there are clients
+beyond the engines' slots. The urgent ones arrive at times drawn before the run (open loop), equal
+for equal seeds; each wait is measured from the time when the request was due. Prompts fill the
+engines' KV caches before their slots, as in production; no two prompts begin alike, so that nothing
+is cached.
 
-The clients are the light ones of the benches: the engines need the cores.
+The clients are the lightweight ones of the benches, because the engines need the CPU cores.
 """
 
 from __future__ import annotations
@@ -32,43 +33,43 @@ CLIENTS = 6 * SLOTS  # of batch requests: two thirds of them wait at any time
 PROMPT, OUTPUT = (700, 1500), (24, 72)  # tokens of a batch request; of its prompt, characters
 URGENT_PROMPT, URGENT_OUTPUT = 100, 4
 WARM_S = 2.0  # until batch requests that began together no longer end together
-SAMPLE_S = 0.25  # between two looks at the engines' metrics
+SAMPLE_S = 0.25  # between two reads of the engines' metrics
 RUN_WITHIN_S = 300.0
 
 
 @dataclass(slots=True)
 class Asked:
-    """One request and what came of it."""
+    """One request and its result."""
 
     due: float  # perf_counter
     answer: Answer
     _ended: asyncio.Event
 
     async def whole(self) -> None:
-        """Returns when all of the answer has come."""
+        """Return when the complete answer has arrived."""
         await self._ended.wait()
         assert not self.answer.error, self.answer.error
 
     @property
     def first_s(self) -> float:
-        """To its first content."""
+        """Time to its first content."""
         assert self.answer.first_at is not None
         return self.answer.first_at - self.due
 
     @property
     def per_token_s(self) -> float:
-        """Between its tokens."""
+        """Time between its tokens."""
         (first, count), *_, (last, _) = self.answer.token_times
         return (last - first) / (len(self.answer.text) - count)
 
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen in one run, or in several of one kind."""
+    """Results of one run, or of several of one kind."""
 
     urgent_s: list[float] = field(default_factory=list)  # to first tokens
-    # What each of them waited, of what the batch request waited that was due nearest in time. The
-    # queue grows while they come, so that others would be no equals.
+    # Wait of each urgent request, relative to that of the batch request due nearest in time. The
+    # queue grows during the run, so other batch requests are not comparable.
     gaps: list[float] = field(default_factory=list)
     batch_per_token_s: list[float] = field(default_factory=list)
     batch_tokens: int = 0
@@ -78,7 +79,7 @@ class Seen:
 
     @classmethod
     def of_all(cls, several: Sequence[Seen]) -> Seen:
-        """Several runs as one."""
+        """Merge several runs into one."""
         whole = cls()
         for one in several:
             whole.urgent_s += one.urgent_s
@@ -92,7 +93,7 @@ class Seen:
 
 
 def at(values: Sequence[float], q: float) -> float:
-    """The quantile `q` of something that was seen."""
+    """The quantile `q` of the values."""
     found = quantile(sorted(values), q)
     assert found is not None
     return found
@@ -110,10 +111,10 @@ class Saturation:
         self._batch: list[Asked] = []
         self._links: list[Link] = []
         self._waiting: list[int] = []
-        self._preemptions: list[tuple[float, int]] = []  # when, how many so far
+        self._preemptions: list[tuple[float, int]] = []  # time, total so far
 
     async def run(self, urgency: str, requests: int, rate: float) -> Seen:
-        """So many measured requests of the class `urgency`, so many a second."""
+        """Run `requests` measured requests of the class `urgency`, `rate` per second."""
         try:
             async with (
                 asyncio.timeout(RUN_WITHIN_S),
@@ -127,7 +128,7 @@ class Saturation:
                 moments = self._moments(rate)
                 measured: list[asyncio.Task[Any]] = []
                 await self._come(group, urgency, islice(moments, requests), measured)
-                # As many go on coming, so that all are served under the same load.
+                # Further urgent requests arrive, so that all are served under the same load.
                 beside.append(group.create_task(self._come(group, urgency, moments, beside)))
                 urgent = [await task for task in measured]
                 ended = perf_counter()
@@ -139,8 +140,7 @@ class Saturation:
                 link.close()
 
     def _judged(self, urgent: list[Asked], ended: float) -> Seen:
-        # What is counted of the others is so while urgent ones are served as fast as they come:
-        # from the first one's token on.
+        # Other requests are counted while urgent ones are served: from the first one's token on.
         begun = min(one.due + one.first_s for one in urgent)
         preemptions = [count for when, count in self._preemptions if when >= begun]
         seen = Seen(
@@ -161,10 +161,10 @@ class Saturation:
             seen.gaps.append(one.first_s / equal.first_s)
         return seen
 
-    # -- who asks -----------------------------------------------------------------------------
+    # -- the clients ---------------------------------------------------------------------------
 
     async def _client(self) -> None:
-        """One batch request after the other."""
+        """Send one batch request after the other."""
         link = await self._link()
         while True:
             size, tokens = self._sizes.randint(*PROMPT), self._sizes.randint(*OUTPUT)
@@ -173,7 +173,7 @@ class Saturation:
             await asked.whole()
 
     def _moments(self, rate: float) -> Iterator[float]:
-        """When urgent ones come, from now on (Poisson)."""
+        """Arrival times of urgent requests, from now on (Poisson)."""
         gaps = Random(f"{self._seed} gaps")
         due = perf_counter()
         while True:
@@ -192,7 +192,7 @@ class Saturation:
             into.append(group.create_task(self._one(urgency, due)))
 
     async def _one(self, urgency: str, due: float) -> Asked:
-        """An urgent one, on a connection of its own."""
+        """An urgent request on its own connection."""
         link = await self._link()
         asked = self._ask(link, urgency, URGENT_PROMPT, URGENT_OUTPUT, due)
         await asked.whole()
@@ -213,7 +213,7 @@ class Saturation:
         link.ask(head.encode() + body, lambda _: ended.set())
         return Asked(due, link.answer, ended)
 
-    # -- what the engines say -----------------------------------------------------------------
+    # -- the engines' metrics -----------------------------------------------------------------
 
     async def _sample(self, http: httpx.AsyncClient) -> None:
         while True:
@@ -225,7 +225,7 @@ class Saturation:
 
 
 def _series(name: str) -> re.Pattern[str]:
-    """Read by a pattern: a parser of the whole page takes as long as a step of an engine."""
+    """Read with a pattern: parsing the whole page takes as long as a step of an engine."""
     return re.compile(rf"^{name}\{{[^}}]*\}} (\S+)$", re.MULTILINE)
 
 

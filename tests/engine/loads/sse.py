@@ -1,7 +1,7 @@
 """Reads a stream of server-sent events strictly, so that a malformed byte fails a test.
 
 Engines write each event as an optional `event:` line, one `data:` line and an empty line, separated
-by LF; comments may stand between events. Anything else in a relayed stream is the router's mistake.
+by LF; comments may stand between events. Anything else in a relayed stream is the router's error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DONE = "[DONE]"
 
 
 def events(raw: bytes) -> list[str]:
-    """The data of every event of a whole stream, in order; comments are left out."""
+    """The data of every event of a whole stream, in order, without comments."""
     text = raw.decode("utf-8")
     assert text == "" or text.endswith("\n\n"), f"ends inside an event: {text[-200:]!r}"
     return [data_of(block) for block in text.split("\n\n")[:-1] if not block.startswith(":")]
@@ -28,7 +28,7 @@ def data_of(block: str) -> str:
 
 
 async def each_event(chunks: AsyncIterable[bytes]) -> AsyncIterator[str]:
-    """The data of each event as it arrives; what follows the last whole event must be nothing."""
+    """The data of each event as it arrives; nothing may follow the last complete event."""
     rest = b""
     async for chunk in chunks:
         whole, separator, rest = (rest + chunk).rpartition(b"\n\n")

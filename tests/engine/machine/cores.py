@@ -1,7 +1,7 @@
-"""The core of a running engine: stopped and continued, or given a core of the machine of its own.
+"""Stops and continues the core of a running engine, or pins it to its own CPU core.
 
-A stopped one is a replica that lives and does nothing. The engine's API server is another process:
-it still answers /health, and still takes requests and sends their 200 and head.
+An engine with a stopped core is alive and does nothing. Its API server is another process: it still
+answers /health, and still accepts requests and sends their 200 and head.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.engine.machine.fleet import Engine
 from tests.engine.machine.processes import members_of_group
 
-CORE = b"VLLM::EngineCore"  # what vLLM calls the process
+CORE = b"VLLM::EngineCore"  # vLLM's name of the process
 
 
 def core_of(engine: Engine) -> int:
@@ -27,7 +27,7 @@ def core_of(engine: Engine) -> int:
 
 @contextmanager
 def stopped(engine: Engine) -> Iterator[None]:
-    """The engine's core does nothing while the `with` lasts."""
+    """Stop the engine's core for the duration of the `with` block."""
     core = core_of(engine)
     os.kill(core, signal.SIGSTOP)
     try:
@@ -38,10 +38,10 @@ def stopped(engine: Engine) -> Iterator[None]:
 
 @contextmanager
 def on_cores_of_their_own(engines: Sequence[Engine]) -> Iterator[None]:
-    """Every engine computes on another core, as replicas have machines of their own.
+    """Pin every engine to another CPU core, as replicas have their own machines.
 
-    vLLM binds the computing threads of each to the first core it sees. Two of them on one machine
-    take turns there, and what one does slows the other down tenfold.
+    vLLM binds the computing threads of each to the first core it sees. Two engines on one machine
+    then share that core, and each slows the other down tenfold.
     """
     cores = sorted(os.sched_getaffinity(0))
     before: dict[int, set[int]] = {}

@@ -1,11 +1,11 @@
 """The cached environment in which the real engines run: built once per machine, then reused.
 
-It lies in `$XDG_CACHE_HOME/hedgerow/engine-<key>` (`~/.cache` without the variable), where the key
-names versions and recipe: another recipe is another folder. A folder under its final name is always
-complete: it is built under another name and renamed after the smoke import. A file lock keeps two
-runs from building at once; the second waits and finds the work done.
+It is in `$XDG_CACHE_HOME/hedgerow/engine-<key>` (`~/.cache` without the variable). The key names
+versions and recipe, so another recipe has another folder. A folder under its final name is always
+complete: it is built under another name and renamed after a test import. A file lock prevents two
+runs from building at once; the second waits and then uses the result.
 
-`python -m tests.engine.machine.environment` builds it ahead of the tests and prints where it is.
+`python -m tests.engine.machine.environment` builds it before the tests and prints its path.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.engine.machine import recipe
 
 @dataclass(frozen=True, slots=True)
 class EngineEnvironment:
-    """Where the engine's Python and the tiny model are."""
+    """Paths of the engine's Python and of the tiny model."""
 
     folder: Path
 
@@ -40,7 +40,7 @@ class EngineEnvironment:
 
 def cache_folder() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or ""
-    # The XDG base directory specification: a relative path is to be ignored.
+    # XDG base directory specification: a relative path must be ignored.
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return root / "hedgerow"
 
@@ -60,7 +60,7 @@ def ensure(say: Callable[[str], None] | None = None) -> EngineEnvironment:
 def build_into(final: Path, say: Callable[[str], None]) -> None:
     building = final.with_name(final.name + ".building")
     log = final.with_name(final.name + ".log")
-    if building.exists():  # a build that was killed: the lock is ours, so nobody is at work there
+    if building.exists():  # left by a killed build: we hold the lock, so no other build is running
         shutil.rmtree(building)
     building.mkdir()
     log.unlink(missing_ok=True)
@@ -69,7 +69,7 @@ def build_into(final: Path, say: Callable[[str], None]) -> None:
     try:
         recipe.build(building, log, say)
         building.rename(final)
-    except BaseException:  # Ctrl-C too: gigabytes of a half-built environment help nobody
+    except BaseException:  # also Ctrl-C: do not keep gigabytes of an incomplete environment
         shutil.rmtree(building, ignore_errors=True)
         raise
     say(f"built in {time.monotonic() - started:.0f} s")
@@ -77,7 +77,7 @@ def build_into(final: Path, say: Callable[[str], None]) -> None:
 
 @contextmanager
 def locked(path: Path, say: Callable[[str], None]) -> Iterator[None]:
-    """Holds an exclusive lock on `path`; the kernel frees it should this process die."""
+    """Hold an exclusive lock on `path`; the kernel releases it if this process dies."""
     with path.open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

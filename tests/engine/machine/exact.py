@@ -1,4 +1,4 @@
-"""A router with exact knowledge of real engines, in this process: its index can be asked."""
+"""A router in this process that follows the KV events of real engines, with a readable index."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WITHIN_S = 30.0
 
 @asynccontextmanager
 async def knowing(*engines: Engine) -> AsyncIterator[App]:
-    """An app that hears the KV events of `engines`, replica ids being their names."""
+    """An app that receives the KV events of `engines`; replica IDs are the engines' names."""
     config = Config(
         listen="127.0.0.1:0",
         admin="127.0.0.1:0",
@@ -54,7 +54,7 @@ def replica(app: App, engine: Engine) -> Replica:
 
 
 async def expected_hits(app: App, engine: Engine, prompt: str) -> int:
-    """Tokens of a prompt that the index says the engine has in its cache."""
+    """Prompt tokens in the engine's cache according to the router's index."""
     watcher = app.parts.kv_watcher
     assert watcher is not None
     async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
@@ -64,7 +64,7 @@ async def expected_hits(app: App, engine: Engine, prompt: str) -> int:
 
 
 async def hits_of(engine: Engine, prompt: str) -> int:
-    """Tokens of a prompt that the engine itself finds in its cache, by its own counter."""
+    """Prompt tokens that the engine itself finds in its cache, by its own counter."""
     before = engine.state().cache_hits
     async with httpx.AsyncClient(base_url=engine.url, timeout=WITHIN_S) as http:
         answer = await http.post("/v1/completions", json=bodies.completion(prompt, 1))

@@ -1,7 +1,7 @@
-"""A Hedgerow that asks one of two engines first, every time, so that a test knows whom to hit.
+"""A Hedgerow that always tries the same one of two engines first, so that its engine is known.
 
-Smooth weighted turns with a weight a thousand million times the other's: the other engine gets what
-is not to go to the favourite, which is copies and continuations.
+Smooth weighted round robin with weights in the ratio 1e9: the other engine only gets requests that
+must not go to the favourite, which are copies and continuations.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def preferring(favourite: Engine, other: Engine, folder: Path, **more: Any) -> I
     """`more`: further sections of the configuration."""
     config = {
         "replicas": [
-            # So many at once: else a long prompt in so small a cache makes the engine look full.
+            # High limits: otherwise a long prompt in such a small cache makes the engine look full.
             {
                 "url": favourite.url,
                 "id": favourite.name,

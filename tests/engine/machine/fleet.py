@@ -1,4 +1,4 @@
-"""The two kinds of process under test: a vLLM engine, asked directly, and Hedgerow in front."""
+"""The two kinds of process under test: a vLLM engine with direct access, and Hedgerow."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.engine.machine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
 BLOCK_TOKENS = 32
-KV_BLOCKS = 256  # two full contexts: soon filled, and too few for long ones in all slots
-SLOTS = 8  # sequences an engine decodes at once; the rest waits in its own queue
+KV_BLOCKS = 256  # two full contexts: quickly filled, and too few for long ones in all slots
+SLOTS = 8  # sequences that an engine decodes at once; other requests wait in its own queue
 CONTEXT_TOKENS = 4096
-ENGINE_READY_WITHIN_S = 600.0  # 70 s on a quiet machine; 200 s have been seen on a busy one
+ENGINE_READY_WITHIN_S = 600.0  # 70 s on an idle machine; up to 200 s were measured on a busy one
 ROUTER_READY_WITHIN_S = 30.0
 SHIMS = Path(__file__).parent / "shims"
 
@@ -38,15 +38,15 @@ ENGINE_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What one scrape of an engine's own /metrics says."""
+    """The values of one scrape of an engine's /metrics."""
 
     running: int
     waiting: int
-    finished: int  # requests that came to their natural end since the start; aborts do not count
+    finished: int  # requests that finished normally since the start, without aborts
     generated_tokens: int
     cache_queries: int  # prompt tokens looked up in the prefix cache ...
     cache_hits: int  # ... and found there
-    preemptions: int  # running sequences put back, for want of KV blocks
+    preemptions: int  # running sequences that were preempted for lack of KV blocks
 
     @property
     def is_idle(self) -> bool:
@@ -61,7 +61,7 @@ class Engine(Service):
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        # Not the `vllm` script: its first line names the folder it was installed under.
+        # Not the `vllm` script: its first line names the folder in which it was installed.
         command = [str(environment.python), "-m", "vllm.entrypoints.cli.main", "serve"]
         command += [str(environment.model), "--served-model-name", MODEL]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]
@@ -129,7 +129,7 @@ class Hedgerow(Service):
         self.wait_ready(lambda: answers_200(f"{self.admin}/readyz"), ROUTER_READY_WITHIN_S)
 
     def records(self) -> list[dict[str, Any]]:
-        """The access log so far: one record per request that has ended."""
+        """The access log so far: one record per ended request."""
         lines = self.log.read_text(errors="replace").splitlines()
         objects = [json.loads(line) for line in lines if line.startswith("{")]
         return [record for record in objects if "method" in record]
@@ -139,7 +139,7 @@ class Hedgerow(Service):
 def configured(
     config: Mapping[str, Any], folder: Path, name: str = "hedgerow"
 ) -> Iterator[Hedgerow]:
-    """A Hedgerow with this configuration, up for as long as the `with` lasts."""
+    """Run a Hedgerow with this configuration for the duration of the `with` block."""
     file = folder / f"{name}.yaml"
     file.write_text(json.dumps(config))  # JSON is YAML
     router = Hedgerow([], folder / f"{name}.log", "--config", str(file))

@@ -1,10 +1,9 @@
-"""Runs one command and takes its whole process group down with whoever started it.
+"""Runs one command and kills its whole process group when the parent process ends.
 
-`python -m tests.engine.machine.guard COMMAND...` must be started as the leader of a session of its
-own, with a pipe on standard input that the parent keeps open and never writes to. When the pipe
-ends, because the parent closed it or died in any way at all, or when the command ends, everything
-in the group is killed: an engine is several processes, and one left behind holds gigabytes and both
-cores.
+`python -m tests.engine.machine.guard COMMAND...` must be started as the leader of its own session,
+with a pipe on standard input that the parent keeps open and never writes to. When the pipe ends,
+because the parent closed it or died, or when the command ends, everything in the group is killed:
+an engine is several processes, and a remaining one holds gigabytes and both cores.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def main(command: list[str]) -> None:
     ended = os.pidfd_open(child.pid)
     readable, _, _ = select.select([0, ended], [], [])
     if ended in readable:
-        # The last line of the log: a killed group has no exit code left to tell.
+        # The last line of the log: a killed group has no exit code to report.
         print(f"guard: the command ended with code {child.wait()}", flush=True)
     os.killpg(0, signal.SIGKILL)
 

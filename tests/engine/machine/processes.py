@@ -1,7 +1,7 @@
-"""Real processes for the tests: started under the guard, ready or failed, gone at the end.
+"""Real processes for the tests: started under the guard, ready or failed, stopped at the end.
 
-A `Service` never outlives the test run and never fails silently: what it wrote is in its log, and
-every error from here ends with the tail of it.
+A `Service` never outlives the test run and never fails silently: its output is in its log, and
+every error raised here ends with the end of that log.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tests.places import ROOT
 T = TypeVar("T")
 
 POLL_S = 0.05
-KILL_WITHIN_S = 20.0  # from the signal until the last process of the group is gone
+KILL_WITHIN_S = 20.0  # from the signal until the last process of the group has ended
 TAIL_LINES = 60
 
 
 class ServiceFailed(Exception):
-    """A process that should serve ended or did not become ready; carries the tail of its log."""
+    """A server process ended or did not become ready; contains the end of its log."""
 
 
 def eventually(probe: Callable[[], T], within_s: float, what: Callable[[], str] | str) -> T:
-    """Polls until `probe` answers something true and returns it; fails after `within_s` seconds."""
+    """Poll until `probe` returns a true value and return it; fail after `within_s` seconds."""
     deadline = time.monotonic() + within_s
     while not (answer := probe()):
         if time.monotonic() > deadline:
@@ -45,10 +45,10 @@ _given: set[int] = set()  # by `free_port`, to servers that may not have bound t
 
 
 def free_port() -> int:
-    """A loopback port that is free and stays so until its server binds it, half a minute later.
+    """A loopback port that is free, and stays free until its server binds it half a minute later.
 
-    It lies below the kernel's ephemeral range: a port found by binding port 0 could be handed to
-    any outgoing connection in the meantime.
+    It is below the kernel's ephemeral range: a port found by binding port 0 could be used by any
+    outgoing connection in the meantime.
     """
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     while True:
@@ -66,7 +66,7 @@ def free_port() -> int:
 
 
 class Service:
-    """One command with all its processes, and its log (appended to by every start)."""
+    """One command with all its processes, and its log (every start appends to it)."""
 
     def __init__(
         self, name: str, command: Sequence[str], log: Path, environment: Mapping[str, str] = {}
@@ -91,7 +91,7 @@ class Service:
 
     @property
     def group(self) -> int:
-        """The process group that holds all of the running service."""
+        """The process group of all processes of the running service."""
         assert self._guard is not None
         return self._guard.pid
 
@@ -99,7 +99,7 @@ class Service:
         return self._guard is not None and self._guard.poll() is None
 
     def wait_ready(self, is_ready: Callable[[], bool], within_s: float) -> None:
-        """Returns when `is_ready` says so; raises ServiceFailed when it ends or takes too long."""
+        """Return when `is_ready` is true; raise ServiceFailed when it ends or takes too long."""
 
         def ready_or_ended() -> bool:
             return not self.is_running() or is_ready()
@@ -136,13 +136,13 @@ class Service:
 
 
 def members_of_group(group: int) -> list[int]:
-    """Living processes of a process group; zombies, which only init can bury, do not count."""
+    """Living processes of a process group; zombies, which only init can reap, do not count."""
     members = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
         try:
-            # "pid (comm) state ppid pgrp ...": comm may hold spaces and brackets.
+            # "pid (comm) state ppid pgrp ...": comm may contain spaces and brackets.
             state, _, pgrp = (entry / "stat").read_text().rpartition(")")[2].split()[:3]
         except (FileNotFoundError, ProcessLookupError):
             continue

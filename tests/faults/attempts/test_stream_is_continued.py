@@ -1,6 +1,6 @@
-"""A replica dies in mid-stream, and another one goes on: its client sees one unbroken stream.
+"""A replica dies in mid-stream, and another one continues: the client gets one unbroken stream.
 
-The engines are on paper: each goes on behind the text that it is asked to, as vLLM does.
+The engines are models: each continues after the text in its request, as vLLM does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Break = Callable[[ReplicaConnection, list[bytes]], Awaitable[None]]
 
 
 def asked_behind(request: Request) -> str:
-    """The text that a request wants the rest of."""
+    """The text that a request asks to continue."""
     body = request.json()
     if "prompt" in body:
         return str(body["prompt"]).removeprefix("hello")
@@ -59,7 +59,7 @@ def asked_behind(request: Request) -> str:
 
 
 class Fleet:
-    """Replicas that answer in the order in which they are asked, as they are told to."""
+    """Replicas that answer in the order in which they are called, as configured."""
 
     def __init__(self, *plan: Break) -> None:
         self.plan = [*plan]
@@ -68,7 +68,7 @@ class Fleet:
     async def __call__(self, connection: ReplicaConnection) -> None:
         is_open = True
         while is_open and (request := await connection.recv_request()):
-            if request.method == "GET":  # the router finding out about its engine
+            if request.method == "GET":  # detection of the engine by the router
                 await connection.send(response(404))
                 continue
             number = len(self.asked)
@@ -87,7 +87,7 @@ async def whole(connection: ReplicaConnection, events: list[bytes]) -> None:
 
 
 def resets(count: int, more: bytes = b"") -> Break:
-    """Send so many events and some bytes of the next, and reset once they have arrived."""
+    """Send `count` events and some bytes of the next, and reset once they have arrived."""
 
     async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
         await connection.send(SSE_HEAD, *(chunk(one) for one in events[:count]))
@@ -232,7 +232,7 @@ LONG = event({"error": {"message": "x" * 9000, "code": 500}})
 
 
 def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -> Break:
-    """Send so many events and then what an engine says when it dies, in reads of this size."""
+    """Send `count` events and then an engine's error at its death, in reads of this size."""
 
     async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
         said = b"".join([*events[:count], *last])
@@ -257,7 +257,7 @@ async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool,
     fleet = Fleet(fails(4, *last, joined=joined, size=size))
     async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
-        if last == [DEAD[:-1]]:  # never an event
+        if last == [DEAD[:-1]]:  # never a complete event
             assert bytes(answer.body).endswith(DEAD[:-1])
             return
         assert answer.complete
@@ -271,7 +271,7 @@ async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool,
 @pytest.mark.parametrize("last", [[DEAD, DONE], [DEAD], [LONG, LONG, DONE]])
 @scenario
 async def test_what_it_said_is_told_if_nobody_goes_on(last: list[bytes], joined: bool) -> None:
-    """Byte for byte, and the connection stays."""
+    """Byte for byte, and the connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
     async with running(fleet, replica=VLLM, continuation=ON) as router:
         client = await router.client()
@@ -472,8 +472,7 @@ async def test_a_replica_that_does_not_go_on_is_succeeded(data: bytes, reason: R
 @pytest.mark.parametrize("data", [REFUSES, NO_STREAM], ids=["refused", "not a stream"])
 @scenario
 async def test_what_no_replica_would_take_is_cut(data: bytes) -> None:
-    """The client never sees the answer to a question that was not its own, and is told of the
-    break, not of what came of it."""
+    """The client gets the error of the break, not that of the continuation request."""
     fleet = Fleet(resets(4), answers(data), answers(data))
     async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
@@ -536,7 +535,7 @@ async def test_the_rest_is_waited_for_as_a_first_token_is() -> None:
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @scenario
 async def test_the_length_that_one_replica_promised_is_not_passed_on(version: str) -> None:
-    """A sized stream is gone on with as well: its client must not count on the size."""
+    """A stream with a Content-Length is continued as well: the length is not passed on."""
     events = stream("chat", "r0", usage=False)
 
     async def sized(connection: ReplicaConnection, _: list[bytes]) -> None:

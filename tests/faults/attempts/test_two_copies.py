@@ -1,4 +1,4 @@
-"""Two copies of a request, and every way in which they can end: one response, nothing held."""
+"""Two copies of a request in every combination of ends: one response, and nothing stays held."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def refusal(message: str, status: int = 500) -> bytes:
 
 
 class Act:
-    """What a replica does with one request, when it is told to."""
+    """A replica's action for one request, triggered by the test."""
 
     def __init__(self, *sends: bytes, rst: bool = False) -> None:
         self.asked = asyncio.Event()
@@ -278,7 +278,7 @@ async def test_after_content_nothing_is_hedged() -> None:
         ((), {}),
         (("x-priority: low",), {}),
         ((URGENT, "x-hedge: off"), {}),
-        (("x-hedge: on",), {}),  # nobody gave the right to it
+        (("x-hedge: on",), {}),  # the client has no permission for it
         ((URGENT,), {"n": 2}),
     ],
     ids=["no class", "low", "declined", "asked", "two choices"],

@@ -1,4 +1,4 @@
-"""A body beyond the limit: 413 as soon as it is known, and the client can read it."""
+"""A body above the limit: 413 as soon as its size is known, and the client can read the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compressed request body is never inflated here: passed on as it is."""
+"""A compressed request body is never decompressed by the router: it is forwarded unchanged."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""What a client asks for decides nothing about whether its tokens are counted.
+"""Tokens are counted for every form of answer that a client can request.
 
-Engines write large members behind `usage` on request, and tell counts in their own words on routes
-of their own.
+On request, engines write large members after `usage`, and some routes have their own count fields.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def answered(value: Any) -> bytes:
 
 
 def lines(*values: Any) -> bytes:
-    """Lines of JSON, a chunk each."""
+    """Lines of JSON, one chunk each."""
     fields = ["Content-Type: application/x-ndjson", "Transfer-Encoding: chunked"]
     data = [chunk(json.dumps(value).encode() + b"\n") for value in values]
     return head("HTTP/1.1 200 OK", fields) + b"".join(data) + LAST_CHUNK
@@ -44,7 +43,7 @@ def behave_as(answer: bytes) -> Behaviour:
 
 
 LONG = list(range(100_000, 101_000))
-LONGER = list(range(100_000, 150_000))  # more than is held of an answer
+LONGER = list(range(100_000, 150_000))  # more than the router buffers of an answer
 OLLAMA = {"done": True, "prompt_eval_count": 600, "eval_count": 5000}
 ANSWERS: dict[str, tuple[str, bytes]] = {
     "token ids": (
@@ -76,7 +75,7 @@ ANSWERS: dict[str, tuple[str, bytes]] = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_its_tokens_are_counted(tmp_path: Path, name: str) -> None:
-    """5600 tokens, told or relayed, are more than the key may use in a minute."""
+    """5600 tokens, reported or relayed, are more than the key may use per minute."""
     path, answer = ANSWERS[name]
 
     @scenario

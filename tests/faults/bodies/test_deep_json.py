@@ -1,4 +1,4 @@
-"""Nesting without end: a bounded parser, and an answer."""
+"""Unlimited nesting: the parser is bounded, and the client gets an answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 @scenario
 async def test_it_is_answered(name: str) -> None:
-    """Refused, or passed on untouched for the engine to judge; never a crash, never a 500."""
+    """Refused, or forwarded unchanged to the engine; never a crash, never a 500."""
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", BODIES[name]))
         assert answer.status in (200, 400)

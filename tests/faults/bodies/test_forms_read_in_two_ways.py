@@ -1,4 +1,4 @@
-"""A form whose engine could read another model than the router: it is refused."""
+"""A form in which the engine could read another model than the router is refused."""
 
 from __future__ import annotations
 

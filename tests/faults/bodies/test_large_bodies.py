@@ -1,4 +1,4 @@
-"""Large bodies pass whole, are held once, and other streams keep going meanwhile."""
+"""Large bodies are forwarded completely, held once, and do not delay other streams."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def body_of(size: int) -> bytes:
 
 
 def digest_of(body: bytes) -> str:
-    """Of all up to the end of the messages: an engine is told a priority behind them."""
+    """Digest up to the end of the messages: the router may add a priority after them."""
     return hashlib.sha256(body.rpartition(b"]")[0]).hexdigest()
 
 
 async def digest(connection: ReplicaConnection) -> None:
-    """Answer with the digest of what came."""
+    """Answer with the digest of the received body."""
     while asked := await connection.recv_request():
         await connection.send(completion(f"X-Digest: {digest_of(bytes(asked.body))}"))
 

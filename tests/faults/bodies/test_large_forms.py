@@ -1,4 +1,4 @@
-"""Large forms pass whole, are read while they come, and are not copied to be read."""
+"""Large forms are forwarded completely, parsed while they arrive, and not copied for parsing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_the_model_behind_a_large_file(path: str, is_chunked: bool, dense:
 
 @scenario
 async def test_a_large_form_is_held_once() -> None:
-    """It has no end, so it is refused, but only when the whole of it has come."""
+    """It has no end, so it is refused, but only after all of it has arrived."""
     size = 16 * MIB
     data = request(PATH, KIND, method="POST", body=part("file", b"x" * size))
     async with running(json_ok) as router:

@@ -1,4 +1,4 @@
-"""A large body that the decoder does not take is scanned, forwarded, and cut where necessary."""
+"""A large body that the decoder cannot read is scanned, forwarded, and truncated if necessary."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_it_costs_no_more_memory_than_a_few_copies(body: bytes) -> None:
 @pytest.mark.parametrize("size", [10, EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE - 30_000])
 @scenario
 async def test_a_prompt_of_any_size_is_known_again(size: int) -> None:
-    """A body that is scanned has the blocks that it would have if it were decoded."""
+    """A scanned body has the same block hashes as a decoded one."""
     shared = "x" * 20_000
     async with running(json_ok, replica=TOLD_NOTHING, prefix=Prefix()) as router:
         for pad in (10, size):

@@ -1,4 +1,4 @@
-"""A body that is not JSON where JSON is due: 400 with a reason, and no replica hears of it."""
+"""An invalid body on a JSON route: 400 with a reason, and nothing is sent to a replica."""
 
 from __future__ import annotations
 

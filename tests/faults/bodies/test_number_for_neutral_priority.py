@@ -1,4 +1,4 @@
-"""Clients that send their engine's neutral number are normal requests, whatever engine it is.
+"""Clients that send their engine's neutral number are normal requests, on every engine.
 
 vLLM's and SGLang's neutral `priority` is 0 and TensorRT-LLM's is 0.5. None of them may make a
 request critical, let it overtake another one, or let a client without a key be critical.

@@ -1,4 +1,4 @@
-"""Values that are the engine's to judge: forwarded byte for byte, whatever they are."""
+"""Odd values that only the engine validates: forwarded byte for byte."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"01", b"+1", b".5", b"1."])
 @scenario
 async def test_numbers_that_are_no_json(value: bytes) -> None:
-    """Some engines read NaN; the router refuses it, as it cannot read the body."""
+    """Some engines accept NaN; the router refuses it, because it cannot parse the body."""
     body = b'{"model": "m", "temperature": ' + value + b"}"
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))

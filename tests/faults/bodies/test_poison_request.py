@@ -1,4 +1,4 @@
-"""A request that every replica answers with 500 does not walk through the fleet."""
+"""A request that every replica answers with 500 must not be retried on the whole fleet."""
 
 from __future__ import annotations
 

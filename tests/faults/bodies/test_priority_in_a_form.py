@@ -1,5 +1,7 @@
-"""A form is never written anew: one that states a number as its priority is refused where a ceiling
-applies and an engine has priorities."""
+"""A form with a numeric priority is refused where a ceiling applies and the engine has priorities.
+
+The router never rewrites forms.
+"""
 
 from __future__ import annotations
 

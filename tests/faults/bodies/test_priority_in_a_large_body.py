@@ -1,5 +1,7 @@
-"""A body above 8 MiB is not written anew; its priority does not reach an engine on the paths where
-the router writes no number."""
+"""The priority in a body above 8 MiB, which is never rewritten, must not reach an engine.
+
+Tested on the paths on which the router writes no number.
+"""
 
 from __future__ import annotations
 

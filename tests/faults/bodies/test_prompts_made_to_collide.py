@@ -1,4 +1,4 @@
-"""Prompts that were made to look alike: nobody can compute the hashes that routing goes by."""
+"""Prompts constructed to collide: clients cannot compute the hashes used for routing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROMPT = [{"role": "user", "content": "a long prompt " * 1000}]
 
 
 async def hashes(salt: str = "") -> tuple[int, ...]:
-    """What a new router makes of the prompt."""
+    """The prompt's hashes in a new router."""
     async with running(hang, access_log={"salt": salt}) as router:
         client = await router.client()
         await client.send(chat(messages=PROMPT))

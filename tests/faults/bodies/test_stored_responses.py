@@ -1,4 +1,4 @@
-"""A stored response is its maker's: another party is told that there is none."""
+"""A stored response belongs to its creator: other parties get "not found"."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def asked(*fields: str, **more: Any) -> bytes:
 
 
 async def reaches(router: Router, *fields: str) -> bool:
-    """Whether a party may show, continue and delete the response; all of it, or nothing."""
+    """Whether a party may show, continue and delete the response; all three or none."""
     found = []
     for message, method in (
         (request(f"{PATH}/resp_1", *fields), "GET"),
@@ -78,7 +78,7 @@ async def test_of_nobody() -> None:
 @pytest.mark.parametrize("required", [True, False])
 @scenario
 async def test_of_before_the_start(tmp_path: Path, required: bool) -> None:
-    """Nobody can say whose it is."""
+    """Its owner is unknown."""
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
         assert await reaches(router, BEARER) != required
@@ -87,7 +87,7 @@ async def test_of_before_the_start(tmp_path: Path, required: bool) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @scenario
 async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> None:
-    """vLLM and SGLang name a response as `request_id` of the body says."""
+    """vLLM and SGLang name a response by the body's `request_id`."""
     async with running(engine) as router:
         assert (await router.ask(asked(BEARER), "POST")).status == 200
         taken = asked(OTHER, request_id="resp_1", stream=stream)
@@ -100,7 +100,9 @@ async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> 
 
 @scenario
 async def test_who_is_shown_it_does_not_own_it() -> None:
-    """It was made before the start: its maker may come after somebody who knows its id."""
+    """It was created before the start: another party that knows its ID may come before its
+    owner.
+    """
     async with running(engine) as router:
         assert await reaches(router, OTHER)
         assert await reaches(router, BEARER)
@@ -109,7 +111,7 @@ async def test_who_is_shown_it_does_not_own_it() -> None:
 @pytest.mark.parametrize("size", [1, SCAN_ABOVE])
 @scenario
 async def test_a_client_does_not_name_its_response(size: int) -> None:
-    """The engine would store it in the place of another party's."""
+    """The engine would overwrite another party's response."""
     async with running(engine) as router:
         for _ in range(2):
             body = asked(OTHER, request_id="resp_1", input="x" * size)
@@ -120,4 +122,4 @@ async def test_a_client_does_not_name_its_response(size: int) -> None:
         assert all(re.fullmatch("resp_[0-9a-f]{24}-[0-9]{2}", name) for name in names)
         assert (await router.ask(asked(BEARER), "POST")).status == 200
         last = [r for r in router.replica.requests if r.method == "POST"][-1]
-        assert "request_id" not in json.loads(last.body)  # the engine draws one
+        assert "request_id" not in json.loads(last.body)  # the engine generates one

@@ -1,5 +1,6 @@
-"""Two Content-Type fields: engines read the first, the router the last, so that a request with both
-is refused."""
+"""A request with two Content-Type fields is refused: engines read the first, the router the
+last.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.harness.running import assert_error, running, scenario
 @scenario
 async def test_it_is_refused(field: str) -> None:
     async with running(echo) as router:
-        for _ in range(2):  # a refused head is not remembered
+        for _ in range(2):  # a refused head is not cached
             answer = await router.ask(chat(field), "POST")
             assert_error(answer, Reason.BAD_HEADER)
         assert not router.replica.requests

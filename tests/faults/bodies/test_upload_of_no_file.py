@@ -1,4 +1,4 @@
-"""A form whose bytes are not its file's is refused once it has 64 KiB of them, not at its end."""
+"""A form with 64 KiB of bytes outside its file is refused at that point, not at its end."""
 
 from __future__ import annotations
 

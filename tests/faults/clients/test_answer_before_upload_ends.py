@@ -1,4 +1,4 @@
-"""A replica that answers while the request is still going up: its answer wins, both sides close."""
+"""A replica that answers during the upload: its answer is relayed, and both connections close."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_it_is_forwarded_at_once(status: int) -> None:
             await client.send_pieces([piece])
             sent += len(piece)
         if sent >= size // 2 and not router.replica.sessions:
-            # The router collects a body before it dispatches: then there is no early answer.
+            # The router buffers a body before it dispatches: then there is no early answer.
             await client.send_pieces([piece] * ((size - sent) // len(piece)))
         answer = await client.recv_response()
         assert answer.status == status

@@ -1,4 +1,4 @@
-"""A FIN after a whole request: a leaving by default, tolerated where the configuration says so."""
+"""A FIN after a whole request: by default a disconnect; tolerated if the configuration says so."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that stops reading holds up its own stream and nothing else, and not for ever."""
+"""A client that stops reading delays only its own stream, and only for a limited time."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario
 
 PIECE = chunk(token("x" * 16_000))
-HELD = 512 * 1024  # per stream, whatever the replica sends
-KERNEL = 16 * 1024 * 1024  # what loopback's socket buffers may take on the way
+HELD = 512 * 1024  # per stream, for any amount sent by the replica
+KERNEL = 16 * 1024 * 1024  # capacity of loopback's socket buffers
 
 
 def unwritten(router: Router) -> int:
@@ -22,7 +22,7 @@ def unwritten(router: Router) -> int:
 
 
 class Flood:
-    """A replica that streams as fast as it is read, and knows how much went out."""
+    """A replica that streams as fast as it is read, and counts the sent bytes."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -79,7 +79,7 @@ async def test_many_of_them_leave_other_streams_alone() -> None:
 
 @scenario
 async def test_a_slow_steady_reader_is_never_killed() -> None:
-    """It takes far longer than the stall limit in all, and never that long for one read."""
+    """In total it takes far longer than the stall limit, but never that long for one read."""
     flood = Flood(16_000_000)
 
     async def ends(connection: ReplicaConnection) -> None:
@@ -94,7 +94,8 @@ async def test_a_slow_steady_reader_is_never_killed() -> None:
         await until_closed(connection)
 
     async with running(ends, timeouts={"write_stall_s": 0.5, "token_gap_s": 0.5}) as router:
-        # With less room, or slower, the kernel's own buffers make breaks of half a second.
+        # With smaller buffers or slower reads, the kernel's own buffers cause pauses of half a
+        # second.
         client = await router.client(receive_buffer=128 * 1024)
         await client.send(chat(stream=True))
         started = asyncio.get_running_loop().time()
@@ -114,11 +115,11 @@ async def test_backpressure_reaches_the_replica() -> None:
         await client.send(chat(stream=True))
         await client.recv_until(b"xxx")
         before = -1
-        while before != flood.sent:  # until its writes stop going through
+        while before != flood.sent:  # until its writes block
             before = flood.sent
             await asyncio.sleep(0.15)
         assert flood.sent <= KERNEL
-        while flood.sent == before:  # it goes on as soon as the client reads
+        while flood.sent == before:  # it continues as soon as the client reads
             assert await client.fill()
 
 

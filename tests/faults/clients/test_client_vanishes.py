@@ -1,4 +1,4 @@
-"""A client that leaves takes its replica connection with it, at whatever moment it leaves."""
+"""A client that disconnects at any time: its replica connection is closed, too."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_the_replica_is_told_at_once(
 @WAYS
 @scenario
 async def test_while_its_bytes_are_held_back(way: str) -> None:
-    """A client that does not read is not asked whether it is there; its leaving must still show."""
+    """The disconnect must be noticed although the client does not read."""
 
     async def floods(connection: ReplicaConnection) -> None:
         await connection.recv_request()

@@ -1,4 +1,4 @@
-"""A client that leaves while its first attempt is failing gets no second one."""
+"""A client that disconnects while its first attempt fails gets no second attempt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def test_no_further_attempt() -> None:
             ),
             "the first attempt",
         )
-        if router.replicas[2].requests:  # the healthy one came first: ask once more
+        if router.replicas[2].requests:  # the healthy one was chosen: send again
             await client.recv_response()
             await client.send(chat())
             await eventually(
@@ -38,7 +38,7 @@ async def test_no_further_attempt() -> None:
             )
         served = len(router.replicas[2].requests)
         client.rst()
-        go.set()  # the attempt fails in the same tick
+        go.set()  # the attempt fails in the same turn
         await router.quiet()
         assert sum(len(replica.requests) for replica in router.replicas) == served + 1
         assert router.busy() == {}

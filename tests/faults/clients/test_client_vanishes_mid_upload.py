@@ -1,4 +1,4 @@
-"""A client that leaves in the middle of its upload: no replica takes it for a whole request."""
+"""A client that disconnects during its upload: no replica gets a complete request."""
 
 from __future__ import annotations
 

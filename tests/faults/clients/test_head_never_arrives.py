@@ -1,4 +1,6 @@
-"""A client that connects and says nothing, or drips its head: closed by one timer, at no cost."""
+"""A client that sends no head, or sends it very slowly, is closed by one timer, at no other
+cost.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ async def test_a_drip_does_not_extend_the_time() -> None:
 
         dripping = asyncio.create_task(drip())
         try:
-            for _ in range(5):  # real users meanwhile
+            for _ in range(5):  # other users in the meantime
                 assert (await router.ask(chat())).status == 200
             await asyncio.gather(*(client.expect_close() for client in drips))
         finally:

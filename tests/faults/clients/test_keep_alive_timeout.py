@@ -1,4 +1,4 @@
-"""An idle client connection is closed in time, and never with bytes pending."""
+"""An idle client connection is closed on time, and never with bytes pending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A refusal while the client still uploads: it can read the status, and we do not read for ever."""
+"""A refusal during an upload: the client can read the status, and the router stops reading."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MB = 1024 * 1024
 )
 @scenario
 async def test_the_client_reads_the_status(path: str, size: int, status: int) -> None:
-    """Like a client that writes its whole body before it reads: no reset may destroy the answer."""
+    """The client writes its whole body before it reads: no reset may destroy the answer."""
     async with running(echo, limits={"body": 50 * MB}) as router:
         client = await router.client()
         await client.send(head(f"POST {path} HTTP/1.1", ["Host: a", f"Content-Length: {size}"]))

@@ -1,4 +1,6 @@
-"""Two hundred clients stop reading a flood: the router's memory stays, other streams run on."""
+"""Two hundred clients stop reading: the router's memory stays bounded, and other streams
+continue.
+"""
 
 from __future__ import annotations
 
@@ -16,19 +18,19 @@ from tests.harness.running import scenario
 
 SLOW = 200
 PER_STREAM = 512 * 1024
-SLACK = 4 * 1024 * 1024  # of the allocator; what only the first request costs is spent before
+SLACK = 4 * 1024 * 1024  # of the allocator; the cost of the first request is excluded
 PIECE = chunk(token("x" * 60_000))
 QUICK_TOKENS = 50
 
 
 class Flood:
-    """Streams as fast as it is read, without an end; quick ones are short and paced."""
+    """Endless streams as fast as they are read; quick ones are short and paced."""
 
     def __init__(self) -> None:
         self.sent = 0
 
     async def __call__(self, connection: ReplicaConnection) -> None:
-        # What loopback's buffers would take is not what is measured here: 4 MB a connection.
+        # The kernel's loopback buffers are not measured here: 4 MB per connection.
         connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 64 * 1024)
         loop = asyncio.get_running_loop()
         while asked := await connection.recv_request():
@@ -71,7 +73,7 @@ async def test_memory_is_bounded(tmp_path: Path) -> None:
             for client in slow[1:]:
                 await client.recv_until(b"xxx")
             most, last = 0, -1
-            while last != flood.sent:  # until no write of the replica goes through any more
+            while last != flood.sent:  # until the replica's writes block
                 last = flood.sent
                 await asyncio.sleep(0.15)
                 most = max(most, resident_bytes(router.child.pid))

@@ -1,4 +1,4 @@
-"""A body that stops, or comes too slowly to be meant: 408, and nothing whole at the replica."""
+"""A body that stops or is too slow: 408, and the replica gets no complete request."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_it_stops() -> None:
 
 @scenario
 async def test_it_drips() -> None:
-    """Never idle, and still under the rate floor."""
+    """Never idle, but below the minimum rate."""
     timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0, "body_rate_over_s": 0.3}
     async with running(hang, timeouts=timeouts) as router:
         client = await router.client()

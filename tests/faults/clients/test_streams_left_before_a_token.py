@@ -1,6 +1,6 @@
-"""A client that leaves before any content of its answer has used its prompt: nobody works for free.
+"""A client that disconnects before any content is charged for its prompt.
 
-Only a request that no engine has worked for is free.
+A request is free only if no engine has worked for it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.harness.running import Router, assert_error, running, scenario
 ACME = "Authorization: Bearer acme-key"
 LONG = [
     {"role": "user", "content": "x" * 6000}
-]  # more than half of what the key may use in a minute
+]  # more than half of what the key may use per minute
 
 
 async def shows_a_role(connection: ReplicaConnection) -> None:
-    """A stream that begins, and shows nothing."""
+    """A stream that begins without content."""
     await connection.recv_request()
     await connection.send(SSE_HEAD, chunk(role()))
     await connection.expect_close()
@@ -49,7 +49,7 @@ def keys(folder: Path) -> Keys:
 
 
 async def leave(router: Router, **body: Any) -> None:
-    """Ask, and leave as soon as the replica has the request."""
+    """Send the request, and disconnect as soon as the replica has it."""
     had = len(router.replica.requests)
     client = await router.client()
     await client.send(chat(ACME, **body))
@@ -87,7 +87,7 @@ async def test_what_an_engine_refused_is_free() -> None:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @scenario
 async def test_a_prompt_that_was_not_measured_is_estimated_from_its_bytes(stream: bool) -> None:
-    """A body that is too large to be decoded says nothing of its prompt."""
+    """The prompt of a body too large to be decoded is unknown."""
     async with running(hang, prefix=Prefix()) as router:
         found = router.usages()
         messages = [{"role": "user", "content": "x" * SCAN_ABOVE}]

@@ -1,4 +1,4 @@
-"""A replica that drops packets: whoever waits for a connection to it waits once, not in turn."""
+"""A replica that drops packets: all requests waiting for a connection to it fail at once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def first(router: Router) -> Replica:
 
 @asynccontextmanager
 async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
-    """So many replicas; the first was well when it was probed, and drops packets now."""
+    """This number of replicas; the first passed its probe and drops packets now."""
     hostile = HostileReplica(json_ok)
     hostile.start()
     async with running(
         hostile,
         *[json_ok] * (replicas - 1),
         policy="round_robin",
-        queue=Queue(enabled=False),  # its gates would hold back the crowd
+        queue=Queue(enabled=False),  # its gates would hold back the requests
         quiet_control_plane=QUIET,
         **rules,
     ) as router:
@@ -44,7 +44,7 @@ async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
 
 
 async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
-    """Many requests, once so many of them wait for a connection to the first replica."""
+    """Many requests, once `waiting` of them wait for a connection to the first replica."""
     asked = [asyncio.ensure_future(router.ask(chat(), "POST")) for _ in range(CROWD)]
     pool = first(router).pool
     await eventually(lambda: pool.waiting == waiting, f"{waiting} wait for a connection")
@@ -53,7 +53,9 @@ async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
 
 @scenario
 async def test_all_of_a_crowd_fail_when_the_first_of_them_do() -> None:
-    """One connection is opened at a time: twenty-four in turn would take more than the limit."""
+    """One connection is opened at a time: twenty-four in sequence would take longer than the
+    limit.
+    """
     async with lost(1, timeouts={"connect_s": 1.5}, limits={"connecting": 1}) as router:
         for answer in await asyncio.gather(*await crowd(router, CROWD)):
             assert_error(answer, Reason.CONNECT_TIMEOUT)

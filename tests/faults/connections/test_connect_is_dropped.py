@@ -1,4 +1,4 @@
-"""A replica whose SYNs are dropped: the connect timeout fires and another replica serves."""
+"""A replica whose SYNs are dropped: the connect timeout expires and another replica serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ WARM = {"slow_start_s": 0.0}
 
 
 def once_well(router: Router) -> None:
-    """As if every replica had been well until now: a new one that does not answer gets nothing."""
+    """Mark every replica as healthy: an unprobed replica that does not answer would get no
+    request.
+    """
     fleet = router.app.parts.fleet
     for replica in fleet.replicas.values():
         fleet.learned(replica, {"m": {"id": "m"}})

@@ -1,4 +1,4 @@
-"""Hundreds of connections that reset as soon as they stand: the accept loop lives on."""
+"""Hundreds of connections that reset directly after their accept: the accept loop survives."""
 
 from __future__ import annotations
 

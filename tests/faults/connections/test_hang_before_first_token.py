@@ -1,4 +1,4 @@
-"""A replica that takes the request and gives no token: 504 in time, and its slot comes back.
+"""A replica that accepts the request and sends no token: 504 on time, and its slot is released.
 
 Headers are not a token: an engine sends them before it has computed anything.
 """
@@ -23,7 +23,7 @@ MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
 async def test_no_byte_at_all(stream: bool) -> None:
     reason = Reason.TTFT_TIMEOUT if stream else Reason.WHOLE_TIMEOUT
     async with running(hang, timeouts=FAST, replica={"max_inflight": 1}) as router:
-        for _ in range(2):  # twice: the only slot must have come back
+        for _ in range(2):  # twice: the only slot must have been released
             assert_error(await router.ask(chat(stream=stream)), reason)
         await router.quiet()
         await eventually(

@@ -1,4 +1,4 @@
-"""A stream that falls silent after its first token is cut by the gap timer, and visibly so."""
+"""A stream that stalls after its first token is cut by the gap timer, visibly for the client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_the_whole_request_has_a_limit_of_its_own() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(SSE_HEAD)
-        while True:  # never silent, never done; the send fails once the router is gone
+        while True:  # never silent, never done; the send fails once the router has closed
             await connection.send(chunk(token("drop")))
             await asyncio.sleep(0.01)
 

@@ -1,4 +1,4 @@
-"""A replica whose name has no address is a replica that cannot be reached, no more."""
+"""A replica whose name has no address is treated as unreachable."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Named(HostileReplica):
 
 
 class Names:
-    """A name server of one name; None: it fails."""
+    """A name server for one name; None: it fails."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses: tuple[str, ...] | None = addresses
@@ -118,7 +118,7 @@ async def test_during_a_stream() -> None:
 
 @scenario
 async def test_the_first_address_is_dead() -> None:
-    """Of several addresses the one that answers serves, and nobody is blamed."""
+    """Of several addresses the one that answers is used, without any failure counted."""
     Names("127.0.0.3", "127.0.0.1")
     async with running(
         started(Named("127.0.0.1", json_ok)), json_ok, policy="round_robin"
@@ -147,7 +147,7 @@ async def test_no_answer_keeps_the_last_one(answer: tuple[str, ...] | None) -> N
 
 
 async def json_once(connection: ReplicaConnection) -> None:
-    """Serve one request a connection, so that each needs the name again."""
+    """Serve one request per connection, so that each needs the name again."""
     if await connection.recv_request():
         await connection.send(completion("Connection: close"))
         connection.close()
@@ -159,7 +159,7 @@ def started(made: Named) -> Named:
 
 
 async def tokenizes_once(connection: ReplicaConnection) -> None:
-    """Serve one request a connection; questions about tokens and KV events are requests, too."""
+    """Serve one request per connection, including the requests for token IDs and KV events."""
     if asked := await connection.recv_request():
         if asked.target == "/tokenize":
             await connection.send(json_response({"tokens": [1, 2, 3]}, 200, "Connection: close"))
@@ -172,7 +172,7 @@ async def tokenizes_once(connection: ReplicaConnection) -> None:
 
 @scenario
 async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
-    """In a DNS outage requests get their token IDs, so exact prefix routing goes on."""
+    """In a DNS outage requests get their token IDs, so exact prefix routing continues."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")
@@ -189,7 +189,7 @@ async def test_the_tokenizer_keeps_the_last_answer_too() -> None:
 
 @scenario
 async def test_probes_keep_the_last_answer_too() -> None:
-    """In a DNS outage a replica that serves must not be taken down by its probes."""
+    """In a DNS outage a serving replica must not be marked down by its probes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolve, "TTL_S", 0.0)
         names = Names("127.0.0.1")

@@ -1,7 +1,7 @@
-"""A pooled connection that dies while idle, or as a request picks it, costs the client nothing.
+"""A pooled connection that dies while idle or when it is reused causes no error at the client.
 
-Three ways to learn of it: a clean end, a reset on read, a write that fails. Each time the request,
-a POST too, is sent once more on a new connection, and executed once.
+Three signs: a clean end, a reset on read, a failed write. In each case the request, even a POST, is
+sent again on a new connection, and is executed once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.harness.running import running, scenario
 
 
 def dies(end: str, go: asyncio.Event) -> Behaviour:
-    """Serve, and when told to, end the connection."""
+    """Serve, and end the connection on a signal."""
 
     async def behave(connection: ReplicaConnection) -> None:
         serving = asyncio.create_task(json_ok(connection))
@@ -41,7 +41,7 @@ async def test_in_the_same_tick_as_a_request(end: str) -> None:
         await client.send(chat())
         assert (await client.recv_response()).status == 200
         go.set()
-        await client.send(chat())  # both are ready when the router looks
+        await client.send(chat())  # both events are ready when the router's loop turns
         assert (await client.recv_response()).status == 200
         assert len(router.replica.requests) == 2
         assert {line["reason"] for line in await router.log(2)} == {"ok"}
@@ -81,7 +81,7 @@ async def test_after_the_request_was_written(end: str) -> None:
 
 @scenario
 async def test_the_new_connection_dies_as_well() -> None:
-    """A replica that dies twice on one request is not asked a third time."""
+    """A replica that fails twice for one request is not tried a third time."""
 
     async def behave(connection: ReplicaConnection) -> None:
         assert await connection.recv_request()
@@ -103,7 +103,7 @@ async def test_the_new_connection_dies_as_well() -> None:
 
 @scenario
 async def test_a_hundred_die_at_once() -> None:
-    """At most one more attempt per request, and no thundering reconnect."""
+    """At most one more attempt per request, and no burst of reconnects."""
     count, at_once = 100, 8
     go = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""A replica that accepts a request and does not read it: its body counts until it has left."""
+"""A replica that accepts a request and does not read it: its body counts until it is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica that resets after the whole request, before a byte of its answer (table of retries)."""
+"""A replica that resets after the whole request, before the first byte of its answer."""
 
 from __future__ import annotations
 

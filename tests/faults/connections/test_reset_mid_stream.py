@@ -1,4 +1,4 @@
-"""A replica that resets after its first token: cut visibly, never sent again, never [DONE]."""
+"""A reset after the first token: visibly truncated, never retried, never [DONE]."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def test_after_content() -> None:
 
 @scenario
 async def test_before_content_another_replica_answers_alone() -> None:
-    """Nothing of the first attempt was relayed, its role event neither."""
+    """Nothing of the first attempt was relayed, not even its role event."""
     go = asyncio.Event()
     go.set()
     failing = stream_then_rst(go, b": ping\n\n", role())

@@ -1,5 +1,8 @@
-"""An engine takes authority from members that the router does not judge: an adapter for a key with
-a list of models, a priority on a path that the router does not know. Such a body is refused."""
+"""Bodies with members that give extra rights at an engine, but that the router cannot check.
+
+Examples are an adapter for a key with a list of models, and a priority on an unknown path. Such a
+body is refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Empty lines before a request: a few are ignored (RFC 9112 section 2.2), a flood is refused."""
+"""Empty lines before a request: a few are ignored (RFC 9112 section 2.2), many are refused."""
 
 from __future__ import annotations
 

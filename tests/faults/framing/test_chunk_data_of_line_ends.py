@@ -1,5 +1,7 @@
-"""A chunk whose data look like the end of a body, or like a request: data, whatever they look like,
-and what follows the body is the next request."""
+"""Chunk data that look like the end of a body or like a request are data.
+
+The bytes after the body are the next request.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks that two readers could read differently: 400, and whatever went up already is aborted."""
+"""Ambiguous chunks: 400, and an already started upstream request is aborted."""
 
 from __future__ import annotations
 

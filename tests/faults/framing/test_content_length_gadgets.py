@@ -1,4 +1,4 @@
-"""Lengths and codings that two readers could read differently: 400 or 501, and never passed on."""
+"""Ambiguous lengths and codings: 400 or 501, and never forwarded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expect: the router says 100 itself once the size is fit; no client waits for ever."""
+"""Expect: the router itself sends 100 once the size is accepted; no client waits for ever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_100_comes_before_the_body_and_goes_no_further() -> None:
 
 @scenario
 async def test_no_100_when_the_body_is_there_already() -> None:
-    """Allowed either way (RFC 9110 10.1.1), but the final answer must come, and once."""
+    """Either is allowed (RFC 9110 10.1.1), but there must be exactly one final answer."""
     async with running(echo) as router:
         client = await router.client()
         await client.send(start(5), b"hello")

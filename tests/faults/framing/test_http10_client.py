@@ -35,7 +35,7 @@ async def test_a_whole_answer_keeps_its_length_and_closes() -> None:
 
 @scenario
 async def test_keep_alive_where_it_asks_for_it() -> None:
-    """Optional for us; but the answer must say what then happens."""
+    """Keep-alive is optional, but the answer must state whether the connection stays open."""
     async with running(echo) as router:
         client = await router.client()
         await client.send(request("/a", "Connection: keep-alive", version="1.0"))

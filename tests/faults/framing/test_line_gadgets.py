@@ -1,4 +1,4 @@
-"""Line ends and field names that two readers could read differently: 400 and a close."""
+"""Ambiguous line ends and field names: 400 and a close."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests sent before the answers came: served in order, one at a time, and not without limit."""
+"""Pipelined requests: served in order, one at a time, and limited."""
 
 from __future__ import annotations
 
@@ -91,8 +91,10 @@ async def test_a_second_request_during_a_stream_and_then_a_reset() -> None:
 
 @scenario
 async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
-    """A thousand requests fit into one read, and each answer is many times as long. More of them
-    would end the connection: what comes early is capped."""
+    """A thousand requests fit into one read, and each answer is many times as long.
+
+    More of them would end the connection: early bytes are limited.
+    """
     models = [f"model-{number}" for number in range(200)]
     async with running(echo, replica={"models": models}) as router:
         client = await router.client(receive_buffer=4096)
@@ -112,7 +114,7 @@ async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
 
 @scenario
 async def test_answers_of_the_routers_own_take_turns() -> None:
-    """Thousands fit into one read: all of them in one turn of the loop would hold up everybody."""
+    """Thousands fit into one read: answering all in one loop turn would delay other clients."""
     async with running(echo) as router:
         first, second = await router.client(), await router.client()
         loop = asyncio.get_running_loop()
@@ -135,4 +137,4 @@ async def test_answers_of_the_routers_own_take_turns() -> None:
         assert counted is not None
         counted.cancel()
         assert sum(counts.values()) == 600
-        assert 1 <= most <= 4  # one of each connection; a turn of the count may see two of them
+        assert 1 <= most <= 4  # one per connection; a turn of the count may see two of them

@@ -1,4 +1,4 @@
-"""Trailers of a request are never taken for fields of its head."""
+"""Trailers of a request are never treated as fields of its head."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Bodies in one-byte chunks cost in proportion to their bytes: a request's, which leaves in one
-piece, and a stream's before its first content."""
+"""Bodies in one-byte chunks cost time proportional to their bytes.
+
+This includes a request's body, which is sent in one piece, and a stream before its first content.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ async def test_it_is_rejoined() -> None:
 
 @scenario
 async def test_a_first_event_that_comes_in_them() -> None:
-    """It was looked through from its beginning for each of them."""
+    """Each chunk used to restart the search from the beginning."""
     events = b": " + b"x" * 30_000 + b"\n\n" + token("a")
     data = SSE_HEAD + b"".join(chunk(events[at : at + 1]) for at in range(len(events))) + LAST_CHUNK
     spent = 0.0

@@ -1,4 +1,4 @@
-"""Ejection and panic by model: a healthy pool of another model helps no request."""
+"""Ejection and panic per model: a healthy pool of another model does not help a request."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def test_the_only_replica_of_a_model_stays() -> None:
 
 @scenario
 async def test_no_pool_loses_more_than_its_share() -> None:
-    """Half of four, and of the two others none because of them."""
+    """Half of model b's four may be ejected; this must not affect the two of model a."""
     engines = [Engine("a"), Engine("a"), Engine("b"), Engine("b"), Engine("b"), Engine("b")]
     async with fleet(*engines, eject_after=1) as router:
         for engine in engines:
@@ -87,7 +87,7 @@ async def test_a_replica_of_two_models_stays_for_the_one_it_serves_alone() -> No
 
 @scenario
 async def test_panic_asks_the_unfit_ones_of_its_own_model_only() -> None:
-    """One of four is ejected, two are down: of the last one too much would be asked."""
+    """One of four is ejected and two are down: the last one would be overloaded."""
     engines = [Engine("a") for _ in range(4)]
     apart = [Engine("b"), Engine("b")]
     rules = {"eject_after": 1, "panic_share": 0.5, "interval_s": 0.05, "fall": 1}

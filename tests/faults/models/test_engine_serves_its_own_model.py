@@ -1,5 +1,8 @@
-"""An engine that does not read a body's `model` serves its own model: a key that may not ask for
-that model is refused there, unless the body chooses one of the key's adapters."""
+"""An engine that ignores a body's `model` and serves its own.
+
+A key that may not use that model is refused there, unless the body chooses one of the key's
+adapters.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("sglang", "/encode", {}, 403),
     ("sglang", "/classify", {"lora_path": "lora"}, 403),
     ("sglang", "/v1/x", {}, 403),
-    ("sglang", CHAT, {}, 403),  # an adapter's plain name is none of SGLang's
+    ("sglang", CHAT, {}, 403),  # SGLang does not know an adapter by its plain name
     ("sglang", CHAT, {"lora_path": "lora"}, 200),
     ("sglang", "/tokenize", {}, 200),
     ("tgi", "/generate", {}, 403),
@@ -114,7 +117,7 @@ def test_a_key_for_the_replicas_own_model(
 
 
 def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
-    """Of two replicas with the adapter, one serves a model of its own that the key has not."""
+    """Of two replicas with the adapter, one serves its own model, which the key may not use."""
 
     @scenario
     async def story() -> None:

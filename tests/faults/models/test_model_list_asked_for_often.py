@@ -1,4 +1,4 @@
-"""Clients that ask for a long list of models again and again: it is encoded once a change."""
+"""Clients that repeatedly request a long list of models: it is encoded once per change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica that lists more models than are read: the first ones are served, the rest is not."""
+"""A replica that lists more models than the limit: the first ones are served, the rest ignored."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A replica whose models are not known gets no request: an engine answers 404 for a foreign model.
+"""A replica with unknown models gets no request: an engine answers 404 for a foreign model.
 
-It is new in the fleet, slow to list its models, or has no list; or it returns from an outage, where
-another model may be served from now on.
+It is new in the fleet, slow to list its models, or has no list; or it returns from an outage, after
+which it may serve another model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Engine(HostileReplica):
         super().__init__(json_ok, Control(models=models, at={MODELS: self._answer_list}))
         self.no_list = no_list
         self.lists = asyncio.Event()
-        self.asked = 0  # how often for its models
+        self.asked = 0  # requests for its models
         if lists:
             self.lists.set()
 
@@ -54,7 +54,7 @@ def ask(router: Router, model: str) -> asyncio.Task[Response]:
 
 
 async def add(router: Router, *engines: Engine) -> None:
-    """Reload with these replicas more."""
+    """Reload with these replicas added."""
     for engine in engines:
         if not engine.port:
             engine.start()

@@ -1,4 +1,4 @@
-"""A model that is not served any more does not exist; one whose replicas are away comes back."""
+"""A removed model does not exist; a model whose replicas are down comes back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AWAY = 503  # whether the request has waited for the replica or not
 
 
 async def until(router: Router, model: str, wanted: Answer) -> None:
-    """Ask until the answer is as wanted."""
+    """Send requests until the answer is the wanted one."""
     for _ in range(200):
         found = await ask(router, model)
         if found == wanted:
@@ -46,7 +46,7 @@ async def until(router: Router, model: str, wanted: Answer) -> None:
 
 
 async def down(router: Router, first: HostileReplica) -> None:
-    """The first replica does not answer its probes any more."""
+    """The first replica stops answering its probes."""
     first.control.status = 500
     await eventually(lambda: router.app.replicas()[0]["state"] == "down", "down")
 
@@ -61,7 +61,7 @@ async def test_a_model_that_no_replica_lists_any_more() -> None:
         await eventually(
             lambda: "old" not in (router.app.replicas()[0]["models"] or ()), "it lists one"
         )
-        assert (await ask(router, "old")).status == 200  # the other has it still
+        assert (await ask(router, "old")).status == 200  # the other still has it
         second.control.models = ("m",)
         await until(router, "old", GONE)
         assert (await ask(router, "m")).status == 200
@@ -102,7 +102,7 @@ async def test_a_model_whose_replica_a_reload_removes() -> None:
         assert (await under.ask()).status == 200
 
 
-PATIENT = queue(classes=of_each(absent_s=3600.0))  # only a model that is gone ends a wait
+PATIENT = queue(classes=of_each(absent_s=3600.0))  # only the removal of a model ends a wait
 
 
 @scenario
@@ -152,7 +152,7 @@ async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: b
 
 @scenario
 async def test_requests_that_wait_for_a_model_whose_replica_is_away() -> None:
-    """An outage is no removal: the requests wait for as long as their class may, then 503."""
+    """An outage is not a removal: requests wait for their class's timeout, then get 503."""
     first = HostileReplica(json_ok, models=("a",))
     second = HostileReplica(json_ok, models=("b",))
     rules = queue(classes=of_each(absent_s=0.5))

@@ -1,4 +1,4 @@
-"""A name that no replica lists: the engine judges it, or the router says which names there are."""
+"""An unlisted model name: the engine answers, or the router lists the known names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def test_the_refusal_names_what_there_is(replica: dict[str, Any]) -> None:
 
 @scenario
 async def test_an_adapter_goes_where_its_model_is() -> None:
-    """SGLang serves `model:adapter` and lists the model only."""
+    """SGLang serves `model:adapter` and lists only the model."""
     base = HostileReplica(echo, Control(models=("m",), owned_by="sglang"))
     other = HostileReplica(echo, Control(models=("n",)))
     async with running(base, other, replica={"models": None}) as router:

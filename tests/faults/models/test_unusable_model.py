@@ -1,4 +1,4 @@
-"""A `model` the router cannot route by."""
+"""A `model` value that the router cannot route by."""
 
 from __future__ import annotations
 

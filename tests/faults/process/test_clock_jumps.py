@@ -1,4 +1,4 @@
-"""The wall clock may jump by an hour; timers and streams do not notice, and dates follow it."""
+"""The wall clock may jump by an hour: timers and streams are not affected, and dates follow it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NEAR_S = 30.0  # far more than a test takes, far less than a jump
 
 
 def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
-    """Move the wall clock; what it shows now. Monotonic clocks go on as they do in life."""
+    """Move the wall clock and return its new time. Monotonic clocks are not changed."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + by_s)
     for module in (completion, answers):
@@ -90,9 +90,10 @@ async def test_dates_and_the_log_show_the_clock_as_it_is(
         assert abs(dated(await client.recv_response()) - before) < NEAR_S
         after = jump(monkeypatch, jump_s)
         await client.send(chat())
-        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # ours: it sent none
+        # the router's date: the replica sent none
+        assert abs(dated(await client.recv_response()) - after) < NEAR_S
         await client.send(request("/metrics"))
-        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # an answer of our own
+        assert abs(dated(await client.recv_response()) - after) < NEAR_S  # the router's own answer
         first, second, refused = await router.log(3)
         assert abs(first["ts"] - before) < NEAR_S
         assert abs(second["ts"] - after) < NEAR_S

@@ -1,4 +1,4 @@
-"""One address takes all connections there may be: every other address is still served."""
+"""One address uses all allowed connections: every other address is still served."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_idle_connections_make_room_when_they_have_rested() -> None:
         for client in greedy:
             await client.send(chat())
             assert (await client.recv_response("POST")).status == 200
-        await asyncio.sleep(1.2)  # what has just served a request is left alone
+        await asyncio.sleep(1.2)  # a recently used connection is not closed
         modest = await client_at(router, MODEST)
         await modest.send(chat())
         assert (await modest.recv_response("POST")).status == 200
@@ -107,7 +107,7 @@ async def test_a_connection_with_a_request_is_never_closed_for_another() -> None
 
 
 def test_a_flow_that_holds_the_connections_in_the_queue_gives_way(tmp_path: Path) -> None:
-    """All come through one trusted proxy, so that the head says whose a connection is."""
+    """All come through one trusted proxy, so that the client is known only from the head."""
 
     @long_scenario
     async def story() -> None:

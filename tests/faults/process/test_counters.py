@@ -1,4 +1,4 @@
-"""What went wrong without a client noticing shows in /metrics, each in its own counter."""
+"""Failures that no client notices are counted in /metrics, each in its own counter."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_stale_connection() -> None:
         assert await connection.recv_request()
         await connection.send(completion())
         assert await connection.recv_request()
-        connection.close()  # without a byte, as one does whose idle limit has just passed
+        connection.close()  # without a byte, as after an idle timeout
         go.set()
 
     async with running(in_turn(dies, then=json_ok)) as router:
@@ -144,13 +144,13 @@ async def test_dropped_log_lines_of_a_sink_that_stands_still(tmp_path: Path) -> 
             assert 0 < dropped < 1500
     finally:
         os.close(reader)
-        # The log's thread was stuck in a write to it, and ends only now.
+        # The log's thread was blocked in a write to it, and ends only now.
         await eventually(lambda: str(pipe) not in open_files().values(), "its writer has closed it")
 
 
 @scenario
 async def test_a_reload_that_moves_the_log_loses_no_count(tmp_path: Path) -> None:
-    """A counter that falls is a restart to Prometheus; here nothing has restarted."""
+    """Prometheus treats a decreasing counter as a restart, but there was none."""
     async with running(json_ok, access_log={"path": "/dev/full"}) as router:
         for _ in range(5):
             assert (await router.ask(chat())).status == 200

@@ -1,4 +1,4 @@
-"""SIGTERM: nothing under way is cut within the grace; a second one ends it at once."""
+"""SIGTERM: running requests are not cut within the grace period; a second SIGTERM cuts them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STREAMS = 100
 
 
 def held(go: asyncio.Event) -> HostileReplica:
-    """A replica whose streams end when told to."""
+    """A replica whose streams end on a signal."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -35,7 +35,7 @@ def held(go: asyncio.Event) -> HostileReplica:
 async def draining(
     tmp_path: Path, hostile: HostileReplica, drain: str
 ) -> AsyncIterator[RouterProcess]:
-    """A router process in front of `hostile`, with these settings for its drain."""
+    """A router process in front of `hostile`, with these drain settings."""
     config = tmp_path / "config.yaml"
     write_config(config, hostile.url, extra=f"drain: {{{drain}}}\n")
     try:

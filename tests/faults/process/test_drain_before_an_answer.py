@@ -43,7 +43,7 @@ def replica(behave: Behaviour) -> HostileReplica:
 
 @contextmanager
 def blackholed(made: HostileReplica) -> Iterator[None]:
-    """From here the replica's port takes no connection: its queue is full, as behind a firewall."""
+    """From now on the replica's backlog is full: connects hang, as behind a firewall."""
     assert made._accepting is not None
     assert made._listener is not None
     made._accepting.cancel()
@@ -63,7 +63,7 @@ def blackholed(made: HostileReplica) -> Iterator[None]:
 
 @asynccontextmanager
 async def asked(router: RouterProcess, *requests: bytes) -> AsyncIterator[list[RawClient]]:
-    """Clients whose requests the router has: its answer to one that came later proves it."""
+    """Clients whose requests the router has: a later request was already answered."""
     clients = []
     try:
         for data in requests:
@@ -159,7 +159,7 @@ async def test_it_has_its_200_and_comments_only(tmp_path: Path) -> None:
 
 @scenario
 async def test_its_connect_is_refused_in_time(tmp_path: Path) -> None:
-    """Connecting goes on after the signal, and so does looking for another replica."""
+    """Connecting and retrying continue after the signal."""
     dark, light = replica(hang), replica(json_ok)
     extra = LONG + "timeouts: {connect: 0.5}\nrouting: {policy: round_robin}\n"
     write_config(tmp_path / "config.yaml", dark.url, light.url, extra=extra)

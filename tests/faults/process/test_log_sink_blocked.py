@@ -1,4 +1,4 @@
-"""A log sink that takes nothing: lines are dropped and counted, requests go on."""
+"""A blocked log sink: lines are dropped and counted, and requests continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our own name in Via: the request has been here before."""
+"""Our own name in Via: the request is in a forwarding loop."""
 
 from __future__ import annotations
 

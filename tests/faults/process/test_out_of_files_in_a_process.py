@@ -1,4 +1,4 @@
-"""A router without a file descriptor left: it idles, says so once, and recovers by itself."""
+"""A router without free file descriptors: it idles, logs it once, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def cpu_s(pid: int) -> float:
 
 @contextmanager
 def no_files_left(pid: int) -> Iterator[None]:
-    """Lower the process's limit to what it has open."""
+    """Lower the process's limit to the number of open files."""
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     taken = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
     lowest_free = next(number for number in range(len(taken) + 1) if number not in taken)
@@ -75,7 +75,8 @@ async def test_it_idles_and_recovers(tmp_path: Path) -> None:
             with no_files_left(pid):
                 waiting += [await router.client() for _ in range(CLIENTS)]
                 waiting += [await router.client(admin=True) for _ in range(3)]
-                await asks.send(chat())  # accepted before; its replica connection is not to be had
+                # the client was accepted before; a replica connection cannot be opened
+                await asks.send(chat())
                 assert_error(await asks.recv_response(), Reason.NO_FILES)
                 spent = cpu_s(pid)
                 for _ in range(10):
@@ -94,7 +95,7 @@ async def test_it_idles_and_recovers(tmp_path: Path) -> None:
                 client.close()
             router.signal(signal.SIGTERM)
             said = await rest_of(router)
-            assert len(said) == len(set(said)), said  # each message once a minute at most
+            assert len(said) == len(set(said)), said  # each message once per minute at most
     finally:
         for client in waiting:
             client.close()
@@ -102,7 +103,7 @@ async def test_it_idles_and_recovers(tmp_path: Path) -> None:
 
 
 async def rest_of(router: RouterProcess) -> list[str]:
-    """Every message it said, to its end; a line that is no JSON fails."""
+    """Every message until the process ends; a line that is not JSON fails."""
     assert router.child.stderr is not None
     async with asyncio.timeout(5):
         lines = (await router.child.stderr.read()).splitlines()

@@ -1,4 +1,4 @@
-"""No file descriptor left for a client: no spinning, and service once there are some again."""
+"""No file descriptor for a client: no busy loop, and service continues when some are free again."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_it_backs_off_and_recovers() -> None:
             await client.send_pieces([chat()])
             while not client.unread and await client.fill():
                 pass
-            # A shed connection may have been closed. Nobody hangs, and nobody is told an error.
+            # A shed connection may have been closed. No client hangs, and none gets an error.
             assert client.unread.startswith(b"HTTP/1.1 200 ") or (
                 client.ended and not client.unread
             ), client

@@ -1,4 +1,4 @@
-"""No file descriptor left for a connection to a replica: 503, and the replica is not to blame."""
+"""No file descriptor for a replica connection: 503, and no failure of the replica is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No ephemeral port left towards a replica: 503 `no_ports`, and no replica is to blame."""
+"""No ephemeral port for a replica connection: 503 `no_ports`, and no replica failure is counted."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.harness.running import Router, assert_error, running, scenario
 
 @contextmanager
 def no_ports_left(*ports: int) -> Iterator[list[int]]:
-    """Connects to these ports fail as the kernel makes them fail; gives what was tried.
+    """Connects to these ports fail with the kernel's error; yields the attempts.
 
-    Using up the machine's ephemeral ports for real would take them from everybody on it.
+    Using up the machine's ephemeral ports for real would affect all its processes.
     """
     loop: Any = asyncio.get_running_loop()
     connect = loop.create_connection
@@ -57,7 +57,8 @@ async def test_it_is_our_shortage(count: int) -> None:
                 answer = await router.ask(chat(stream=stream))
                 assert_error(answer, Reason.NO_PORTS, 503)
                 assert answer.header("retry-after")
-            assert len(tried) == 3  # elsewhere it would fail as well: one attempt a request
+            # it would fail for other replicas as well: one attempt per request
+            assert len(tried) == 3
             assert states(router) == ["ready"] * count
             assert [shown["failures_in_a_row"] for shown in router.app.replicas()] == [0] * count
         for _ in range(count):

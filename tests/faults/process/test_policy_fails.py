@@ -1,4 +1,4 @@
-"""A routing policy that raises, dawdles or answers nonsense costs no client anything."""
+"""A routing policy that raises, is slow or returns an invalid pick causes no error at a client."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stranger(RoutingPolicy):
 
 
 class Double(RoutingPolicy):
-    """Names a replica that exists, and hands over something else of the same name."""
+    """Picks a different object with the name of an existing replica."""
 
     def pick(self, view, candidates, ctx):  # type: ignore[no-untyped-def]
         return Pick(Candidate(candidates[0].id), "nonsense")
@@ -48,7 +48,7 @@ class Empty(RoutingPolicy):
 
 
 class Deaf(RoutingPolicy):
-    """Cannot bear to hear of the fleet."""
+    """Raises in the fleet hook."""
 
     def pick(self, view, candidates, ctx):  # type: ignore[no-untyped-def]
         return Pick(candidates[0], "first")
@@ -128,13 +128,13 @@ async def test_one_that_cannot_hear_of_the_fleet(monkeypatch: pytest.MonkeyPatch
     async with running(json_ok, json_ok, policy="broken") as router:
         for _ in range(3):
             assert (await router.ask(chat())).status == 200
-        assert len(router.replica.requests) == 3  # its choice counts all the same
+        assert len(router.replica.requests) == 3  # its choice is still used
         assert await number(router.app.admin_port, ERRORS) >= 1
 
 
 @scenario
 async def test_a_slow_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A choice is synchronous: the loop stands still meanwhile, and nothing is lost by it."""
+    """A choice is synchronous: the loop is blocked in the meantime, and nothing is lost."""
     monkeypatch.setitem(contract.ROUTING.classes, "slow", Slow)
     async with running(json_ok, json_ok, policy="slow") as router:
         clients = [await router.client() for _ in range(10)]

@@ -1,4 +1,4 @@
-"""Reload: all of a new configuration or nothing of it, and streams never notice."""
+"""Reload: a new configuration is applied completely or not at all; streams are not affected."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_broken_one_is_refused_and_said_so(tmp_path: Path) -> None:
                 assert (await ask(router, chat())).status == 200, name
             config.unlink()
             assert (await post_reload(router)).status >= 400
-            for _ in range(2):  # each is told, however soon it comes
+            for _ in range(2):  # each gets the answer, even if it comes early
                 router.signal(signal.SIGHUP)
                 await router.next_event("reload refused")
             assert (await ask(router, chat())).status == 200

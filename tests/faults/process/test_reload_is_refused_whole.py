@@ -1,4 +1,4 @@
-"""A reload that fails at one place changes nothing, not even what was read before that place."""
+"""A reload that fails at one place changes nothing, not even earlier parts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ONE = Tls(cert=CERT, key=KEY)
 OTHER = Tls(cert=str(DATA / "other.pem"), key=str(DATA / "other.key"))
 NOWHERE = "/no/such/folder/file"
 
-# Each is the one thing that is wrong with an otherwise good configuration.
+# Each is the only error of an otherwise valid configuration.
 BROKEN: dict[str, dict[str, Any]] = {
     "access_log": {"access_log": AccessLog(path=NOWHERE)},
     "routing": {"routing": Routing(policy="none")},
@@ -51,7 +51,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 
 
 async def served(under: Under) -> bytes:
-    """The certificate that a new connection is shown."""
+    """The certificate that a new connection gets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     _, writer = await asyncio.open_connection("127.0.0.1", under.app.port, ssl=context)
@@ -108,7 +108,7 @@ async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
             "replicas": (replica_at("http://127.0.0.1:9"),),
         }
         under.change(**{**good, **BROKEN.get(name, {})})
-        if not name:  # all the rest is good
+        if not name:  # everything else is valid
             await under.app.reload()
             assert in_force(under)[0] is under.next
             return
@@ -121,7 +121,7 @@ async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
 
 @scenario
 async def test_nothing_is_wrong() -> None:
-    """The certificate changes for new connections, and those that are open stay."""
+    """New connections get the new certificate; open connections stay."""
     async with serving(json_ok, tls=ONE) as under:
         before = await served(under)
         under.change(tls=OTHER)
@@ -135,7 +135,7 @@ async def test_nothing_is_wrong() -> None:
 
 
 class Left:
-    """How many more objects can be made; then each attempt fails."""
+    """Number of objects that can still be created; then each attempt fails."""
 
     count = 0
 
@@ -148,7 +148,7 @@ class Left:
 
 @dataclass(slots=True)
 class Hedges(HedgingPolicy):
-    """A third party's policy that can be made only so often."""
+    """A third-party policy that can be created a limited number of times."""
 
     def __post_init__(self) -> None:
         Left.use()
@@ -156,7 +156,7 @@ class Hedges(HedgingPolicy):
 
 @dataclass(slots=True)
 class Orders(OrderPolicy):
-    """The same, of a queue."""
+    """The same for a queue's order policy."""
 
     def __post_init__(self) -> None:
         Left.use()
@@ -168,8 +168,7 @@ class Orders(OrderPolicy):
 @pytest.mark.parametrize("most", range(9))
 @scenario
 async def test_a_part_cannot_be_made(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever part it is, the second half of a reload included: either all is in force or none
-    of it."""
+    """For every part, including the second half of a reload: all or nothing takes effect."""
     for registry, made in ((HEDGING, Hedges), (QUEUEING, Orders)):
         registry.names()
         monkeypatch.setattr(registry, "classes", {**registry.classes, "fragile": made})

@@ -1,4 +1,4 @@
-"""A hundred reloads under load: no request fails, and nothing of an old configuration stays."""
+"""A hundred reloads under load: no request fails, and no object of an old configuration stays."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ def pools() -> list[Pool]:
 
 
 def variants(config: Config) -> list[Config]:
-    """What a reload may change: the fleet, how it is spoken to, who chooses, what is allowed."""
+    """Changeable settings: the fleet, connections to it, policies, limits."""
     one, two, three = config.replicas
     replace = msgspec.structs.replace
     return [
         replace(config, replicas=(one, two)),
         replace(config, replicas=(two, three)),
-        replace(config, upstream=Upstream(token="t")),  # every connection is made anew
+        replace(config, upstream=Upstream(token="t")),  # every connection is opened anew
         replace(config, routing=Routing(policy="p2c")),
         replace(config, limits=Limits(pool_idle=2), timeouts=Timeouts(pool_idle_s=1.0)),
-        replace(config, replicas=(replica_at(two.url, id=one.id), three)),  # an id moves
+        # an ID moves to another address
+        replace(config, replicas=(replica_at(two.url, id=one.id), three)),
         replace(config, replicas=(three, two, one)),
     ]
 
 
 async def load(under: Under, over: asyncio.Event, stream: bool) -> int:
-    """Ask on one connection until it is over; how many were served, all of them well."""
+    """Send requests on one connection until `over`; return the number served, all successful."""
     client = await under.client()
     served = 0
     while not over.is_set():

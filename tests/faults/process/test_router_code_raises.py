@@ -1,7 +1,7 @@
-"""Code of the router, or of a policy, raises: the request ends with an error, and is counted.
+"""The router's code, or a policy, raises: the request ends with an error, and is counted.
 
 No client waits for an answer that will not come, no engine works for it, and nothing stays held.
-Requests that come later are served.
+Later requests are served.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from tests.harness.running import (
     scenario,
 )
 
-# A compiled class takes no other method, and its callers would not ask for it.
+# A compiled class does not allow a method to be replaced, and its callers would not use it.
 replaces_a_method = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 
 
 class Broken(Random):
-    """Draws nothing."""
+    """Fails at every draw."""
 
     def random(self) -> float:
         raise RuntimeError("no chance")
@@ -66,7 +66,7 @@ async def silent(connection: ReplicaConnection) -> None:
 
 
 async def ended_as_internal(router: Router, asked: bytes) -> None:
-    """A request whose code raises, and what follows."""
+    """A request whose code raises, and a later one."""
     assert_error(await router.ask(asked), Reason.INTERNAL)
     assert await router.reason() == "internal"
     await router.quiet()
@@ -103,7 +103,7 @@ async def test_at_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass(slots=True)
 class Utilised(HedgingPolicy):
-    """A third party's policy that fails when a copy is asked for."""
+    """A third-party policy that fails when the hedger asks for a copy."""
 
     delay_s: float = 0.0
 
@@ -119,7 +119,7 @@ class Utilised(HedgingPolicy):
 async def test_a_hedging_policy_fails_when_a_copy_is_due(
     delay_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No copy goes, and the request is answered: that is what the contract promises."""
+    """No copy is sent, and the request is answered: the contract promises this."""
     HEDGING.names()
     monkeypatch.setattr(HEDGING, "classes", {**HEDGING.classes, "fragile": Utilised})
     hedging = Hedging(policy="fragile", options={"delay_s": delay_s}, budget=1.0)
@@ -137,7 +137,7 @@ async def test_a_hedging_policy_fails_when_a_copy_is_due(
 @replaces_a_method
 @scenario
 async def test_the_hedger_fails_at_a_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy is an offer: without it the request goes on."""
+    """A copy is optional: without it the request continues."""
     async with running(json_ok) as router:
         monkeypatch.setattr(Hedger, "dispatched", fails)
         assert (await router.ask(chat())).status == 200
@@ -146,7 +146,7 @@ async def test_the_hedger_fails_at_a_dispatch(monkeypatch: pytest.MonkeyPatch) -
 @replaces_a_method
 @scenario
 async def test_when_the_first_content_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replica has won and nothing of it is with the client: an error still can be."""
+    """The replica has won and nothing was sent to the client: an error can still be sent."""
     async with running(json_ok) as router:
         monkeypatch.setattr(Hedger, "shown", fails)
         await ended_as_internal(router, chat())
@@ -157,7 +157,7 @@ async def test_when_the_first_content_comes(monkeypatch: pytest.MonkeyPatch) -> 
 @replaces_a_method
 @scenario
 async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client sees that the rest is missing."""
+    """The client can see that the rest is missing."""
 
     async def streams(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -181,7 +181,7 @@ async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> Non
 @replaces_a_method
 @scenario
 async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted as any other, though nothing is known of it but its head."""
+    """It is counted like any other, although only its head is known."""
     async with running(json_ok) as router:
         with monkeypatch.context() as patch:
             patch.setattr("router.dispatch.dispatcher.Fields", fails)
@@ -202,7 +202,7 @@ async def test_while_it_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
 @replaces_a_method
 @scenario
 async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No engine works on, and the connection and its bytes are forgotten."""
+    """No engine continues, and the connection and its bytes are released."""
     async with running(silent) as router:
         monkeypatch.setattr("router.dispatch.exchange.usage_before_content", fails)
         client = await router.client()
@@ -217,7 +217,7 @@ async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("what", ["finished", "attempt"])
 @scenario
 async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its client has its answer, and may ask again over the same connection."""
+    """Its client has its answer, and may send another request over the same connection."""
     async with running(json_ok) as router:
         client = await router.client()
         with monkeypatch.context() as patch:
@@ -231,7 +231,7 @@ async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPat
 @replaces_a_method
 @scenario
 async def test_at_the_end_of_a_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the requests that are left is ended, whatever happens to another one."""
+    """Each of the remaining requests is ended, even if another one fails."""
     async with running(silent, drain={"grace_s": 0.1}) as router:
         clients = [await router.client() for _ in range(3)]
         for client in clients:

@@ -1,10 +1,10 @@
-"""Engines with few slots and many requests, behind a router that was given their URLs and no more.
+"""Engines with few slots and many requests, behind a router that got only their URLs.
 
-Every request must be served, no replica ejected and no wait longer than the load explains. Engines,
-router and flags are what users start: processes. All cases run at once, each with a fleet and a
-router of its own, and beside them the same load straight at the engines: what slows one down slows
-all of them, so that waits are compared and never measured. They are longer than the 5 s after which
-a first token may be called overdue.
+Every request must be served, no replica ejected and no wait longer than the load explains. Engines
+and router are processes with the shipped flags. All cases run at the same time, each with its own
+fleet and router, in parallel with the same load directly at the engines: a slow machine slows down
+all of them, so that waits are compared, not measured. They are longer than the 5 s after which a
+first token may be called overdue.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ LIGHT, MEDIUM, LONG = 4, 40, 110
 BEFORE = 12  # light requests, one after the other
 MANY = 8 * REPLICAS * SLOTS  # the last of these waits for seven others
 FEW = 3 * REPLICAS * SLOTS
-NOT_MUCH_LONGER = 1.5  # than straight at the engines
+NOT_MUCH_LONGER = 1.5  # than directly at the engines
 LIMIT_S = 300.0
 
 
 @dataclass
 class Seen:
-    """What one case came to."""
+    """The results of one case."""
 
-    errors: list[str] = field(default_factory=list)  # of each request; "": it was served
-    waits_s: list[float] = field(default_factory=list)  # of each stream, to its first content
+    errors: list[str] = field(default_factory=list)  # of each request; "": served
+    waits_s: list[float] = field(default_factory=list)  # of each stream, until its first content
     ejections: float = 0.0
     breakers: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ def messages(number: int) -> list[dict[str, str]]:
 
 
 async def stream(port: int, number: int, tokens: int, seen: Seen) -> None:
-    """One stream on a connection of its own."""
+    """One stream on its own connection."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     _, link = await loop.create_connection(Link, "127.0.0.1", port)
@@ -110,7 +110,9 @@ async def engines() -> AsyncIterator[list[str]]:
 
 @asynccontextmanager
 async def routed(seen: Seen) -> AsyncIterator[RouterProcess]:
-    """A router before two engines; in the end, what it thinks of them and what it has said."""
+    """A router in front of two engines; at the end, its replica states and messages are
+    recorded.
+    """
     flags = ["--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"]
     async with engines() as urls:
         for url in urls:
@@ -152,7 +154,7 @@ STRAIGHT = "straight at the engines"
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Seen]:
-    """What each case came to."""
+    """The results of each case."""
     all_seen = {name: Seen() for name in (*CASES, STRAIGHT)}
 
     async def play() -> None:

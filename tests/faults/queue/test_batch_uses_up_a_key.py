@@ -1,4 +1,4 @@
-"""Batch and chat of one key: batch gets what the chat leaves, and never causes its refusal."""
+"""Batch and chat of one key: batch gets the remaining capacity, and never causes a chat refusal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMITS: list[tuple[dict[str, Any], Reason]] = [
 def test_queued_batch_requests_refuse_no_chat(
     tmp_path: Path, limits: dict[str, Any], reason: Reason
 ) -> None:
-    """The batch requests wait and hold all that the key may have; the chat waits before them."""
+    """The waiting batch requests use the key's whole limit; a chat is queued before them."""
 
     @scenario
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""Without a keys file: a crowd of requests of one client must not delay the request of another."""
+"""Without a keys file: many requests of one client must not delay the request of another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of(bearer: str, address: str = "192.0.2.1") -> list[str]:
 async def single_goes_next(
     router: Router, turnstile: Turnstile, many: Callable[[int], list[str]], single: list[str]
 ) -> None:
-    """So many wait, then one other request comes: it is served after at most two of them."""
+    """Many requests wait, then a single one arrives: it is served after at most two of them."""
     crowd = Crowd(router.port)
     await crowd.connect(MANY + 2)
     crowd.send([0], lambda n: chat(*many(n), tag="many"))
@@ -65,7 +65,7 @@ async def test_three_hundred_bearers_of_one_address_have_one_share() -> None:
 
 @long_scenario
 async def test_three_hundred_addresses_that_a_client_writes_itself_are_one() -> None:
-    """What stands left of the trusted proxy's own entry is invented."""
+    """Entries to the left of the trusted proxy's own are invented by the client."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(), trusted_proxies=PROXY) as router:
 
@@ -76,7 +76,7 @@ async def test_three_hundred_addresses_that_a_client_writes_itself_are_one() -> 
 
 
 class Checking:
-    """An engine that serves the bearer `good` and no other."""
+    """An engine that accepts only the bearer token `good`."""
 
     def __init__(self, *, checks: bool = True) -> None:
         self.checks = checks
@@ -113,7 +113,7 @@ def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> None:
 
 @scenario
 async def test_an_engine_that_serves_without_a_credential_confirms_none() -> None:
-    """It was restarted without its key: from then on anything is a success."""
+    """The engine was restarted without its key: from then on it accepts any credential."""
     engine = Checking()
     async with running(engine, trusted_proxies=PROXY) as router:
         assert (await router.ask(chat(*of("bad")), "POST")).status == 401

@@ -1,4 +1,4 @@
-"""One flow fills a class of the queue: it gives way, and every other party is still let in."""
+"""One flow fills a class of the queue: its requests are evicted for those of other parties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SENT = 600
 
 
 async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], bytes]) -> Crowd:
-    """So many requests of one party, of which a class takes as many as it may."""
+    """Many requests of one party, of which the class accepts as many as its limit."""
     crowd = Crowd(router.port)
     await crowd.connect(SENT)
     crowd.send([0], ask)
@@ -43,7 +43,7 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
 def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
-    """Others wait, each at the cost of the flood's newest request, and are served before it."""
+    """Each new request of others evicts the flood's newest request, and is served before it."""
 
     def ask(number: int) -> bytes:
         return chat(*of("greedy" if flood == "one bearer" else f"invented-{number}"), tag="flood")
@@ -83,7 +83,7 @@ def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
 
 
 async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
-    """A request of its own connection, once it waits."""
+    """A request on its own connection, once it waits."""
     client = await router.client()
     before = sum(counts(router, "queued"))
     await client.send(chat(*fields, **body))
@@ -106,7 +106,7 @@ async def test_the_newest_gives_way_and_is_told_when_to_come_again() -> None:
         turnstile.open(5)
         for client in clients:
             assert (await client.recv_response()).status == 200
-        await newest.send(chat(tag="again"))  # its connection is as good as before
+        await newest.send(chat(tag="again"))  # its connection is still usable
         assert (await newest.recv_response()).status == 200
         assert set(turnstile.tags) == {"first", "old", "newer", "small", "again"}
         reasons = Counter(line["reason"] for line in await router.log(6))
@@ -122,7 +122,9 @@ async def waits_not(router: Router) -> RawClient:
 
 @scenario
 async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
-    """Its client would be told an error after a 200: the newest that was told nothing gives way."""
+    """An evicted stream after a 200 would get an error event: the newest without a 200 is
+    evicted.
+    """
     turnstile = Turnstile()
     rules = queue(classes=of_normal(depth=4))
     timeouts = {"commit_after_s": 0.1}
@@ -143,7 +145,7 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
 
 @scenario
 async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
-    """Else a flow could fill the class, wait for its early 200s, and never give way."""
+    """Otherwise a flow could fill the class, wait for its early 200s, and never be evicted."""
     turnstile = Turnstile()
     rules = queue(classes=of_normal(depth=4))
     settings: dict[str, Any] = {"queue": rules, "trusted_proxies": PROXY}
@@ -184,7 +186,7 @@ async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> N
 
 @scenario
 async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
-    """A body for which the memory is short takes enough from larger flows, or nothing."""
+    """If memory is short, a body evicts enough of larger flows, or nothing."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
         clients = [await waits_not(router)]

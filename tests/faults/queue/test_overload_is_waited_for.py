@@ -1,7 +1,7 @@
-"""More requests than the engines can take: each is served in its turn, or refused before a 200.
+"""More requests than the engines can serve: each is served in turn, or refused before a 200.
 
-With the shipped settings nothing but the client ends a wait. Where a limit of time is configured or
-stated, the refusal has a status of its own: no 200 goes out that only keeps the client waiting.
+With the shipped settings only the client ends a wait. If a time limit is configured or requested,
+the refusal has its own status: the router does not send a 200 only to keep the client waiting.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def test_no_class_has_a_queue_timeout_unless_it_is_configured(name: str) -> None
 
 @scenario
 async def test_a_crowd_is_served_whole_however_long_it_waits() -> None:
-    """All queue timeouts of the past are shrunk to nothing here: one that is left would fire."""
+    """All former queue timeouts are set to almost zero here: a remaining one would expire."""
     turnstile = Turnstile()
     rules = queue(classes=of_each(starvation_s=0.2), policy="fair")
     async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
@@ -94,7 +94,7 @@ async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> N
         await asyncio.sleep(0.4)
         turnstile.open()
         assert (await first.recv_response()).status == 200
-        await second.recv_until(b": waiting")  # it has a replica, which says nothing yet
+        await second.recv_until(b": waiting")  # it has a replica, which has sent nothing yet
         assert not third.received
         turnstile.open(2)
         for client in (second, third):
@@ -144,7 +144,7 @@ async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
 
 @scenario
 async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None:
-    """Once the queue knows its rate. Retry-After is the time in which the queue will be empty."""
+    """Once the queue knows its rate. Retry-After is the time in which the queue becomes empty."""
     turnstile = Turnstile()
     rules = queue(policy="fifo", order="policy")
     async with running(turnstile, replica=ONE, queue=rules) as router:
@@ -153,7 +153,7 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
         line = router.app.parts.dispatcher.queue
         assert line is not None
         drain = line.pools.queues[0]._service_rate
-        for rate in drain._rates:  # it has waited for longer than a test may
+        for rate in drain._rates:  # as if it had waited for longer than a test may take
             rate.waited_s += 60.0
         turnstile.open(31)
         await eventually(lambda: waiting(router) == 29, "half of them are served")

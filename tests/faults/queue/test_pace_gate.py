@@ -1,4 +1,4 @@
-"""The gate that an engine's pace closes: it opens when the pace is good again, whatever runs."""
+"""The gate closed by an engine's slow token pace opens when the pace recovers, under any load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.messages import chat
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
-BOUND_S = 0.05  # the profile `fast` needs 0.012 s a token
+BOUND_S = 0.05  # the profile `fast` needs 0.012 s per token
 SLOW = Faults(slow=20.0)
 
 
@@ -22,7 +22,7 @@ def queue(**rules: Any) -> Queue:
 
 
 async def begun(router: Router, **body: Any) -> RawClient:
-    """A stream that has shown something and goes on for minutes."""
+    """A stream that has delivered content and continues for minutes."""
     client = await router.client()
     await client.send(chat(stream=True, max_tokens=50_000, ignore_eos=True, **body))
     await client.recv_until(b"data: ")
@@ -48,7 +48,7 @@ async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
         engine.engine.set_faults(SLOW)
         short = await router.client()
         await short.send(chat(stream=True, max_tokens=5, ignore_eos=True))
-        await short.recv_response()  # its pace is known, and bad
+        await short.recv_response()  # its pace is known, and too slow
         long = await begun(router)
         await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
         late = await waits(router)

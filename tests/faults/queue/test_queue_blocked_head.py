@@ -1,4 +1,4 @@
-"""Whoever waits for a full replica blocks nobody who may go to another one."""
+"""A request that waits for a full replica does not block requests for other replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ CROWD = 100
 
 @asynccontextmanager
 async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict[str, Turnstile]]]:
-    """A router before one replica a name, which serves these models and one request at a time."""
+    """A router in front of one replica per name, which serves these models, one request at a
+    time.
+    """
     turnstiles = {name: Turnstile() for name in models}
     replicas = [HostileReplica(turnstiles[name], models=models[name]) for name in models]
     for replica in replicas:
@@ -48,7 +50,7 @@ async def ask(under: Under, model: str, **body: Any) -> Any:
 
 
 async def crowd(under: Under, model: str, count: int, **body: Any) -> list[Any]:
-    """So many that wait."""
+    """This number of waiting requests."""
     before = waiting(under)
     clients = [await ask(under, model, **body) for _ in range(count)]
     await eventually(lambda: waiting(under) == before + count, f"{count} wait for {model}")
@@ -77,7 +79,7 @@ async def test_another_models_pool_knows_nothing_of_it() -> None:
 
 @scenario
 async def test_in_one_pool_those_who_may_go_elsewhere_go() -> None:
-    """The head of the line, and everybody behind it up to the last, wait for the other replica."""
+    """The head of the queue, and all behind it except the last, wait for the other replica."""
     async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (under, turnstiles):
         stuck = [await ask(under, "m1", priority="high")]
         await eventually(lambda: turnstiles["one"].tags == ["m1"], "the first replica is full")
@@ -86,7 +88,7 @@ async def test_in_one_pool_those_who_may_go_elsewhere_go() -> None:
             turnstiles["two"].open()
             await served([await ask(under, model, priority="batch")])
         assert waiting(under) == CROWD
-        # Both full, and the other one's own wait behind a hundred that are more urgent.
+        # Both are full, and a hundred more urgent requests wait for the other one.
         others = [await ask(under, "m2")]
         await eventually(lambda: len(turnstiles["two"].tags) == 5, "the second is full")
         others += await crowd(under, "m2", 5)
@@ -101,7 +103,7 @@ async def test_in_one_pool_those_who_may_go_elsewhere_go() -> None:
 
 @scenario
 async def test_what_only_one_replica_can_answer_waits_alone() -> None:
-    """A stored response is at a replica that is full; whatever else comes goes to the other."""
+    """A stored response is at a full replica; all other requests go to the other one."""
     async with fleet_of(one=("m",), two=("m",)) as (under, turnstiles):
         fleet = under.app.parts.fleet
         fleet.owners.learn("resp_1", "one")

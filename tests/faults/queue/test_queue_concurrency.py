@@ -1,4 +1,4 @@
-"""A key that may have two requests at replicas: the others wait, and hold nothing of its limit."""
+"""A key limited to two requests at replicas: further ones wait without counting for the limit."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def ask(router: Router, *fields: str, tag: str) -> RawClient:
 
 @pytest.mark.parametrize("policy", ["fair", "fifo", "drr", "edf"])
 def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str) -> None:
-    """The replica has room for all of them. The key's limit lets two go at a time."""
+    """The replica has room for all of them. The key's limit lets two run at a time."""
 
     @scenario
     async def story() -> None:
@@ -129,7 +129,7 @@ def test_a_blocked_request_expires_with_its_class(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [{"concurrency": 3}, {}, None])
 def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] | None) -> None:
-    """The limit is another one, or there is none; or the key is gone, and its requests end."""
+    """The limit changes or is removed; or the key is removed, and its requests end."""
 
     @scenario
     async def story() -> None:
@@ -166,7 +166,7 @@ def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
             tenants = router.app.parts.dispatcher.tenants
             clients = [await ask(router, ACME, tag="acme") for _ in range(6)]
             await eventually(lambda: len(turnstile.tags) == 2, "two are sent")
-            assert tenants.at_replicas == 2 + 1  # and the row in which the others wait
+            assert tenants.at_replicas == 2 + 1  # and the class queue in which the others wait
             turnstile.open(6)
             for client in clients:
                 assert (await client.recv_response()).status == 200
@@ -176,7 +176,9 @@ def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
 
 
 def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
-    """Both replicas have room. It does not go where another request of its key has just ended."""
+    """Both replicas have room. The request must not go to the place where its key's last one
+    ended.
+    """
 
     @scenario
     async def story() -> None:

@@ -1,4 +1,4 @@
-"""A client says when an answer is of no use to it any more: it is told then, not served in vain."""
+"""A client's deadline: when it passes, the client gets an error, and the request is not served."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_whoever_waits_longer_than_he_will_is_told_and_never_sent(field: str) ->
             turnstile.open(3)
             for client in (first, patient):
                 assert (await client.recv_response()).status == 200
-            await late.send(chat(tag="again"))  # nothing is wrong with its connection
+            await late.send(chat(tag="again"))  # its connection is still usable
             assert (await late.recv_response()).status == 200
             assert turnstile.tags == ["first", "patient", "again"]
 
@@ -147,7 +147,7 @@ async def test_what_is_left_of_it_is_nobody_elses() -> None:
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_an_sdks_time_is_for_a_first_byte_and_may_be_ignored(streams: bool) -> None:
-    """A stream that waits is sent comments, after which the SDK waits anew."""
+    """A waiting stream gets comments, after which the SDK restarts its timeout."""
 
     @scenario
     async def story() -> None:
@@ -185,7 +185,7 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
 
 @scenario
 async def test_nothing_is_sent_again_after_it() -> None:
-    """The first attempt has failed in time; the pause before the second is longer than the rest."""
+    """The first attempt failed on time; the pause before the second is longer than the rest."""
     later = answer(json_response({"error": {"message": "later"}}, 503))
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
     async with running(later, later, queue=queue(), retry=retry) as router:
@@ -197,7 +197,7 @@ async def test_nothing_is_sent_again_after_it() -> None:
 
 @scenario
 async def test_the_time_in_the_queue_counts() -> None:
-    """Granted in time, and its replica then says nothing: the rest of the time is what it has."""
+    """Granted on time, but its replica does not answer: it has only the rest of its time."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
@@ -269,7 +269,7 @@ async def test_the_nearest_deadline_goes_first_where_that_is_the_order() -> None
 @pytest.mark.parametrize("policy", ["edf", "slide"])
 @scenario
 async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
-    """Any client can state one."""
+    """Any client can set one."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(enabled=True, policy=policy)) as router:
         clients = [await send(router, "first", queued=False)]

@@ -1,4 +1,4 @@
-"""SIGTERM while requests wait: they are served as long as the grace lasts, then sent elsewhere."""
+"""SIGTERM while requests wait: they are served during the grace period, then refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUEUE = "queue: {enabled: true, policy: fifo}\n"
 async def draining(
     tmp_path: Path, turnstile: Turnstile, drain: str, extra: str = ""
 ) -> AsyncIterator[RouterProcess]:
-    """A router process before one replica that takes one request at a time."""
+    """A router process in front of one replica that takes one request at a time."""
     hostile = HostileReplica(turnstile)
     hostile.start()
     config = tmp_path / "config.yaml"
@@ -45,7 +45,7 @@ async def waiting(router: RouterProcess) -> int:
 
 
 async def crowd(router: RouterProcess, count: int, **body: object) -> list[RawClient]:
-    """So many more requests, once they wait."""
+    """This number of further requests, once they wait."""
     before = await waiting(router)
     clients = [await router.client() for _ in range(count)]
     for number, client in enumerate(clients):
@@ -56,7 +56,7 @@ async def crowd(router: RouterProcess, count: int, **body: object) -> list[RawCl
 
 
 async def first_of(router: RouterProcess, turnstile: Turnstile) -> RawClient:
-    """The one that keeps the replica busy."""
+    """The request that keeps the replica busy."""
     client = await router.client()
     await client.send(chat(tag="first"))
     while not turnstile.tags:

@@ -1,5 +1,7 @@
-"""Five thousand connections that wait at once: all are answered, in order, for little memory each;
-and those that leave are gone at once."""
+"""Five thousand waiting connections: all are answered, in order, with little memory each.
+
+Those that disconnect are removed at once.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from tests.harness.running import long_scenario, running
 MANY = 5000
 GROUP = 500
 SLOTS = 8  # of the engine
-BYTES_EACH = 16 * 1024  # a connection, its request and its place in the queue, at most
+BYTES_EACH = 16 * 1024  # maximum for a connection, its request and its place in the queue
 
-# Nobody becomes more urgent by waiting, however slow the machine is.
+# No request becomes more urgent by waiting, however slow the machine is.
 QUEUE = (
     "priority: {ceiling: critical}\n"
     "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n"
@@ -39,7 +41,7 @@ def resident_bytes(pid: int) -> int:
 
 @long_scenario
 async def test_they_wait_are_answered_and_keep_their_order(tmp_path: Path) -> None:
-    """Ten groups, one after the other, of five classes: the classes in order, each group in its."""
+    """Ten groups of five classes: served by class, and within a class by group."""
     needs_files(MANY)
     turnstile = Turnstile()
     hostile = HostileReplica(turnstile)
@@ -81,7 +83,9 @@ async def test_they_wait_are_answered_and_keep_their_order(tmp_path: Path) -> No
 
 @long_scenario
 async def test_half_of_them_leave_and_are_gone_in_the_same_turn() -> None:
-    """Before an engine whose slots are all taken: who left is never sent, who stays is answered."""
+    """All slots of the engine are taken: a departed request is never sent, the others are
+    answered.
+    """
     needs_files(2 * MANY)
     async with (
         emulated("vllm", max_num_seqs=SLOTS, speed=10.0) as engine,
@@ -89,7 +93,7 @@ async def test_half_of_them_leave_and_are_gone_in_the_same_turn() -> None:
     ):
 
         def asked() -> int:
-            """Requests that the engine has seen."""
+            """Requests that the engine has received."""
             return engine.engine.stats.asked
 
         long = Crowd(router.port)

@@ -1,4 +1,4 @@
-"""Whoever leaves while he waits is gone at once, in whatever way and moment, and only once."""
+"""A client that disconnects while waiting is removed at once and once, at any moment."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowe
 
 @scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
-    """It has its place in the queue's books until then, and gives it back."""
+    """It keeps its place in the queue's bookkeeping until then, and releases it."""
 
     async def busy(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -116,12 +116,12 @@ def came_to(router: Router) -> int:
 
 
 def seen(router: Router) -> list[Request]:
-    """What came to any of its replicas."""
+    """All requests received by its replicas."""
     return [asked for replica in router.replicas for asked in replica.requests]
 
 
 class Books:
-    """What the log says of a crowd's ends, and what the queue counted."""
+    """The ends of requests in the log, and the queue's counters."""
 
     def __init__(self, router: Router) -> None:
         lines = router.lines()
@@ -134,7 +134,9 @@ class Books:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_grants_deadlines_and_departures_race_to_one_end_each(seed: int) -> None:
-    """Three hundred that wait, with deadlines and departures in the moments of their turns."""
+    """Three hundred waiting requests, with deadlines and disconnects at the time of their
+    grants.
+    """
 
     async def quick(connection: ReplicaConnection) -> None:
         while await connection.recv_request():

@@ -1,4 +1,4 @@
-"""What a client says of how much it wants: an estimate while it waits at most, never changed."""
+"""A client's stated output size: only an estimate for the queue, never changed in the body."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ ODD = {
     "null": b"null",
     "list": b"[1000]",
 }
-# The estimate is tokens of output; below 0 nothing is said, and it is made from answers before.
+# The estimate is in output tokens. Without a statement, it is learned from earlier answers.
 MOST_CHOICES, USUAL = 1024, 256
 
 
 def ticket_of(router: Router) -> Any:
-    """Of the only request that waits."""
+    """The ticket of the only waiting request."""
     line = router.app.parts.dispatcher.queue
     assert line is not None
     (only,) = line.pools.queues
@@ -42,7 +42,7 @@ def ticket_of(router: Router) -> Any:
 
 
 def body_of(**raw: bytes) -> bytes:
-    """A chat request with these members, written as they are."""
+    """A chat request with these members, written verbatim."""
     members = b"".join(b',"%b":%b' % (name.encode(), value) for name, value in raw.items())
     return json.dumps(chat_body()).encode()[:-1] + members + b"}"
 
@@ -102,7 +102,7 @@ def test_many_choices_are_reckoned_as_many(members: dict[str, bytes], output: in
 
 @scenario
 async def test_a_thousand_choices_cost_their_user_his_next_turns() -> None:
-    """They are under way, and he has asked once more; another's three requests come first."""
+    """They run, and the user sends another request; three of another user come first."""
     turnstile, go = Turnstile(), asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -1,4 +1,4 @@
-"""Every way in which the queue says no: a status, one word for machines, and when to come again."""
+"""Every refusal of the queue: a status, a machine-readable reason, and Retry-After."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_err
 
 
 def assert_told(answer: Response, reason: Reason, status: int) -> None:
-    """As OpenAI's clients understand it: shape, type, code, and a time to wait."""
+    """In the form that OpenAI's clients understand: shape, type, code, and a time to wait."""
     assert_error(answer, reason, status)
     error = answer.error()
     assert set(error) == {"message", "type", "param", "code"}
@@ -59,7 +59,7 @@ def test_full_is_429_and_only_for_whom_it_is_full(
             for client in clients:
                 assert (await client.recv_response()).status == 200
             turnstile.open()
-            await refused.send(chat(tag="again"))  # its connection is as good as before
+            await refused.send(chat(tag="again"))  # its connection is still usable
             assert (await refused.recv_response()).status == 200
             reasons = [line["reason"] for line in await router.log(len(clients) + 2)]
             assert reasons.count(reason.value) == 1
@@ -114,7 +114,7 @@ async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_co
         for client in (waits, comes):
             assert_told(await client.recv_response(), Reason.NO_REPLICA, 503)
         turnstile.open()
-        assert (await first.recv_response()).status == 200  # it was there already
+        assert (await first.recv_response()).status == 200  # it was in the queue before
         assert turnstile.tags == ["first"]
 
 

@@ -1,5 +1,6 @@
-"""What is kept for a class follows the fleet: a replica that dies takes its part along, and brings
-it back."""
+"""The capacity reserved for a class follows the fleet: a lost replica reduces it until it
+returns.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from tests.harness.running import Router, running, scenario
 
 BLOCKS = 5000
 TOKENS = BLOCKS * 16  # of one engine's KV cache
-SHARE = 0.3  # of high, as it is by default
+SHARE = 0.3  # of high, the default
 
 
 def pool(router: Router) -> AdmissionQueue:
@@ -65,7 +66,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await eventually(lambda: not only.used_tokens(HIGH), "it has left")
 
         async def held() -> float:
-            """What is kept for high, once the queue has looked again."""
+            """The capacity reserved for high, after the queue's next update."""
             client = await router.client()
             await client.send(chat(max_tokens=1))
             assert (await client.recv_response()).status == 200
@@ -85,7 +86,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await eventually(lambda: len(fleet.ready) == 1, "one is down")
         await becomes(SHARE * TOKENS)
 
-        # Batch gets what is left, and no more, however much of it comes.
+        # Batch gets the remaining capacity, and no more, for any number of requests.
         half: dict[str, Any] = {
             "priority": "batch",
             "n": 2,
@@ -99,7 +100,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await high.send(chat(priority="high", max_tokens=1))
         assert (await high.recv_response()).status == 200
 
-        # The other one is back: there is room for what waits.
+        # The other one is back: there is room for the waiting requests.
         again = await stack.enter_async_context(emulated("vllm", port=port, **sizes))
         await eventually(lambda: len(fleet.ready) == 2, "it is up again")
         await eventually(lambda: waiting(router) == 0, "batch may borrow again")

@@ -1,4 +1,4 @@
-"""Time alone promotes whoever has waited long: nothing ends, nothing begins, and still it goes."""
+"""Long waits are promoted by time alone, without any request starting or ending."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from tests.harness.running import running, scenario
 
 @scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
-    """Its class goes only where nothing waits, and something does; its bound makes it normal."""
+    """Its class may go only where nothing waits, and something does; its time limit makes it
+    normal.
+    """
     rules = queue(
         batch_becomes_normal_after_s=0.0,
         gates=QueueGates(prefill_tokens=0),
@@ -43,7 +45,7 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
 
 @scenario
 async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
-    """There is always somebody more urgent, and the bound holds all the same."""
+    """More urgent requests always wait, and the limit is still kept."""
     turnstile = Turnstile()
     classes = QueueClasses(batch=BatchClass(starvation_s=0.4))
     rules = queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)

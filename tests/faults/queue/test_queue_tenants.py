@@ -1,4 +1,4 @@
-"""Tenants and their users in a queue: nobody gets ahead by a header, a crowd or invented names."""
+"""Tenants and users in a queue: headers, many requests or invented names give no advantage."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from tests.harness.running import Router, long_scenario, running, scenario
 MANY = 1000
 NAMES = 10_000
 CROWD = 100
-FAIR = Queue(enabled=True)  # as it comes
+FAIR = Queue(enabled=True)  # the default
 
 
 def keys_of(folder: Path, *names: str, **fields: Any) -> Keys:
-    """A file of keys; the key of a tenant is its name and `-key`."""
+    """A keys file; the key of a tenant is its name and `-key`."""
     path = folder / "keys.jsonl"
     lines = [KeyLine(name=n, hash=hash_of(f"{n}-key".encode()), **fields.get(n, {})) for n in names]
     path.write_text("".join(line_of(line) + "\n" for line in lines))
@@ -53,7 +53,9 @@ def bearer(name: str) -> str:
 
 @pytest.mark.parametrize("way", ["header", "body", "endpoint"])
 def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(tmp_path: Path, way: str) -> None:
-    """He says critical, is low, and waits behind another's normal one."""
+    """The tenant is limited to low; it requests critical and waits after another's normal
+    request.
+    """
 
     @scenario
     async def story() -> None:
@@ -94,7 +96,9 @@ def test_a_tenants_ceiling_holds_in_the_queue_however_he_asks(tmp_path: Path, wa
 
 
 async def overtakes(router: Router, turnstile: Turnstile, many: Callable[[int], bytes]) -> None:
-    """A thousand wait, then one other comes: he is served after at most one of them."""
+    """A thousand requests wait, then one of another tenant: it is served after at most one
+    of them.
+    """
     needs_files(2 * MANY)
     crowd = Crowd(router.port)
     await crowd.connect(MANY + 1)
@@ -136,14 +140,14 @@ def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
 
 
 def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
-    """Else a tenant that leaves each answer just before its end would have more than its share."""
+    """Otherwise a tenant that disconnects just before each end would get more than its share."""
     go = asyncio.Event()
     tags: list[str] = []
 
     async def engine(connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():
             tags.append(asked.json().get("tag", ""))
-            if tags[-1] == "paced":  # shows how fast the engine is: a token in 10 ms
+            if tags[-1] == "paced":  # shows the engine's speed: one token per 10 ms
                 await connection.send(SSE_HEAD)
                 for _ in range(20):
                     await connection.send(chunk(token("a")))
@@ -183,7 +187,7 @@ def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
 
 
 def held(router: Router) -> dict[str, int]:
-    """Everything that the queue keeps by flow or by ticket."""
+    """Everything that the queue stores per flow or ticket."""
     dispatcher = router.app.parts.dispatcher
     assert dispatcher.queue is not None
     (only,) = dispatcher.queue.pools.queues
@@ -206,7 +210,7 @@ def users_of(key: Account) -> list[Account]:
 
 @long_scenario
 async def test_ten_thousand_users_leave_little_behind() -> None:
-    """Each asks once and is never seen again, and there is never a moment in which nobody waits."""
+    """Each sends one request and never returns, and the queue is never empty."""
     needs_files(2 * CROWD)
     keys = Keys(names_users=True)
     async with running(json_ok, replica={"max_inflight": 4}, queue=FAIR, keys=keys) as router:

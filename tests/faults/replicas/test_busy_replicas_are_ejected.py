@@ -1,6 +1,6 @@
-"""Engines whose slots are full let requests wait while they work for others: none is ejected.
+"""Engines with full slots let requests wait while they work for others: none is ejected.
 
-Each stream of the second round waits many times as long as a first token usually takes.
+Each stream of the second round waits many times as long as a usual first token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.harness.messages import chat
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
-# A round of 100 tokens takes about two seconds, four times as long as makes a wait suspicious.
+# A round of 100 tokens takes about two seconds, four times the wait that raises suspicion.
 ENGINE = {"profile": "realistic", "speed": 2.0, "max_num_seqs": 4}
 HEALTH = {"suspect_min_s": 0.5, "suspect_factor": 2.0, "eject_base_s": 0.5, "slow_start_s": 0.0}
 COUNT, ROUNDS, SLOTS = 2, 2, 4
@@ -40,7 +40,7 @@ async def test_streams_that_wait_for_a_slot(interval_s: float) -> None:
         router = await stack.enter_async_context(
             running(*urls, health=HEALTH, polling={"interval_s": interval_s}, policy="kv_aware")
         )
-        for number in range(6 * COUNT):  # light load: what a first token usually takes
+        for number in range(6 * COUNT):  # light load: the usual time to a first token
             assert await ask(router, 2, f"short {number}") == 200
         asks = [ask(router, 100, f"long {n}") for n in range(ROUNDS * SLOTS * COUNT)]
         assert set(await asyncio.gather(*asks)) == {200}
@@ -50,7 +50,7 @@ async def test_streams_that_wait_for_a_slot(interval_s: float) -> None:
 
 @scenario
 async def test_streams_that_wait_for_answers_of_which_nothing_is_seen() -> None:
-    """Answers that are not streamed show no work until they are whole, nor does this engine."""
+    """Answers without streaming show no progress until they end, and this engine has no metrics."""
     async with AsyncExitStack() as stack:
         urls = [
             (await stack.enter_async_context(emulated("llamacpp", metrics=False, **ENGINE))).url

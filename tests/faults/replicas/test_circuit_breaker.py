@@ -1,4 +1,6 @@
-"""What opens a replica's circuit breaker, what never does, and the one trial that closes it."""
+"""Events that open a replica's circuit breaker, events that never do, and the trial that
+closes it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ def breaker(router: Router, index: int = 0) -> str:
 
 
 async def metric(router: Router, name: str) -> dict[str, float]:
-    """Of one family, by the value of its only label."""
+    """Samples of one family, by the value of its only label."""
     text, _ = await router.app._admin._collector.render()
     lines = [line for line in text.decode().splitlines() if line.startswith(f"hedgerow_{name}{{")]
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
@@ -65,7 +67,7 @@ async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
         for number in range(8):
             client = await router.client()
             await client.send(chat(stream=True))
-            if number % 2 == 0:  # round robin: every other one goes to it
+            if number % 2 == 0:  # round robin: every second one goes to it
                 count = number // 2 + 1
                 await eventually(lambda n=count: len(replica.requests) == n, "asked")  # type: ignore[misc]
                 if seen:

@@ -1,6 +1,6 @@
-"""A replica that is ejected while streams run there: its trial, and its return.
+"""A replica that is ejected while it serves streams: its trial, and its return.
 
-The streams that were under way are no trial, and they do not stand in its way either.
+The running streams do not count as a trial, and do not prevent it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ BROKEN = json_response({"error": {"message": "broken", "type": "server_error", "
 
 
 class Engine:
-    """Streams show one token and go on after `more`; other requests wait for `go`, or fail."""
+    """Streams deliver one token and continue after `more`; other requests wait for `go`, or
+    fail.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
@@ -68,7 +70,7 @@ def breaker(router: Router) -> str:
 
 
 async def open_streams(router: Router, engine: Engine, count: int) -> list[RawClient]:
-    """Clients, so many of whose streams run at the engine."""
+    """Clients with this number of streams running at the engine."""
     found = []
     while engine.asked < count:
         client = await router.client()
@@ -94,7 +96,7 @@ async def test_streams_that_run_there_do_not_stand_in_the_way_of_the_trial() -> 
         asks = [asyncio.create_task(router.ask(chat())) for _ in range(8)]
         await eventually(lambda: sum(ask.done() for ask in asks) == 7, "the others are served")
         assert engine.asked == before + 1
-        # Nor does the end of one of them make room for another trial.
+        # The end of one of them does not allow another trial either.
         engine.more.set()
         engine.ends[0].set()
         replica = router.app.parts.fleet.replicas["r0"]
@@ -120,7 +122,7 @@ async def test_one_that_goes_on_with_its_streams_is_tried_at_once() -> None:
         engine, whole_or_stream, health=health, retry=OFF, policy="round_robin"
     ) as router:
         streams = await open_streams(router, engine, 1)
-        engine.is_silent = True  # and its stream stands still
+        engine.is_silent = True  # and its stream stalls
         waiting = [await router.client() for _ in range(6)]
         for client in waiting:
             await client.send(chat(stream=True))

@@ -1,4 +1,4 @@
-"""An engine that goes on with a stream nobody reads (SGLang) is told to stop, before it closes."""
+"""An engine that continues a stream without a reader (SGLang) gets an abort before the close."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from tests.harness.reading import Request
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
-SGLANG = {"engine": "sglang", "priority": "none"}  # told nothing else by us
+SGLANG = {"engine": "sglang", "priority": "none"}  # no other member is added by the router
 LONG = {"max_tokens": 1500, "ignore_eos": True}
 
 
 @asynccontextmanager
 async def sglang(*options: str) -> AsyncIterator[str]:
-    """One emulated SGLang that goes on with whatever its client has left."""
+    """One emulated SGLang that continues after a client's disconnect."""
     child = EmulatedFleet(1, model="m", options=["--persona=sglang", "--forget-leavers", *options])
     (url,) = await child.start()
     try:
@@ -67,7 +67,7 @@ async def until_state(url: str, what: str, **due: int) -> dict[str, Any]:
 
 
 async def begin(router: Router, **extra: Any) -> Any:
-    """A client with a long stream of which it has seen something."""
+    """A client with a long stream of which it has received some content."""
     client = await router.client()
     await client.send(chat(stream=True, **{**LONG, **extra}))
     await client.recv_until(b"content")
@@ -92,7 +92,7 @@ async def test_the_engine_stops_when_its_client_leaves() -> None:
 
 @scenario
 async def test_without_it_the_engine_goes_on() -> None:
-    """What the endpoint is for: the same, and nothing but the connection closes."""
+    """Without the abort endpoint: only the connection closes."""
     async with sglang("--speed=20") as url:
         async with running(url, replica=SGLANG, aborts=Aborts(enabled=False)) as router:
             client = await begin(router)
@@ -114,7 +114,7 @@ async def test_one_that_has_not_begun_is_stopped_too() -> None:
 
 @scenario
 async def test_neighbours_go_on() -> None:
-    """The scheduler stops whatever begins with a name: no name begins another."""
+    """The engine aborts all requests whose ID has this prefix: no ID is a prefix of another."""
     async with sglang() as url, running(url, replica=SGLANG) as router:
         clients = [await begin(router) for _ in range(20)]
         clients.pop().rst()
@@ -127,7 +127,7 @@ async def test_neighbours_go_on() -> None:
 
 @scenario
 async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
-    """It would go on even when its engine wakes up again: nobody would have told it."""
+    """It would continue even after its engine recovers, without an abort."""
     soon = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0)
     options = ["--persona=sglang", "--forget-leavers", "--fault", "slow=1000; replica=emulated-0"]
     child = EmulatedFleet(2, model="m", options=options)
@@ -135,7 +135,7 @@ async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
     try:
         async with running(*urls, replica=SGLANG, hedging=soon) as router:
             asked = 0
-            while not (await state(urls[0]))["submitted"]:  # until the slow one has been first
+            while not (await state(urls[0]))["submitted"]:  # until the slow one was first
                 asked += 1
                 got = await router.ask(chat("x-priority: high", stream=True, max_tokens=3))
                 assert (got.status, got.events()[-1]) == (200, "[DONE]")
@@ -161,13 +161,13 @@ async def test_a_stop_of_the_router_stops_the_engine() -> None:
 
 
 class Scripted:
-    """A replica that streams a token and goes on for ever, and what it was told."""
+    """A replica that streams a token and continues for ever, and records its aborts."""
 
     def __init__(self, on_abort: Behaviour | None = None) -> None:
         self.on_abort = on_abort
         self.asked: list[Request] = []
         self.aborts: list[Request] = []
-        self.open = 0  # streams, as an abort came
+        self.open = 0  # number of running streams when each abort arrived
 
     async def __call__(self, connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():
@@ -178,7 +178,7 @@ class Scripted:
                 else:
                     await connection.send(json_response({}))
                 continue
-            if request.method == "GET":  # how it is, what it is
+            if request.method == "GET":  # health and engine queries
                 await connection.send(json_response({}))
                 continue
             self.asked.append(request)
@@ -346,7 +346,7 @@ async def test_what_gets_no_name(name: str) -> None:
 @pytest.mark.parametrize("name", UNNAMED)
 @scenario
 async def test_a_clients_own_name_stays_outside(name: str, rid: object) -> None:
-    """SGLang aborts whatever begins with a name when its connection closes: "" is everything."""
+    """SGLang aborts every ID with the given prefix when its connection closes: "" means all."""
     path, body = UNNAMED[name]
     assert await sent(path, body | {"rid": rid}, **SGLANG) == {"model": "m", **body, "rid": None}
 

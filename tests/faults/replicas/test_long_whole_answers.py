@@ -1,4 +1,4 @@
-"""A whole answer has a limit of its own, which blames no replica that works for others."""
+"""Whole answers have their own time limit, and its end is no failure of a working replica."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FIRM = {"eject_after": 1, "eject_share": 1.0}
 
 
 async def slow(connection: ReplicaConnection) -> None:
-    """Answers whole, a while after the first token of a stream would be too late."""
+    """Answer as a whole, later than the limit for a stream's first token."""
     while await connection.recv_request():
         await asyncio.sleep(0.9)
         await connection.send(completion())
 
 
 async def streams_only(connection: ReplicaConnection) -> None:
-    """Streams a token now and then until its client leaves; a whole answer never comes."""
+    """Stream a token now and then until the client disconnects; never send a whole answer."""
     asked = await connection.recv_request()
     assert asked is not None
     if json.loads(asked.body).get("stream"):

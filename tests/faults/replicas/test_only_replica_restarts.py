@@ -1,4 +1,4 @@
-"""The only replica restarts: what waits in the queue is served afterwards; nothing of it fails."""
+"""The only replica restarts: waiting requests are served afterwards, and none fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OneEach(Turnstile):
 
 
 async def restart(replica: HostileReplica, router: Router, turnstile: Turnstile) -> None:
-    """Finish what runs and refuse connections; then listen again, some refusals later."""
+    """Finish running requests and refuse connections; listen again after some refusals."""
     await replica.stop_listening()
     turnstile.open()
     fleet = router.app.parts.fleet

@@ -1,4 +1,4 @@
-"""A storm of 429s or 503s from one replica: it alone is spared, as long as it asks; no ejection."""
+"""Many 429s or 503s from one replica: only that replica is paused, and it is not ejected."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def test_without_a_word_it_is_asked_again_after_a_moment() -> None:
         while len(busy.requests) < 3:
             assert (await router.ask(chat())).status == 200
             asked += 1
-        assert asked > 4  # round robin would have come to it at every second one
-        assert monotonic() - began >= 0.8 * (0.1 + 0.2)  # its pauses were waited for
+        assert asked > 4  # round robin would have tried it for every second one
+        assert monotonic() - began >= 0.8 * (0.1 + 0.2)  # its pauses were respected
         health = router.app.parts.fleet.replicas["r0"].health
         assert (health.refusals, health.failures) == (3, 0)
         is_full = False
@@ -84,7 +84,7 @@ async def test_a_stream_that_says_so_counts_as_well() -> None:
 
 @scenario
 async def test_the_last_one_is_asked_whatever_it_said() -> None:
-    """Its answer is the client's to see; the router has none that is better."""
+    """The client gets its answer; the router has no better one."""
     busy = HostileReplica(answer(json_response(FULL, 503, "Retry-After: 30")))
     async with running(busy) as router:
         for _ in range(3):

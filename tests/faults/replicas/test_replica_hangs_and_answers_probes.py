@@ -1,8 +1,8 @@
-"""A replica that hangs and answers probes, metrics and heads, and one that is only slow.
+"""A replica that hangs but answers probes, metrics and heads, and one that is only slow.
 
-A hanging engine sends 200 at once and a comment now and then; its totals stand still. It is
-suspect and then ejected as soon as first tokens are overdue. The same silence while its totals grow
-says that it computes for other requests, and counts neither as suspicion nor as failure.
+A hanging engine sends 200 at once and a comment now and then; its totals do not change. It is
+suspect and then ejected as soon as first tokens are overdue. If its totals grow during the same
+silence, it computes for other requests; this counts neither as suspicion nor as failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLLED = {"interval_s": 0.02}
 
 
 class Engine:
-    """An engine that can be made to hang, with metrics as vLLM's."""
+    """An engine that can be made to hang, with vLLM's metrics."""
 
     def __init__(self) -> None:
         self.hangs = False
@@ -68,7 +68,7 @@ class Engine:
         return HostileReplica(self, Control(at={METRICS: self.tell}))
 
     async def hang(self, connection: ReplicaConnection, streams: bool) -> None:
-        """Until the router closes the connection."""
+        """Hang until the router closes the connection."""
         if streams:
             await connection.send(SSE_HEAD)
         while True:
@@ -79,7 +79,7 @@ class Engine:
                 return
 
 
-# What was waited for, what is usual, and which request showed it.
+# The time waited, the usual time, and the request that showed it.
 WHY = re.compile(
     r"no first token for \d+\.\d s, usual \d+\.\d\d s, "
     r"and no sign of work for \d+\.\d s; request hung-\d"
@@ -87,7 +87,7 @@ WHY = re.compile(
 
 
 def told(caplog: pytest.LogCaptureFixture, message: str) -> list[str]:
-    """Why, as each event of this name says."""
+    """The reasons in all log events with this message."""
     events = [vars(record) for record in caplog.records]
     return [e["fields"]["why"] for e in events if e.get("event", ("",))[0] == message]
 
@@ -97,13 +97,13 @@ def breaker(router: Router) -> str:
 
 
 async def is_known(router: Router, engine: Engine) -> None:
-    """Ask until the engine has shown what a first token usually takes."""
+    """Send requests until the router knows the engine's usual time to first token."""
     while not engine.asked:
         await router.ask(chat(stream=True))
 
 
 def before(engine: Engine, **settings: Any) -> AbstractAsyncContextManager[Router]:
-    """A router before the engine and one that is well."""
+    """A router in front of this engine and a healthy one."""
     settings = {"health": HEALTH, "polling": POLLED, "policy": "round_robin", **settings}
     return running(engine.replica(), sse_tokens(), **settings)
 
@@ -119,7 +119,7 @@ async def test_one_that_hangs_is_suspect_and_then_ejected(
         await is_known(router, engine)
         engine.hangs, engine.counts = True, False
         hung = [await router.client() for _ in range(4)]
-        for number, client in enumerate(hung):  # in turns: two of them go to the engine
+        for number, client in enumerate(hung):  # alternately: two of them go to the engine
             await client.send(chat(f"x-request-id: hung-{number}", stream=True))
         await eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
         await eventually(lambda: breaker(router) == "open", "ejected")
@@ -141,7 +141,7 @@ async def test_one_whose_totals_grow_is_not() -> None:
             await client.send(chat(stream=True))
         await eventually(lambda: engine.asked >= 4, "half of them are there")
         seen = engine.scrapes
-        for _ in range(3):  # three times as long as it takes to be suspect
+        for _ in range(3):  # three times the time after which it would be suspect
             await eventually(lambda n=seen + 20: engine.scrapes > n, "polls")  # type: ignore[misc]
             seen += 20
             assert breaker(router) == "closed"

@@ -1,4 +1,4 @@
-"""A replica that says 429 or 503 is spared for a while, not ejected; others serve meanwhile."""
+"""A replica that answers 429 or 503 is paused, not ejected; others serve in the meantime."""
 
 from __future__ import annotations
 
@@ -34,7 +34,9 @@ async def test_every_replica_is_busy(status: int) -> None:
 
 @scenario
 async def test_a_429_without_retry_after_is_the_clients() -> None:
-    """Without a time to wait it is the engine's verdict on this client, and passed on as it is."""
+    """Without a Retry-After it is the engine's answer to this client, and is passed on
+    unchanged.
+    """
     async with running(answer(json_response(FULL, 429))) as router:
         got = await router.ask(chat())
         assert got.status == 429

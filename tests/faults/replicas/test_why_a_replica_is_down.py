@@ -1,4 +1,4 @@
-"""A replica that goes down: the log says what its probe found, in words to act on."""
+"""A replica that goes down: the log has the probe's result and what to do about it."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_one_whose_name_does_not_resolve(tmp_path: Path) -> None:
 
 @scenario
 async def test_one_that_does_not_list_its_models(tmp_path: Path) -> None:
-    """Beside another replica, so that its list is needed."""
+    """With another replica in the fleet, so that its list is needed."""
     replica, other = HostileReplica(json_ok), HostileReplica(json_ok)
     for each in (replica, other):
         each.start()

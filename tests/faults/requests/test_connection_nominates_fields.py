@@ -1,4 +1,6 @@
-"""`Connection` names fields of this hop only; it cannot strip what others rely on."""
+"""`Connection` names fields of this hop only; it cannot remove fields that the replica
+relies on.
+"""
 
 from __future__ import annotations
 
@@ -78,10 +80,10 @@ PART = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n--b--\r
 async def test_fields_by_which_a_body_was_judged_stay(
     name: str, path: str, kind: str, body: bytes
 ) -> None:
-    """Without its type the engine would read another body than the router has judged."""
+    """Without its Content-Type the engine would read another body than the router has checked."""
     async with running(echo) as router:
         fields = (f"Content-Type: {kind}", "Content-Encoding: identity", f"Connection: {name}")
-        for _ in range(2):  # a refused head is not remembered
+        for _ in range(2):  # a refused head is not cached
             asked = request(path, *fields, method="POST", body=body)
             assert_error(await router.ask(asked, "POST"), Reason.BAD_HEADER, 400)
         assert not [r for r in router.replica.requests if r.method == "POST"]

@@ -1,5 +1,7 @@
-"""What is forwarded must be what was judged: a body that names a model or a priority where the
-router cannot read it passes no key's limit."""
+"""Forwarded content must be the checked content.
+
+A body with a model or priority that the router cannot read is refused for a key with limits.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ JSON = "Content-Type: application/json"
 
 @asynccontextmanager
 async def one_key(folder: Path, **rules: Any) -> AsyncIterator[Router]:
-    """A router that knows one key, for the model `m` only."""
+    """A router with one key, for the model `m` only."""
     line = KeyLine(**{"name": "acme", "hash": hash_of(b"acme-key"), "models": ["m"], **rules})
     file = folder / "keys.jsonl"
     file.write_text(line_of(line) + "\n")
@@ -187,8 +189,10 @@ def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path
 async def test_a_priority_that_only_an_engine_reads_passes_no_ceiling(
     encoding: str, engine: str, ceiling: Any, status: int
 ) -> None:
-    """Python's json reads these encodings. The router cannot edit them, so it cannot replace the
-    priority that they may contain."""
+    """Python's json reads these encodings.
+
+    The router cannot edit them, so it cannot replace the priority that they may contain.
+    """
     width = 4 if "32" in encoding else 2 if "16" in encoding else 1
     large = LARGE[: SCAN_ABOVE // width]
     body = chat(model="m", priority=-1_000_000, x=large).decode().encode(encoding)

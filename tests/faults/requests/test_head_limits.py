@@ -1,4 +1,6 @@
-"""A head beyond its limits is refused at the cap, whole or dripped, each with its own status."""
+"""A head above its limits is refused at the limit, in one read or many, each with its own
+status.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host and the request target: one meaning, or none."""
+"""Host and the request target must have one meaning; otherwise the request is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""vLLM tells its KV usage on a response whose client asked for it: it is taken, and passed on."""
+"""vLLM reports its KV usage in a response header on request: it is used, and passed on."""
 
 from __future__ import annotations
 

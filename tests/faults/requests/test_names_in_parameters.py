@@ -1,5 +1,8 @@
-"""SGLang's /vertex_generate takes `parameters` for the request itself: a name of the client's in
-them does not reach the engine, which aborts every request whose name begins with it."""
+"""SGLang's /vertex_generate uses `parameters` as the request itself.
+
+A client's request ID in them does not reach the engine, which aborts every request whose ID begins
+with it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ VERTEX = "/vertex_generate"
 
 
 async def sent(body: Any, engine: str = "sglang", path: str = VERTEX) -> Any:
-    """What the engine reads of a body."""
+    """The body that the engine receives."""
     async with running(json_ok, replica={"engine": engine}) as router:
         assert (await router.ask(post_json(path, body), "POST")).status == 200
         (asked,) = [r for r in router.replica.requests if r.method == "POST"]
@@ -62,7 +65,7 @@ async def test_both_names_are_taken_back() -> None:
 
 @scenario
 async def test_a_large_body_that_is_not_read_names_nothing() -> None:
-    """A member that is too long to be kept makes all others unknown, the name among them."""
+    """A member that is too long to be kept makes all others unknown, including the ID."""
     body = {"model": "m", "rid": "", "user": "u" * 5000, "x": "y" * SCAN_ABOVE}
     got = await sent(body)
     assert got == {**body, "rid": None}

@@ -1,4 +1,4 @@
-"""Spellings of a path: what the router decides about is what the replica is sent."""
+"""Spellings of a path: the router checks the same path that the replica gets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_control_endpoints_are_not_there(path: str) -> None:
 @pytest.mark.parametrize("path", DISGUISES)
 @scenario
 async def test_nor_in_disguise(path: str) -> None:
-    """An engine that cleans paths must not find a control endpoint behind what was let through."""
+    """An engine that normalises paths must not find a control endpoint in an allowed path."""
     async with running(echo) as router:
         answer = await router.ask(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert answer.status in (400, 404), answer
@@ -91,7 +91,7 @@ async def test_odd_bytes_are_refused(path: str) -> None:
 )
 @scenario
 async def test_paths_that_servers_clean_differently(path: str) -> None:
-    """Refused: never cleaned, and never forwarded."""
+    """Refused: never normalised, and never forwarded."""
     async with running(echo) as router:
         answer = await router.ask(request(path))
         assert answer.status in (400, 404)
@@ -116,7 +116,7 @@ async def test_what_is_allowed_by_name_is_forwarded() -> None:
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/replicas", "/reload", "/drain"])
 @scenario
 async def test_the_admin_port_is_not_on_the_data_port(path: str) -> None:
-    """These are just paths here: forwarded to a replica, and never answered by the router."""
+    """These are ordinary paths here: forwarded to a replica, and never answered by the router."""
     async with running(echo) as router:
         answer = await router.ask(request(path, method="POST"))
         assert answer.status == 404 or answer.json()["target"] == path

@@ -1,5 +1,7 @@
-"""PUT and PATCH carry bodies that engines run as inference (SGLang: PUT /generate). The limits of
-keys, the ceiling of priorities and the queue hold for them as for POST."""
+"""PUT and PATCH bodies that engines run as inference (SGLang: PUT /generate).
+
+The limits of keys, the priority ceiling and the queue apply to them as to POST.
+"""
 
 from __future__ import annotations
 

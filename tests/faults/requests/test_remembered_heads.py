@@ -1,6 +1,6 @@
-"""A head that was judged before must not vouch for one that only looks like it.
+"""A cached valid head must not make a similar head pass.
 
-Whatever is remembered of a good head, the same head with another Content-Length is judged anew.
+The same head with another Content-Length is checked again.
 """
 
 from __future__ import annotations

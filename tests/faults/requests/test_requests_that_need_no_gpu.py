@@ -1,4 +1,4 @@
-"""Tokenizing and counting need no GPU: they go at once, however full the engines are."""
+"""Tokenizing and counting need no GPU: they are sent at once, even if all engines are full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forwarding fields and request ids from a client that is not trusted are overwritten."""
+"""Forwarding fields and request IDs from an untrusted client are overwritten."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_a_bad_request_id_is_replaced(bad: str) -> None:
 
 @scenario
 async def test_a_good_request_id_goes_back_and_into_the_log_and_no_further() -> None:
-    """Engines stop, find and mix up requests by their names."""
+    """Engines abort, find and confuse requests by their IDs."""
     async with running(echo) as router:
         names = set()
         for _ in range(300):

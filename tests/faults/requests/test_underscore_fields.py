@@ -1,4 +1,4 @@
-"""A field that a gateway could take for another one: dropped or refused, never passed on."""
+"""A field that a gateway could take for another one: dropped or refused, never forwarded."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A POST to a path that nobody knows may be work like any other: it waits, counts and is limited,
-and is neither edited, nor copied, nor sent a second time."""
+"""A POST to an unknown path may be inference: it is queued, counted and limited.
+
+It is never edited, copied or sent a second time.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ BODY: dict[str, Any] = {"model": "m", "input": "hello", "stream": False}
 
 
 async def waits_in_the_queue(asked: bytes, tag: str) -> None:
-    """Fails unless the request, whose body has this tag, waits while the only slot is in use."""
+    """Fail unless the request with this tag waits while the only slot is in use."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
@@ -56,7 +58,7 @@ def test_it_counts_for_the_limits_and_the_usage_of_its_key(tmp_path: Path) -> No
             assert told["tenant"] == "acme"
             assert (
                 sum(used["requests"] for used in told["classes"].values()) == 5
-            )  # the refused one, too
+            )  # also the refused one
 
     story()
 
@@ -77,7 +79,7 @@ def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
 
 @scenario
 async def test_it_goes_on_as_it_came() -> None:
-    """Neither a priority nor anything else is written into it, and its own is not understood."""
+    """Nothing is written into it, and its own priority is not read."""
     async with running(echo, replica={"engine": "vllm"}) as router:
         body = {"priority": {"of": "another API"}, "service_tier": 5, "stream_options": 1}
         answer = await router.ask(post_json("/v1/images/generations", BODY | body), "POST")
@@ -88,8 +90,10 @@ async def test_it_goes_on_as_it_came() -> None:
 @pytest.mark.parametrize("reused", [False, True])
 @scenario
 async def test_it_is_sent_once(reused: bool) -> None:
-    """Lost, refused by a busy engine, or on a connection that had gone stale: nobody knows what a
-    second time would do."""
+    """Lost, refused by a busy engine, or sent on a stale connection.
+
+    The effect of sending it again is unknown.
+    """
     path = "/v1/images/generations"
     first = in_turn(json_ok, then=fin_after_request) if reused else fin_after_request
     async with running(first, json_ok, policy="round_robin") as router:

@@ -1,4 +1,4 @@
-"""An Upgrade is not served: a plain answer and a close, never a tunnel, never a byte passed on."""
+"""An Upgrade is not served: a plain answer and a close, never a tunnel, never a forwarded byte."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ async def test_a_websocket_is_refused_and_closed(body: bytes | None) -> None:
 @pytest.mark.parametrize("body", [None, b"abc"], ids=["bare", "with body"])
 @scenario
 async def test_h2c_is_refused_or_answered_plainly(body: bytes | None) -> None:
-    """RFC 9110 7.8: a server may ignore the wish; then it is an ordinary request, body and all."""
+    """RFC 9110 7.8: a server may ignore the upgrade; then it is an ordinary request with its
+    body.
+    """
     async with running(echo) as router:
         client = await router.client()
         method = "GET" if body is None else "POST"
@@ -56,7 +58,9 @@ async def test_h2c_is_refused_or_answered_plainly(body: bytes | None) -> None:
 
 @scenario
 async def test_the_field_alone_asks_for_nothing() -> None:
-    """RFC 9110 7.8: without the connection option it is not for this hop; it goes no further."""
+    """RFC 9110 7.8: without the connection option it is not for this hop, and it is not
+    forwarded.
+    """
     async with running(echo) as router:
         answer = await router.ask(request("/plain", "Upgrade: websocket"))
         assert answer.status in (200, 426)

@@ -1,4 +1,4 @@
-"""HEAD, 204 and 304 have no body, whatever their headers say; the next answer stays whole."""
+"""HEAD, 204 and 304 have no body, whatever their headers say; the next answer stays complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.harness.running import running, scenario
 
 
 def first(data: bytes) -> Behaviour:
-    """Answer `/odd` with these bytes and anything else properly."""
+    """Answer `/odd` with these bytes and other paths properly."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():
@@ -53,7 +53,7 @@ async def test_no_body_by_status(data: bytes) -> None:
 @pytest.mark.parametrize("surplus", [b"hello", json_response({"poison": True})])
 @scenario
 async def test_what_follows_is_nobodys_answer(method: str, status: bytes, surplus: bytes) -> None:
-    """Bytes behind an answer that has no body close the connection."""
+    """Bytes after an answer without a body close the connection."""
     data = b"HTTP/1.1 " + status + b"\r\nContent-Length: 5\r\n\r\n" + surplus
     async with running(first(data)) as router:
         client = await router.client()

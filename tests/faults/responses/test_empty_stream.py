@@ -1,4 +1,4 @@
-"""A 200 whose stream holds nothing is no success."""
+"""A 200 with an empty stream is not a success."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_another_replica_can_mend_it(name: str) -> None:
 
 @scenario
 async def test_a_stream_that_only_says_done() -> None:
-    """No token, and yet an end: it may be passed on, but it must be counted."""
+    """An end without a token may be passed on, but it must be counted."""
     async with running(answer(SSE_HEAD + chunk(role()) + chunk(DONE) + LAST_CHUNK)) as router:
         got = await router.ask(chat(stream=True))
         assert got.status in (200, 502)

@@ -1,4 +1,4 @@
-"""An engine that says 200 and then an error inside its stream."""
+"""An engine that sends 200 and then an error inside its stream."""
 
 from __future__ import annotations
 

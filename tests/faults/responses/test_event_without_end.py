@@ -1,4 +1,4 @@
-"""An event of many megabytes and no line end is streamed; no scanner keeps it."""
+"""An event of many megabytes without a line end is streamed; no scanner buffers it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.harness.running import running, scenario
 PIECE = b"x" * (256 * 1024)
 PIECES = 200  # 50 MB
 ENDLESS = 128 * 1024 * 1024
-TAKEN = 16 * 1024 * 1024  # what the router may hold, and loopback's socket buffers on the way
+TAKEN = 16 * 1024 * 1024  # what the router may hold, plus loopback's socket buffers
 
 
 @scenario
@@ -33,7 +33,7 @@ async def test_after_the_first_token() -> None:
 
 @scenario
 async def test_as_the_first_event() -> None:
-    """What may be held before the commit is capped: then it is relayed, or refused."""
+    """Bytes held before the commit are limited: then the response is relayed, or refused."""
 
     async def behave(connection: ReplicaConnection) -> None:
         nonlocal sent
@@ -49,6 +49,6 @@ async def test_as_the_first_event() -> None:
         client = await router.client()
         await client.send(chat(stream=True))
         assert await client.fill()
-        taken = sent  # when the first byte of an answer came, or a little after
+        taken = sent  # at or shortly after the first byte of an answer
         assert client.received.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 502 "))
         assert taken <= TAKEN, f"{taken} bytes were taken before a byte was relayed"

@@ -1,4 +1,4 @@
-"""What is no HTTP/1.1 response becomes a 502, and none of its bytes reach the client."""
+"""An invalid HTTP/1.1 response becomes a 502, and none of its bytes reach the client."""
 
 from __future__ import annotations
 

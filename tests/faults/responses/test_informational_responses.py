@@ -1,4 +1,4 @@
-"""1xx answers before the final one: 103 is passed on once, 100 and 102 swallowed, all capped."""
+"""1xx answers before the final one: 103 is passed on once, 100 and 102 are dropped, all limited."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_thousand_are_capped() -> None:
 
 @scenario
 async def test_endless_ones_are_capped() -> None:
-    """However long the replica goes on, the first-token timer or the cap ends it."""
+    """The first-token timer or the limit ends an endless series."""
     async with running(
         answer_then_fin(CONTINUE * 200_000), timeouts={"first_token_s": 0.5}
     ) as router:

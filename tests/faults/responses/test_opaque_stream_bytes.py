@@ -1,4 +1,4 @@
-"""Bytes that the router cannot read as text pass unchanged."""
+"""Bytes that the router cannot read as text are relayed unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A redirect is the client's to follow or not; the router never follows one."""
+"""A redirect is passed on to the client; the router never follows one."""
 
 from __future__ import annotations
 

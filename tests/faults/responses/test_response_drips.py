@@ -1,4 +1,4 @@
-"""A response that comes one byte at a time is relayed as it is, head and body."""
+"""A response that arrives byte by byte is relayed as it arrives, head and body."""
 
 from __future__ import annotations
 
@@ -41,4 +41,4 @@ async def test_it_comes_whole(data: bytes) -> None:
         assert answer.status == 200
         if data is STREAM:
             assert answer.body == role() + token("a") + DONE
-        assert tasks <= before + 2  # the replica's own, and none per byte
+        assert tasks <= before + 2  # the replica's own tasks, and none per byte

@@ -1,4 +1,4 @@
-"""A clean end in the middle of a response is a cut, and the client must be able to see it."""
+"""A clean end in the middle of a response is a truncation that the client must be able to see."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_plain_response_is_not_padded(data: bytes) -> None:
 
 @scenario
 async def test_completion_cut_before_anything_was_relayed() -> None:
-    """A whole JSON answer is one content event: half of it is none, so this is still an error."""
+    """A whole JSON answer is one content event, so half of it can still become an error."""
     data = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 90\r\n\r\n{"
     async with running(answer_then_fin(data)) as router:
         answer = await router.ask(chat())

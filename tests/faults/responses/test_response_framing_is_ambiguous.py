@@ -1,4 +1,4 @@
-"""A response framed in two ways, or in none that can be read: refused, its connection closed."""
+"""A response with ambiguous or unreadable framing: refused, and its connection is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A response head without end is refused at the cap, whatever way it grows."""
+"""An endless response head is refused at the limit, however it grows."""
 
 from __future__ import annotations
 

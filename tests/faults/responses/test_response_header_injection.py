@@ -1,4 +1,6 @@
-"""Control bytes in a response field are refused: nothing is injected to the client."""
+"""Control bytes in a response field are refused, so nothing is injected into the client's
+response.
+"""
 
 from __future__ import annotations
 

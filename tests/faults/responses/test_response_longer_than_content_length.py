@@ -1,4 +1,4 @@
-"""Bytes beyond the end of a response are dropped, and their connection is not used again."""
+"""Bytes beyond the end of a response are dropped, and their connection is not reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trailers of a response are dropped, never merged: no framing and no cookie comes through them."""
+"""Trailers of a response are dropped, never merged, so they cannot add framing or cookies."""
 
 from __future__ import annotations
 

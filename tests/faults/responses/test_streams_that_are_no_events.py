@@ -1,4 +1,4 @@
-"""Answers that are neither JSON nor events pass as they come: lines of JSON, audio, text."""
+"""Answers that are neither JSON nor events are relayed unchanged: lines of JSON, audio, text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OLLAMA: dict[str, Any] = {"model": "m", "messages": [], "stream": True}
 
 
 def in_pieces(kind: str, pieces: list[bytes], go: asyncio.Event, length: int = 0) -> Behaviour:
-    """The first piece at once, and the others when `go` is set."""
+    """Send the first piece at once, and the others when `go` is set."""
     framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -68,7 +68,7 @@ async def test_lines_come_one_by_one(kind: str) -> None:
 )
 @scenario
 async def test_nobody_is_sent_comments_where_lines_are_due(path: str) -> None:
-    """A 200 of ours would say that events come."""
+    """An early 200 from the router would announce a stream of events."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -147,7 +147,7 @@ async def test_a_failure_before_the_first_byte_is_hidden() -> None:
 
 @scenario
 async def test_json_is_held_until_it_is_whole() -> None:
-    """So that it can be had from another replica."""
+    """Until then it can be retried at another replica."""
     whole = completion()
     begun = whole[:-20]
 
@@ -165,7 +165,7 @@ async def test_json_is_held_until_it_is_whole() -> None:
 
 @scenario
 async def test_a_sized_stream_of_events_that_breaks_is_not_filled_up() -> None:
-    """Our error event would take the place of the bytes that are missing."""
+    """The router's error event would replace the missing bytes."""
     stream = role() + token("a")
     missing = len(event({"error": {"message": "x" * 400}}))
     fields = ["Content-Type: text/event-stream", f"Content-Length: {len(stream) + missing}"]
@@ -177,7 +177,7 @@ async def test_a_sized_stream_of_events_that_breaks_is_not_filled_up() -> None:
         await until_closed(connection)
 
     async with running(behave, continuation=Continuation(enabled=False)) as router:
-        asked = chat(stream=True, stream_options={"include_usage": True})  # no event is taken out
+        asked = chat(stream=True, stream_options={"include_usage": True})  # no event is removed
         found = await router.ask(asked)
         assert (found.status, found.complete) == (200, False)
         assert found.body == stream

@@ -1,4 +1,4 @@
-"""A 101 that nobody asked for is no answer: 502, and no tunnel."""
+"""An unrequested 101 is not an answer: 502, and no tunnel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on an idle pooled connection are never the next request's answer."""
+"""Bytes on an idle pooled connection are never used as the next request's answer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_it_is_closed_and_never_parsed(data: bytes, together: bool) -> Non
 
 @scenario
 async def test_bytes_that_the_loop_has_not_read_yet() -> None:
-    """They come in the very turn in which the connection is used again."""
+    """They arrive in the same loop turn in which the connection is reused."""
 
     async def behave(connection: ReplicaConnection) -> None:
         assert await connection.recv_request()

@@ -14,7 +14,8 @@ from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import scenario
 
 TOKENIZE, CHAT, SOURCES = "/tokenize", "/v1/chat/completions", "/kv_event_sources"
-LONG = "The quick brown fox jumps over the lazy dog. " * 60  # several blocks: worth a question
+# several blocks, so that its token IDs are requested
+LONG = "The quick brown fox jumps over the lazy dog. " * 60
 
 
 class Engine:
@@ -39,7 +40,7 @@ class Engine:
     async def all_carry(self, credential: str, paths: set[str]) -> None:
         """Wait until the last request for each path carries this credential.
 
-        A probe or poll that was under way at a reload may still carry the old one.
+        A probe or poll in progress at a reload may still carry the old one.
         """
         await eventually(lambda: paths <= self.last.keys(), "one request for each path")
         await eventually(lambda: set(self.last.values()) == {credential}, credential)
@@ -62,10 +63,10 @@ async def test_every_part_sends_the_new_token(in_file: bool, tmp_path: Path) -> 
                 under.change(upstream=upstream(token))
                 await under.app.reload()
                 engine.last.clear()
-            # Each prompt is another one: the router remembers token IDs.
+            # Each prompt differs, because the router caches token IDs.
             messages = [{"role": "user", "content": f"{token}: {LONG}"}]
             assert (await under.ask(chat(messages=messages))).status == 200
             wanted = {HEALTH, METRICS, TOKENIZE, CHAT}
-            if not in_file:  # a replica that stays is asked for its sources every 5 s only
+            if not in_file:  # an unchanged replica's sources are queried only every 5 s
                 wanted.add(SOURCES)
             await engine.all_carry(f"Bearer {token}", wanted)

@@ -1,7 +1,7 @@
-"""Engines are asked for a stream's usage, and clients that did not ask see nothing of it.
+"""The router requests a stream's usage, and clients that did not request it do not get it.
 
-Each persona answers `stream_options` as its engine's source does. What a client must get is what
-the same persona would have sent it had it been asked directly, byte for byte.
+Each persona answers `stream_options` according to its engine's source. The client must get, byte
+for byte, what the same persona would have sent to it directly.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VLLM = {"engine": "vllm", "priority": "none"}  # nothing else is added to a body
 PROMPT, OUTPUT, CACHED = 28, 5, 16
 EXACT = Usage(PROMPT, OUTPUT, CACHED, True)
 COUNTED = Usage(None, OUTPUT, None, False)
-# include_usage and continuous_usage_stats where an object leaves them out
+# include_usage and continuous_usage_stats if an object omits them
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
 KNOWN = {"model", "messages", "prompt", "stream", "stream_options", "n", "tools"}
 
@@ -63,7 +63,7 @@ def with_fingerprint(data: bytes) -> bytes:
 
 
 def compact(data: bytes) -> bytes:
-    """An event as Pydantic writes it, which knows no blanks."""
+    """An event in Pydantic's format, without spaces."""
     value = json.loads(data[6:])
     return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
 
@@ -90,7 +90,7 @@ def stream_of(engine: str, body: dict[str, Any]) -> list[bytes]:
     end = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []}
     if at_end and engine != "tgi":
         events.append(event({**end, "usage": usage(OUTPUT)}))
-    if engine == "vllm":  # the last event of all but [DONE] tells the fingerprint
+    if engine == "vllm":  # the last event of all but [DONE] has the fingerprint
         events[-1] = with_fingerprint(events[-1])
         return [compact(data) for data in (role(), *events)] + [DONE]
     if engine == "llamacpp":
@@ -104,7 +104,7 @@ def persona(engine: str, size: int) -> Behaviour:
 
     async def behave(connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():
-            if request.method == "GET":  # the router finding out about its engine
+            if request.method == "GET":  # detection of the engine by the router
                 await connection.send(response(404))
                 continue
             stream = b"".join(stream_of(engine, request.json()))
@@ -209,7 +209,7 @@ async def test_what_is_not_streamed_is_not_touched(count: Any) -> None:
 
 @scenario
 async def test_an_engine_that_does_not_stream_after_all() -> None:
-    """A whole answer to a question for a stream: sized as it came, its usage read."""
+    """A whole answer to a stream request keeps its length, and its usage is read."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -282,7 +282,7 @@ async def test_more_choices_and_tool_calls() -> None:
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @scenario
 async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> None:
-    """Its length is not what the engine said: fewer bytes come."""
+    """Its Content-Length is not passed on, because fewer bytes are sent."""
     stream = b"".join(stream_of("vllm", asking({"include_usage": True})))
     lines = ["Content-Type: text/event-stream", *(f.format(size=len(stream)) for f in fields)]
 
@@ -303,7 +303,7 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
 @pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b": bye"])
 @scenario
 async def test_an_end_without_a_blank_line(last: bytes) -> None:
-    """It was held back as the beginning of an event; the end of the stream lets it go."""
+    """It was held back as the beginning of an event, and is released at the end of the stream."""
     events = [role(), token("a"), event({"choices": [], "usage": usage(1)})]
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -333,7 +333,7 @@ async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
 
 @scenario
 async def test_a_body_too_large_to_decode_is_not_asked() -> None:
-    """What it asks for is not known: it may be the usage."""
+    """Its options are unknown: it may have requested the usage."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "x" * SCAN_ABOVE}],
@@ -366,7 +366,7 @@ async def test_an_error_inside_goes_to_the_client() -> None:
 
 @scenario
 async def test_another_engine_is_asked_in_its_own_words() -> None:
-    """Each attempt gets the client's body, made for its engine."""
+    """Each attempt gets the client's body with the options of its engine."""
 
     async def busy(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -380,7 +380,7 @@ async def test_another_engine_is_asked_in_its_own_words() -> None:
             asked.json()["stream_options"]
             for replica in router.replicas
             for asked in replica.requests
-            if asked.method == "POST"  # not a poll as another engine wants it
+            if asked.method == "POST"  # not a poll of another engine's endpoint
         ]
         assert options == [
             {"include_usage": True},
@@ -392,7 +392,7 @@ async def test_another_engine_is_asked_in_its_own_words() -> None:
 @pytest.mark.parametrize("cut", [0, 40])
 @scenario
 async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut: int) -> None:
-    """Counted by events; a piece of one is none."""
+    """Counted by events; an incomplete one does not count."""
     sent = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -436,7 +436,7 @@ async def test_a_client_that_leaves_before_the_first_token_has_used_its_prompt()
 @pytest.mark.parametrize("cut", [0, 60])
 @scenario
 async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> None:
-    """What was held back of an unfinished event was never begun: it is not sent now."""
+    """The beginning of an incomplete event was held back: it is not sent now."""
 
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -460,7 +460,7 @@ async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> N
 
 @scenario
 async def test_comments_before_the_first_token_stay() -> None:
-    """200 went out early: the stream that follows is relayed by the same rule."""
+    """200 was sent early: the stream that follows is relayed by the same rule."""
     go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -20,16 +20,17 @@ from tests.harness.messages import chat
 from tests.harness.running import long_scenario, running
 
 SLOTS = 4
-CROWD = 40  # clients that ask again as soon as they are answered
+CROWD = 40  # clients that send again as soon as they are answered
 SERVED = 140  # requests in all
-MOST_OVERTAKEN = 12  # the slots, and what waits at the engine, for the length of one request
+# the slots, and the requests waiting at the engine, for the length of one request
+MOST_OVERTAKEN = 12
 
 
 @pytest.mark.parametrize(
     ("persona", "metrics", "becomes_normal_s"),
     [
         ("vllm", True, 600.0),
-        # Waits of seconds are less than SGLang's numbers can show: here a class is a second.
+        # Waits of seconds are below the resolution of SGLang's numbers: here a class is a second.
         ("sglang", True, 2.0),
         ("sglang", False, 2.0),
     ],

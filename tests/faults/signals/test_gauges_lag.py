@@ -1,5 +1,6 @@
-"""Gauges that show what was a second ago, as vLLM's: a burst is spread, and engines are not asked
-all the time."""
+"""Gauges that lag by one second, like vLLM's: a burst is spread, and engines are not polled
+often.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from tests.harness.messages import chat
 from tests.harness.running import Router, running, scenario
 
 LAGGING = {"max_num_seqs": 4, "gauge_lag_s": 1.0, "profile": "fast", "speed": 1.0}
-# What a replica of unknown size may be sent: the guess, and three that wait. A burst waits at the
-# engine whole, until its next step begins some of it.
+# Maximum at a replica of unknown size: the assumed slots, and three waiting ones. A burst waits at
+# the engine completely, until its next step begins some of it.
 AT_MOST = int(FIRST) + 3
 SHIPPED = {"polling": {"interval_s": 1.0}, "policy": "least_tokens"}
 
@@ -48,9 +49,9 @@ def peak(engine: Emulated) -> int:
 @pytest.mark.parametrize("priority", ["normal", "batch"])
 @scenario
 async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
-    """And wait at the router, not at an engine whose gauges do not show them yet."""
+    """They wait at the router, not at an engine whose gauges do not show them yet."""
     async with two_engines() as (one, two, router):
-        await asyncio.sleep(1.5)  # idle polls: nothing is known of them
+        await asyncio.sleep(1.5)  # idle polls: no load is known
         found = await asyncio.gather(
             *(ask(router, stream=stream, priority=priority) for _ in range(60))
         )
@@ -64,7 +65,7 @@ async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: s
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @scenario
 async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
-    """An engine that nobody has asked yet is not one that tells nothing."""
+    """An engine that was not polled yet is not treated as one without metrics."""
     async with two_engines() as (one, two, router):
         found = await asyncio.gather(*(ask(router, stream=stream) for _ in range(60)))
         assert set(found) == {200}

@@ -1,5 +1,7 @@
-"""TensorRT-LLM's Prometheus gauges move when a request ends: believed, an engine whose page was
-left with a queue would never be sent anything again."""
+"""TensorRT-LLM's Prometheus gauges change only when a request ends.
+
+If they were trusted, an engine whose last page showed a queue would never get a request again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from tests.harness.running import running, scenario
 
 
 async def straight(engine: Emulated, **body: object) -> RawClient:
-    """A request that did not come through the router."""
+    """A request sent directly to the engine."""
     client = await RawClient.connect(urlsplit(engine.url).port or 0)
     await client.send(chat(**{"ignore_eos": True, **body}))
     return client
@@ -21,7 +23,7 @@ async def straight(engine: Emulated, **body: object) -> RawClient:
 
 @scenario
 async def test_a_queue_that_left_without_a_word_locks_nobody_out() -> None:
-    """Its clients were others'; they have gone, and no request ends that could move the gauges."""
+    """The other clients have left, and no request ends that would update the gauges."""
     async with (
         emulated("trtllm", max_num_seqs=1, speed=1.0) as engine,
         running(engine.url, replica={"engine": "trtllm"}, polling={"interval_s": 0.05}) as router,

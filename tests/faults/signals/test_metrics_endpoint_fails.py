@@ -1,4 +1,4 @@
-"""A replica whose metrics hang, flood, drip, lie in form or vanish: requests go on as before."""
+"""A replica whose metrics hang, are too large, slow, malformed or missing still gets requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness.running import Router, running, scenario
 
 
 def with_metrics(answer: Answer) -> HostileReplica:
-    """An engine that generates well; a question for its metrics gets this."""
+    """An engine that generates normally, with this answer to metrics requests."""
     return HostileReplica(json_ok, Control(at={METRICS: answer}))
 
 
@@ -26,7 +26,7 @@ def says(data: bytes) -> Answer:
 
 
 async def flood(connection: ReplicaConnection) -> None:
-    """100 MB of lines that look like what is wanted."""
+    """100 MB of lines that look like valid metrics."""
     await connection.send(head("HTTP/1.1 200 OK", ["Content-Length: 104857600"]))
     block = b'vllm:num_requests_running{engine="0"} 1\n' * 1000
     try:
@@ -79,7 +79,7 @@ FAULTS: list[tuple[Answer, str]] = [
 
 
 async def failed_polls(router: Router, problem: str) -> None:
-    """Wait until the fleet was told of such a poll."""
+    """Wait until such a failed poll was recorded."""
     fleet = router.app.parts.fleet
     await eventually(lambda: fleet.polls_failed.get(problem, 0) > 0, f"a poll of {problem}")
 
@@ -121,6 +121,6 @@ async def test_a_hanging_endpoint_is_asked_once_at_a_time() -> None:
 
 
 def polls_of(replica: HostileReplica) -> int:
-    """Questions for its metrics."""
+    """Requests for its metrics."""
     asked = [request for c in replica.connections for request in c.reader.done]
     return sum(request.target == METRICS for request in asked)

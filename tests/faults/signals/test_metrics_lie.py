@@ -1,4 +1,4 @@
-"""An engine that says it has nothing to do while it holds our requests: what we sent counts."""
+"""An engine that reports no load while it holds our requests: the router's own count is used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IDLE = b"vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:kv_cache
 
 
 class Liar:
-    """Holds every request until it is told to answer, and says meanwhile that it is idle."""
+    """Holds every request until a signal, and reports that it is idle."""
 
     def __init__(self, said: bytes = IDLE) -> None:
         self.said = said
@@ -46,7 +46,7 @@ async def test_our_own_requests_are_load_whatever_it_says() -> None:
         seen = liar.polls
         await eventually(lambda: liar.polls > seen + 3, "more polls")
         assert replica.load == 5
-        assert replica.waiting >= 3  # the streams; whole answers are the engine's to count
+        assert replica.waiting >= 3  # the streams; the engine's gauges count whole answers
         liar.go.set()
         await asyncio.gather(*asking)
         await eventually(lambda: replica.load == replica.waiting == 0, "all of it gone")

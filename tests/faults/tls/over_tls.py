@@ -1,7 +1,7 @@
-"""The raw client and the hostile replica, speaking TLS.
+"""The raw client and the hostile replica over TLS.
 
-TLS runs in memory over the same plain sockets, so every verb stays what it is: `rst` resets,
-`close` ends the connection without a TLS goodbye, and `goodbye` is the only one that says it.
+TLS runs in memory over the same plain sockets, so every method keeps its meaning: `rst` resets,
+`close` ends the connection without a close_notify, and only `goodbye` sends one.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tests.places import CERTIFICATES
 _DATA = CERTIFICATES
 CERT, KEY = str(_DATA / "one.pem"), str(_DATA / "one.key")
 OTHER_CERT = str(_DATA / "other.pem")
-NAME = "one.test"  # what CERT is for
+NAME = "one.test"  # the host name in CERT
 _READ = 256 * 1024
 
 
 class Sealed(Peer):
-    """Puts TLS between the verbs of a peer and its socket."""
+    """Adds TLS between the methods of a peer and its socket."""
 
     def seal(self, context: ssl.SSLContext, *, name: str | None = None) -> None:
         """`name` is the server's, for the client side; None makes this the server."""
@@ -31,10 +31,12 @@ class Sealed(Peer):
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=name is None, server_hostname=name
         )
-        self.heard_goodbye = False  # a close_notify came: the end is no truncation
+        self.heard_goodbye = False  # a close_notify arrived: the end is not a truncation
 
     async def handshake(self) -> None:
-        """Raises ssl.SSLError when either side refuses, ConnectionError when it just leaves."""
+        """Raises ssl.SSLError when either side refuses, ConnectionError when it just
+        disconnects.
+        """
         while True:
             try:
                 self._tls.do_handshake()
@@ -51,7 +53,7 @@ class Sealed(Peer):
         await self._flush()
 
     async def goodbye(self) -> None:
-        """Say that no more will come, then close."""
+        """Send close_notify, then close."""
         try:
             self._tls.unwrap()
         except ssl.SSLWantReadError:
@@ -133,7 +135,7 @@ class TlsReplicaConnection(Sealed, ReplicaConnection):
 
 
 class TlsReplica(HostileReplica):
-    """An https replica; `refused` counts the handshakes that the router broke off."""
+    """An HTTPS replica; `refused` counts the handshakes that the router aborted."""
 
     refused = 0
 
@@ -149,20 +151,20 @@ class TlsReplica(HostileReplica):
             sock, _ = await loop.sock_accept(listener)
             connection = TlsReplicaConnection(sock, self)
             connection.seal(context)
-            connection.is_control = True  # until its first request says otherwise
+            connection.is_control = True  # until its first request shows otherwise
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
-        """Shake hands and read the first head; nothing can be seen without taking it here."""
+        """Complete the handshake and read the first head."""
         assert isinstance(connection, TlsReplicaConnection)
         try:
             await connection.handshake()
         except (ssl.SSLError, ConnectionError):
             self.refused += 1
-            connection.ended = connection.ended or "rst"  # nothing for a behaviour
+            connection.ended = connection.ended or "rst"  # not passed to a behaviour
             return True
         reader = connection.reader
         while not reader.done and reader.current is None:

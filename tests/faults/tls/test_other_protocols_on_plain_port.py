@@ -1,4 +1,4 @@
-"""Something that is not HTTP/1 on the plain port: 400 or a close, and no flood of log lines."""
+"""Other protocols on the plain port: 400 or a close, and no flood of log lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_it_is_refused(name: str) -> None:
         await client.send_pieces([PROTOCOLS[name]])
         await client.expect_close()
         seen = bytes(client.received)
-        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")  # a frame of HTTP/2
+        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")  # an HTTP/2 frame
         assert seen == b"" or seen.startswith(refusals), seen
         assert not seen.startswith(b"HTTP/1.1 500 ")
         assert not router.replica.requests
@@ -43,7 +43,7 @@ async def test_it_is_refused(name: str) -> None:
 
 @scenario
 async def test_http2_by_prior_knowledge_is_refused_in_its_own_words() -> None:
-    """curl is told to use HTTP/1.1 (GOAWAY), and does not say that the reply was empty."""
+    """curl gets HTTP_1_1_REQUIRED (GOAWAY), and does not report an empty reply."""
     async with running(json_ok) as router:
         url = f"http://127.0.0.1:{router.port}/v1/models"
         process = await asyncio.create_subprocess_exec(
@@ -51,6 +51,6 @@ async def test_http2_by_prior_knowledge_is_refused_in_its_own_words() -> None:
         )
         assert process.stderr is not None
         said = (await process.stderr.read()).decode()
-        assert await process.wait() != 52, said  # an empty reply
+        assert await process.wait() != 52, said  # exit status of an empty reply
         assert "GOAWAY" in said or "HTTP_1_1_REQUIRED" in said, said
         assert (await router.log(1))[0]["reason"] == "http2_not_served"

@@ -1,4 +1,6 @@
-"""Plain HTTP, or anything else that is no handshake, on the TLS port: closed, and nothing more."""
+"""Plain HTTP, or anything else that is not a handshake, on the TLS port: closed without an
+answer.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ async def test_it_is_closed(sent: bytes, then: str) -> None:
         client = await router.client()
         await client.send_pieces([sent])
         if then == "fin" or (then == "waits" and sent is SENT["half a hello"]):
-            client.fin()  # half a hello alone may wait for its rest for as long as a head may
+            client.fin()  # an incomplete hello may wait for the rest as long as a head may
         if then == "rst":
             client.rst()
         else:
             await client.expect_close()
-            assert b"HTTP/" not in client.received  # not even an error is told in the clear
+            assert b"HTTP/" not in client.received  # no error is sent in plain text
         secure = await TlsClient.connect(router.port)
         router.clients.append(secure)
         await secure.send(chat())

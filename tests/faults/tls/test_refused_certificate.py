@@ -1,4 +1,4 @@
-"""A replica whose certificate is refused is sent nothing, and costs no client an error."""
+"""A replica whose certificate is refused gets no request, and no client gets an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DISTRUSTING = pytest.mark.parametrize(
 
 
 def believe(router: Router) -> None:
-    """Forget what the first probes found out: the certificate changed after them, say."""
+    """Forget the results of the first probes, as if the certificate had changed after them."""
     fleet = router.app.parts.fleet
     for replica in fleet.replicas.values():
         replica.health.up = True
@@ -32,7 +32,7 @@ def believe(router: Router) -> None:
 
 
 def refused(router: Router) -> int:
-    """Handshakes that the router broke off."""
+    """Handshakes that the router aborted."""
     assert isinstance(router.replica, TlsReplica)
     return router.replica.refused
 
@@ -68,7 +68,7 @@ async def test_another_replica_serves(upstream: Upstream) -> None:
         TlsReplica(json_ok),
         json_ok,
         upstream=upstream,
-        replica={"models": ("m",)},  # it can tell nothing itself
+        replica={"models": ("m",)},  # it cannot list its models
         policy="round_robin",
     ) as router:
         believe(router)
@@ -83,7 +83,7 @@ async def test_another_replica_serves(upstream: Upstream) -> None:
 
 @scenario
 async def test_a_plain_replica_at_an_https_url() -> None:
-    """It answers the handshake with HTTP, which is no better than a wrong certificate."""
+    """It answers the handshake with HTTP, which is treated like a wrong certificate."""
     plain = HostileReplica(garbled)
     plain.start()
     url = plain.url.replace("http:", "https:")

@@ -1,4 +1,4 @@
-"""A TLS client that leaves takes its replica connection with it, however it leaves."""
+"""A TLS client that disconnects in any way: its replica connection is closed, too."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_the_replica_is_told(behave: Behaviour, stream: bool, seen: bytes,
 @WAYS
 @scenario
 async def test_while_its_bytes_are_held_back(way: str) -> None:
-    """Encrypted bytes wait in buffers of their own; they must neither hide its leaving nor grow."""
+    """Encrypted bytes have their own buffers, which must neither hide a disconnect nor grow."""
 
     class Flood:
         sent = 0
@@ -77,7 +77,7 @@ async def test_while_its_bytes_are_held_back(way: str) -> None:
         await client.send(chat(stream=True))
         await client.recv_until(b"xxx")
         before = -1
-        while before != flood.sent:  # until its writes stop going through
+        while before != flood.sent:  # until its writes block
             before = flood.sent
             await asyncio.sleep(0.1)
         assert flood.sent <= 16 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""A client on the TLS port that never ends its handshake is closed as one that sends no head is."""
+"""A client on the TLS port that never ends its handshake is closed like one without a head."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOON = {"head_s": 0.3}
 )
 @scenario
 async def test_before_its_end(sent: bytes) -> None:
-    """Whoever shows nothing still holds a file descriptor."""
+    """A silent client still holds a file descriptor."""
     async with running(json_ok, tls=LISTENING, timeouts=SOON) as router:
         client = await router.client()
         await client.send(sent)

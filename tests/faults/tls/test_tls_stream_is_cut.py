@@ -1,4 +1,6 @@
-"""A stream over TLS arrives whole or visibly cut, on the client's side and on the replica's."""
+"""A stream over TLS arrives complete or visibly truncated, at the client's and the replica's
+side.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,7 @@ async def test_cut_after_a_token(end, side: str) -> None:  # type: ignore[no-unt
 
 @scenario
 async def test_a_goodbye_in_the_middle_is_a_cut_as_well() -> None:
-    """The replica closes its TLS properly, and the last chunk is missing all the same."""
+    """The replica closes its TLS connection properly, but the last chunk is missing."""
 
     async def behave(connection: ReplicaConnection) -> None:
         assert isinstance(connection, TlsReplicaConnection)
@@ -85,7 +87,7 @@ async def test_a_goodbye_in_the_middle_is_a_cut_as_well() -> None:
 @pytest.mark.parametrize("goodbye", [True, False])
 @scenario
 async def test_without_a_length_only_a_goodbye_ends_a_response(goodbye: bool) -> None:
-    """RFC 9112 section 9.8: a bare FIN may be anybody's, so what it ends is not complete."""
+    """RFC 9112 section 9.8: a bare FIN may be forged, so a response that it ends is incomplete."""
 
     async def behave(connection: ReplicaConnection) -> None:
         assert isinstance(connection, TlsReplicaConnection)
@@ -105,7 +107,7 @@ async def test_without_a_length_only_a_goodbye_ends_a_response(goodbye: bool) ->
 
 @scenario
 async def test_a_large_one_is_not_torn_between_records() -> None:
-    """TLS records end where they like; what the client reads is what the replica wrote."""
+    """TLS records may end anywhere; the client reads the bytes that the replica wrote."""
     text = "".join(f"{n:06d}" for n in range(30_000))
 
     async def behave(connection: ReplicaConnection) -> None:

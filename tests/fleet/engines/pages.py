@@ -1,4 +1,4 @@
-"""The recorded answers of engines, and what each of them says."""
+"""The recorded answers of engines, with the expected signals of each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = DATA / "metrics"
 
 
 class Page(NamedTuple):
-    """One answer: whose it is, what was known before it, and what it says."""
+    """One answer: its engine, the facts known before it, and the expected signals."""
 
     name: str
     engine: str
@@ -46,7 +46,7 @@ def page(name: str) -> Page:
 
 @cache
 def pages() -> tuple[Page, ...]:
-    """Every recorded answer that tells signals."""
+    """Every recorded answer that contains signals."""
     rows: dict[str, Any] = json.loads(read("expected.json"))
     return tuple(
         Page(

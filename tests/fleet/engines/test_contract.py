@@ -1,8 +1,8 @@
-"""What every engine's file must say, so that the rest of the router keeps its promises.
+"""The rules for every engine's file, on which the rest of the router relies.
 
-One test for each part of the descriptor. Each runs over all files of `router/fleet/engines`, so a
-new engine is held to all of it. `tests/emulator/http/personas/test_contract.py` has the parts that
-need an engine that answers.
+One test for each part of the descriptor. Each runs over all files of `router/fleet/engines`, so
+that a new engine is checked by all of them. `tests/emulator/http/personas/test_contract.py` has the
+parts that need a running engine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NOTHING = (None, SILENT, "", False)
 
 
 def having(part: str) -> pytest.MarkDecorator:
-    """The engines whose file says something of that part."""
+    """The engines whose file defines that part."""
     found = [engine for engine in KNOWN if getattr(engine, part) not in NOTHING]
     assert found, part
     return pytest.mark.parametrize("engine", found, ids=lambda engine: engine.name)
@@ -308,7 +308,7 @@ def test_an_event_that_tells_counts_has_its_mark(engine: Engine) -> None:
     assert (found.prompt_tokens, found.output_tokens) == (3, 1)
 
 
-# -- the exact way -------------------------------------------------------------------------------
+# -- KV events and token IDs ---------------------------------------------------------------------
 
 
 @having("publisher")

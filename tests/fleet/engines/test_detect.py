@@ -1,4 +1,4 @@
-"""Engines are known by what they answer, and strangers stay strangers."""
+"""Engines are detected by their answers, and unknown servers stay unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes each engine itself: labels that count twice, lists that are emptied, zeros unsaid."""
+"""Special cases of each engine: duplicate labels, lists that are emptied, omitted zeros."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_an_engine_that_iterates_no_more_is_idle() -> None:
     last = page("trtllm-iterations.json").signals
     idle = ITERATIONS.parse(b"[]", Known(last=last, empty=trtllm.IDLE_AFTER - 1))
     assert idle == msgspec.structs.replace(last, running=0, waiting=0)
-    # One that never told anything may have its statistics switched off.
+    # An engine that never reported anything may have its statistics switched off.
     assert ITERATIONS.parse(b"[]", Known(empty=100)) == NO_SIGNALS
 
 

@@ -1,4 +1,4 @@
-"""The reader of the text format: labels, numbers, what it refuses to believe, and its bounds."""
+"""The reader of the text format: labels, numbers, rejected values, and its bounds."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def labels_of(page: str) -> dict[str, str]:
         ('queue{a="b"}1\n', {"a": "b"}),
         ('queue{a="b",} 1\n', {"a": "b"}),
         ('queue{ a = "b" , c = "d" } 1\n', {"a": "b", "c": "d"}),
-        ('queue {a="b"} 1\n', None),  # nobody writes it
+        ('queue {a="b"} 1\n', None),  # no engine writes it
         ('queue{a="}"} 1\n', {"a": "}"}),
         ('queue{a="x,y=\\"z\\"",b="{}"} 1\n', {"a": 'x,y="z"', "b": "{}"}),
         ('queue{a="\\\\",b="\\n"} 1\n', {"a": "\\", "b": "\n"}),
@@ -92,7 +92,7 @@ def test_what_is_not_believed(number: str) -> None:
     samples = one(f"queue {number}\n")
     assert samples.total("queue") is None
     assert samples.odd == {"queue"}
-    if number not in ("2.5", "1e300"):  # no counts, but numbers
+    if number not in ("2.5", "1e300"):  # not counts, but valid numbers
         assert samples.moment("queue") is None
 
 
@@ -161,7 +161,7 @@ def test_a_line_without_end_is_dropped_and_the_rest_is_read(size: int) -> None:
     assert reader.feed(b"ns:running 1\nqueue{a=")
     for _ in range(2 * LINE_BYTES // size):
         assert reader.feed(b"x" * size)
-    assert reader.feed(b"queue_long 9\nqueue_long 3\n")  # the first is the end of that line
+    assert reader.feed(b"queue_long 9\nqueue_long 3\n")  # the rest of that line is skipped
     samples = reader.end()
     assert samples.total("ns:running") == 1
     assert samples.total("queue_long") == 3

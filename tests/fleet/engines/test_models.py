@@ -1,4 +1,4 @@
-"""What a list of models says: names, adapters, owners, lengths; and that garbage says nothing."""
+"""A list of models: names, adapters, owners, lengths; an invalid list gives nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""No code outside the engines' files names an engine; comments and docstrings may say where a fact
-was measured. The emulator names them where it pretends to be one."""
+"""No code outside the engines' files names an engine.
+
+Comments and docstrings may name the engine at which a fact was measured. The emulator names the
+engines that it emulates.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,12 @@ OTHERS = ("router/emulator/command.py",)
 
 
 def words(source: str) -> Iterator[tuple[int, str]]:
-    """Line and text of each name and each string in code; a string that stands alone documents."""
+    """Line and text of each name and each string in code, except strings used as documentation."""
     tree = ast.parse(source)
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
-        for field in ("id", "attr", "arg", "name", "module"):  # of names, however they are used
+        for field in ("id", "attr", "arg", "name", "module"):  # names in any use
             name = getattr(node, field, None)
             if isinstance(name, str):
                 yield line, name

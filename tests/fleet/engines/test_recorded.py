@@ -1,4 +1,4 @@
-"""Every recorded answer of every engine and generation says exactly what the table says."""
+"""Every recorded answer of every engine and version gives exactly the values in the table."""
 
 from __future__ import annotations
 

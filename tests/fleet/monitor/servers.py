@@ -1,4 +1,4 @@
-"""Small servers in an engine's place, whose answers can be changed while they serve."""
+"""Small servers that act as engines and whose answers can be changed while they serve."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from tests.harness.messages import response
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
 
-Answers = dict[str, bytes | None]  # path -> answer; None: none at all
+Answers = dict[str, bytes | None]  # path -> answer; None: no answer
 
 
 def models(*names: str) -> bytes:
@@ -22,7 +22,7 @@ WELL: Answers = {"/health": OK, "/v1/models": models("m")}
 
 
 class Engine:
-    """A server whose answers can be changed, and what it was asked."""
+    """A server whose answers can be changed, and that records its requests."""
 
     def __init__(self, answers: Answers) -> None:
         self.answers = answers

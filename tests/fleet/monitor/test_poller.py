@@ -1,4 +1,4 @@
-"""The poller against real small servers: what it asks, when, what it tells the fleet."""
+"""The poller with real small servers: its requests, their times, its reports to the fleet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LAZY = {"interval_s": 3600.0}
 
 
 class Told:
-    """The fleet, as far as the poller sees it: who is in it, and what it was told of whom."""
+    """The poller's view of the fleet: its replicas, and a record of all reports."""
 
     def __init__(self, table: Table) -> None:
         self.replicas = table.fleet.replicas
@@ -51,7 +51,7 @@ class Told:
 
 
 class Fixture:
-    """A poller over some replicas, and what it told."""
+    """A poller over some replicas, and its reports."""
 
     def __init__(self, poller: Poller, told: Told, config: Config) -> None:
         self.poller = poller
@@ -67,12 +67,12 @@ class Fixture:
         return self.told.signals[-1][1]
 
     async def signals(self, count: int = 1) -> list[Signals]:
-        """Wait for so many answers."""
+        """Wait for `count` answers."""
         await eventually(lambda: len(self.told.signals) >= count, f"{count} answers")
         return [signals for _, signals, _ in self.told.signals]
 
     async def problem(self, count: int = 1) -> str:
-        """Wait for so many polls that failed; what was wrong with the last."""
+        """Wait for `count` failed polls and return the problem of the last."""
         await eventually(lambda: len(self.told.problems) >= count, f"{count} problems")
         return self.told.problems[-1][1]
 
@@ -92,7 +92,7 @@ async def polling(
     start: bool = True,
     **rules: Any,
 ) -> AsyncIterator[Fixture]:
-    """A poller over replicas at these URLs; afterwards nothing of it is left."""
+    """A poller over replicas at these URLs; at the end nothing of it may remain."""
     table = Table()
     told = Told(table)
     errors: list[BaseException] = []
@@ -126,7 +126,7 @@ def running(number: int) -> bytes:
     return text(b"vllm:num_requests_running %d\n" % number)
 
 
-# -- what it tells ----------------------------------------------------------------------------
+# -- reports ----------------------------------------------------------------------------------
 
 
 @scenario
@@ -159,7 +159,7 @@ async def test_polls_are_numbered_as_the_accounting_has_it() -> None:
 
 @scenario
 async def test_a_poll_counts_what_was_sent_before_it_began() -> None:
-    """Not what was sent while it was under way."""
+    """Requests sent during the poll are not included."""
     go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -213,7 +213,7 @@ async def test_figures_nobody_believes_are_counted() -> None:
         assert set(fixture.poller.odd) == {"vllm:num_requests_waiting"}
 
 
-# -- what can be wrong ------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------
 
 
 async def hang(connection: ReplicaConnection) -> None:
@@ -222,7 +222,7 @@ async def hang(connection: ReplicaConnection) -> None:
 
 
 def flood(of: bytes, declared: int | None) -> Behaviour:
-    """Send this without end, chunked or with a length nobody reads to."""
+    """Send this repeatedly, chunked or with a length that is never reached."""
 
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -374,7 +374,7 @@ async def test_who_had_metrics_is_asked_on_until_they_are_too_old() -> None:
         await fixture.problem(2 * GIVE_UP)
 
 
-# -- when it asks -----------------------------------------------------------------------------
+# -- times ------------------------------------------------------------------------------------
 
 
 @scenario
@@ -432,7 +432,7 @@ async def test_any_hurry_makes_one_more_poll_and_never_two_at_once() -> None:
 
 @scenario
 async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
-    """What engine it is, its facts, a source that is missing, and a hurry all the time."""
+    """Detection, facts, a missing source, and early polls requested all the time."""
     absent = response(404)
     async with (
         serving(
@@ -566,7 +566,7 @@ async def test_a_poller_that_was_never_started_stops() -> None:
         assert fixture.poller.running == 0
 
 
-# -- which engine it is, and its own ways -----------------------------------------------------
+# -- detection, and the engines' own endpoints --------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -636,7 +636,7 @@ async def test_a_stranger_is_asked_for_what_many_say() -> None:
     ):
         assert await fixture.problem(GIVE_UP) == "nothing"
         assert fixture.replica.engine is None
-        # What it is was asked once, its metrics at every poll.
+        # The detection was requested once, the metrics at every poll.
         assert engine.asked.count("/props") == engine.asked.count("/info") == 1
         assert engine.asked.count("/metrics") == 1 + GIVE_UP
 
@@ -666,7 +666,7 @@ async def test_sglang_without_metrics_tells_its_loads() -> None:
         await fixture.signals(3)
         expected = msgspec.structs.replace(page("sglang-loads.json").signals, block_tokens=64)
         assert fixture.last == expected
-        # The better source was tried once; it will be again when models are read anew.
+        # The better source was tried once; it is tried again when models are read again.
         assert engine.asked.count("/metrics") == 1
         assert engine.asked.count("/server_info") == 1
 
@@ -760,7 +760,7 @@ async def test_facts_that_hang_cost_one_poll_its_time_and_no_more() -> None:
 
 @scenario
 async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
-    """The first round is spread over one interval, and later ones never fall into step."""
+    """The first round is spread over one interval, and later ones never synchronise."""
     table = Table()
     for index in range(1000):
         table.add(f"r{index}", None)

@@ -1,4 +1,4 @@
-"""The prober and the engines' own ways: which path tells the health, and what models teach."""
+"""The prober with each engine: the path of its health check, and the models it learns."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_the_configuration_says_it_better() -> None:
 
 
 async def probed(engine: Engine, answers: Answers, **rules: Any) -> tuple[bool, list[str]]:
-    """Whether a first probe finds it well, and what it asked for that."""
+    """Whether a first probe succeeds, and the requests that it sent."""
     async with (
         serving(answers) as server,
         probing("http://127.0.0.1:9", start=False, timeout_s=2.0, **rules) as (table, prober, _),
@@ -98,13 +98,13 @@ async def probed(engine: Engine, answers: Answers, **rules: Any) -> tuple[bool, 
 async def test_sglang_is_asked_whether_it_is_ready(
     answers: Answers, up: bool, asked: list[str]
 ) -> None:
-    """/health generates a token; only a server that knows no /ready is asked for one."""
+    """/health generates a token; it is only used at a server without /ready."""
     assert await probed("sglang", answers, interval_s=3600) == (up, asked)
 
 
 @scenario
 async def test_a_slow_health_check_is_given_its_time() -> None:
-    """The probe's own limit is shorter than what this engine's check takes."""
+    """The probe's own limit is shorter than this engine's check."""
     async with (
         serving({"/health": None}) as server,
         probing("http://127.0.0.1:9", start=False, timeout_s=0.1, interval_s=0.02) as (

@@ -1,6 +1,6 @@
-"""Names to addresses: what was known stays when the name server fails.
+"""Names to addresses: known addresses stay when the name server fails.
 
-The name server is this process: `socket.getaddrinfo` is what asyncio's own loop asks in a thread.
+The name server is this process: asyncio's own loop calls `socket.getaddrinfo` in a thread.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def run(body: Callable[[Resolver, list[str]], Coroutine[Any, Any, None]]) -> Non
 
 
 def expire(resolver: Resolver) -> None:
-    """As if the last answer were too old."""
+    """Make the last answer too old."""
     resolver._asked_at -= resolve.TTL_S + 1
 
 
@@ -109,7 +109,7 @@ def test_a_name_that_was_never_known_is_an_error(names: Names, answer: list[str]
 
 
 def test_a_name_server_that_hangs_takes_no_known_address_away(names: Names) -> None:
-    """A connect waits for 2 s at most: whoever is asked in it must not be waited for as long."""
+    """A connect waits for at most 2 s, so its name lookup must not wait that long."""
     released = threading.Event()
 
     async def body(resolver: Resolver, told: list[str]) -> None:
@@ -131,6 +131,6 @@ def test_a_map_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, three, four = (Resolver(f"10.0.0.{n}", lambda host, why: None) for n in range(1, 5))
     resolve.remember(known, "one", one)
     resolve.remember(known, "two", two)
-    resolve.remember(known, "one", four)  # stored anew, so "two" is the oldest
+    resolve.remember(known, "one", four)  # stored again, so "two" is the oldest
     resolve.remember(known, "three", three)
     assert known == {"one": four, "three": three}

@@ -1,4 +1,4 @@
-"""Two addresses are taken for one engine until their totals say that they are two."""
+"""Two addresses count as one engine until their totals show that they are two."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOMENT = 1_700_000_000.25
 
 
 class Polls:
-    """Polls that are asked and answered at given moments."""
+    """Polls that are sent and answered at given times."""
 
     def __init__(self) -> None:
         self.table = Table()
@@ -40,7 +40,7 @@ class Polls:
         return found
 
 
-# Who, its total, when it answered, when it was asked.
+# Replica, its total, time of the answer, time of the request.
 NO_PROOF: dict[str, list[tuple[str, int | None, float, float]]] = {
     "totals only grow": [("ab"[n % 2], 50 * n, n / 2, n / 2) for n in range(40)],
     "they crossed on their way": [("b", 100, 1.5, 1.5), ("a", 70, 2.0, 1.4)],
@@ -64,7 +64,7 @@ async def test_totals_that_differ_are_two_for_good() -> None:
     poll(poll.a, 70, 1.0)
     poll(poll.b, 100, 1.5)
     assert poll.are_one()
-    poll(poll.a, 70, 2.0)  # less than what b said before
+    poll(poll.a, 70, 2.0)  # less than b's previous value
     assert not poll.are_one()
     poll(poll.a, 200, 3.0)
     poll(poll.b, 200, 3.5)

@@ -1,4 +1,4 @@
-"""What the prefix index is held against: a naive model of its rules, and an audit of its books."""
+"""References for the prefix index: a naive model of its rules, and a consistency check."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _fresh = count()
 
 
 def chain(*texts: str) -> tuple[int, ...]:
-    """Chained hashes of texts, as of a prompt's blocks."""
+    """Chained hashes of texts, like those of a prompt's blocks."""
     seed = 0
     return tuple([seed := xxh3_64_intdigest(text.encode(), seed) for text in texts])
 
 
 def unique(length: int = 32) -> tuple[int, ...]:
-    """The blocks of a prompt that nobody has sent before."""
+    """The blocks of a new prompt."""
     root = f"unique {next(_fresh)}"
     return chain(*([root] * length))
 
 
 def audit(index: PrefixIndex[Any]) -> None:
-    """Masks, rings and counts agree, and no bit is set for nobody."""
+    """Masks, rings and counts agree, and every set bit belongs to a replica."""
     slots = [*index._slots.values(), *index._work]
     slots = list(dict.fromkeys(slots))
     by_number = {slot.number: slot for slot in slots}
@@ -39,7 +39,7 @@ def audit(index: PrefixIndex[Any]) -> None:
             assert mask is index._shared.get(mask, mask)  # one holder: no object of its own
             for slot in slots:
                 bits = mask & slot.both
-                assert bits in (0, slot.held, slot.both)  # nobody has used what it does not hold
+                assert bits in (0, slot.held, slot.both)  # every used block is held
                 held[slot.number] += bits != 0
                 mask ^= bits
             assert mask == 0, "a bit of nobody"

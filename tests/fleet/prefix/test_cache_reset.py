@@ -1,4 +1,4 @@
-"""What an engine's prefix cache no longer holds is not believed to be there."""
+"""After the reset of an engine's prefix cache, the index forgets its blocks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Known(Table):
         return self.fleet.knowledge.prefixes.match(BLOCKS).get(self.replica, 0)
 
     def miss(self, requests: int) -> None:
-        """So many that should have hit the cache are sent and end."""
+        """`requests` requests that should have hit the cache are sent and end."""
         self.now += 0.1
         for _ in range(requests):
             self.replica.should_have_hit(self.now)
@@ -87,7 +87,7 @@ async def test_a_hit_a_few_misses_and_an_engine_without_a_cache_tell_of_no_reset
         table.poll(cache_hits=7)
     for _ in range(5):
         table.miss(MISSES)
-        table.poll()  # it does not say
+        table.poll()  # it does not report it
     assert table.held == 3
     table.close()
 

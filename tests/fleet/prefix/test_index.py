@@ -1,4 +1,4 @@
-"""The index of prefix holdings: what it answers, what it forgets and when, what it counts."""
+"""The index of held prefixes: its answers, its evictions and their time, its counters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def index_of(*keys: Any, entries: int = 1_000_000, blocks: int | None = None) ->
 
 
 def sent(index: PrefixIndex[Any], key: Any, blocks: tuple[int, ...]) -> None:
-    """A request that went well."""
+    """A successful request."""
     held = index.match(blocks).get(key, 0)
     index.insert(key, blocks, held)
     index.confirm(key, blocks, held)
@@ -95,7 +95,7 @@ def test_any_number_of_replicas(count: int) -> None:
 
 
 def test_who_holds_a_shared_prompt_follows_every_change() -> None:
-    """Holders of what everybody holds are remembered; what is remembered must not be stale."""
+    """The set of holders of a common prefix is cached; the cached set must not be stale."""
     keys = [*range(20)]
     index = index_of(*keys)
     system = chain("system")
@@ -107,7 +107,7 @@ def test_who_holds_a_shared_prompt_follows_every_change() -> None:
     own = (*system, *chain("own"))
     sent(index, 3, own)
     assert index.match(own) == {**everybody, 3: 2}
-    assert index.match((*system, 5)) == everybody  # the answer before it was not changed
+    assert index.match((*system, 5)) == everybody  # the previous answer was not changed
     elsewhere = chain("held by all but one")
     for key in keys:
         if key != 3:
@@ -225,7 +225,7 @@ def test_the_least_recently_used_goes_first() -> None:
         sent(index, A, blocks)
     newest = [unique() for _ in range(5)]
     for blocks in newest:
-        sent(index, A, prompts[0])  # used again and again
+        sent(index, A, prompts[0])  # used repeatedly
         sent(index, A, blocks)
     assert index.match(prompts[0]) == {A: 32}
     assert index.match(newest[-1]) == {A: 32}
@@ -254,7 +254,7 @@ def test_tails_go_before_their_roots() -> None:
         depths.append(index.match(one).get(A, 0))
     assert depths == sorted(depths, reverse=True)
     assert depths[-1] == 0
-    # It is lost from its end, not at once, and what is left of it can still be used.
+    # It is evicted from its end, step by step, and the rest of it can still be used.
     assert len(set(depths)) > 10
 
 
@@ -318,7 +318,7 @@ def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
     while index.holding(A) < most - most // 16:
         index.insert(A, unique(), 0)
     index.clear(A)
-    assert index.stats.entries > most // 2  # too much to be swept in one call
+    assert index.stats.entries > most // 2  # too much to be removed in one call
     index.add_replica(B)
     index.remove_replica(A)
     index.add_replica(C)
@@ -331,7 +331,7 @@ def test_never_more_than_all_entries_while_much_is_left_to_sweep() -> None:
     audit(index)
 
 
-# -- replicas that restart or go --------------------------------------------------------------
+# -- replicas that restart or leave ---------------------------------------------------------
 
 
 def test_a_restarted_replica_holds_nothing() -> None:
@@ -372,7 +372,7 @@ def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
     index.remove_replica(A)
     assert index.match(shared) == {B: 32}
     assert index.stats.entries > AT_ONCE
-    index.add_replica(C)  # must not get the number of the one that is being swept
+    index.add_replica(C)  # must not get the number of the one that is being removed
     assert index.match(shared) == {B: 32}
     assert index.holding(C) == 0
     steps = 0
@@ -413,8 +413,8 @@ def test_slots_are_used_again() -> None:
 def test_stats() -> None:
     index = index_of(A, B)
     assert index.stats == (0, 0, 0, 0, 0)
-    sent(index, A, chain("p", "q"))  # looks up once, in vain
-    sent(index, B, chain("p"))  # looks up once, with success
+    sent(index, A, chain("p", "q"))  # one lookup without success
+    sent(index, B, chain("p"))  # one successful lookup
     index.match(())
     index.match(chain("x"))
     stats = index.stats
@@ -423,7 +423,7 @@ def test_stats() -> None:
 
 
 def random_life(index: PrefixIndex[Any], keys: Iterable[Any], rng: Random, steps: int) -> None:
-    """Conversations that grow, fail and come back, over replicas that come and go."""
+    """Conversations that grow, fail and return, over replicas that join and leave."""
     keys = list(keys)
     talks = [unique() for _ in range(20)]
     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""What the prefix index costs in memory: a bound at every fill, and flat however long it runs."""
+"""Memory of the prefix index: a bound at every fill, and constant over time."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def per_entry(index: PrefixIndex[int], before: int) -> float:
     return (tracemalloc.get_traced_memory()[0] - before) / index.stats.entries
 
 
-# A dict of n places is full at 2n/3, and one whose entries come and go is largest for its entries
-# just above n/3: shards of 342 and 683 entries are the worst there are, 300 and 640 the best.
+# A dict of n places is full at 2n/3, and with additions and removals it is largest per entry just
+# above n/3: shards of 342 and 683 entries are the worst case, 300 and 640 the best.
 @pytest.mark.usefixtures("traced")
 @pytest.mark.parametrize("shard", [300, 342, 350, 380, 520, 640, 683, 700])
 @pytest.mark.parametrize("begun", [True, False])
@@ -65,7 +65,7 @@ def test_bytes_per_entry_with_several_holders(replicas: int, holders: int) -> No
     for number in range(350 * 64 * 3 // 32 // holders):
         prompt = unique()
         for holder in range(holders):
-            # Each request has hashes of its own, as from bodies of their own.
+            # Each request has its own hashes, as from different bodies.
             blocks = tuple([int(str(block)) for block in prompt])
             sent(index, (number + holder) % replicas, blocks)
         if number % 8 == 7 and index.stats.entries > 10_000:
@@ -80,7 +80,7 @@ def test_flat_under_a_soak_of_unique_prompts() -> None:
         index.add_replica(key)
 
     def soak(requests: int) -> int:
-        """The most bytes held in between."""
+        """Return the maximum number of bytes held in between."""
         most = 0
         for number in range(requests):
             key = number % 4

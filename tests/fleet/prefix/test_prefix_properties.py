@@ -1,4 +1,4 @@
-"""The prefix index against a naive model of its rules, whatever comes in whatever order."""
+"""The prefix index compared with a naive model of its rules, for any order of operations."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Holdings(RuleBasedStateMachine):
 
 
 class HoldingsInOneDict(Holdings):
-    """As a simulation keeps them."""
+    """The variant that the simulation uses."""
 
     shards = 1
 

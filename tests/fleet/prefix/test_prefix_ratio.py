@@ -1,4 +1,7 @@
-"""Bytes per token, learned from usage: quick at first, steady later, deaf to nonsense, bounded."""
+"""Bytes per token, learned from usage: fast at first, stable later, bounded.
+
+Implausible values are ignored.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,8 @@ def test_noise_is_averaged() -> None:
         (4000, -5),
         (0, 1000),
         (-4000, 1000),
-        (40, 10),  # too short to tell
-        (999, 1000),  # less than a byte a token
+        (40, 10),  # too short to be reliable
+        (999, 1000),  # less than a byte per token
         (1_000_000, 1000),  # an image
     ],
 )

@@ -24,7 +24,7 @@ from tests.observe.helpers import run
 
 @dataclass
 class Actions:
-    """A router that does as the test says."""
+    """A router whose actions the test defines."""
 
     readiness: tuple[bool, str] = (True, "")
     fleet: list[dict[str, Any]] = field(default_factory=list)

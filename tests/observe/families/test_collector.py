@@ -1,4 +1,4 @@
-"""Rendering: valid in both formats, complete, only ours, small whatever was counted."""
+"""Rendering: valid in both formats, complete, only the router's own families, bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The access log: exact lines, whatever clients send; no timer at rest; no wait for a slow sink."""
+"""The access log: exact lines for any input, no timer at rest, no wait for a slow sink."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def test_a_blocked_sink_costs_lines_and_no_time(tmp_path: Path) -> None:
         refused = log.dropped
         assert 0 < refused < written
         assert log.is_armed
-        await asyncio.sleep(0.03)  # the timer fires into a full queue and stays armed
+        await asyncio.sleep(0.03)  # the timer expires while the queue is full and is set again
         assert log.is_armed
 
         def emptied() -> bool:
@@ -276,7 +276,7 @@ def test_a_blocked_sink_costs_lines_and_no_time(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in got.decode().splitlines()]
     assert lines[-1]["id"] == "last"
     numbers = [int(str(line["id"])[1:]) for line in lines[:-1]]
-    assert numbers == list(range(len(numbers)))  # the first ones, whole and in order
+    assert numbers == list(range(len(numbers)))  # the first ones, complete and in order
     until_sync(lambda: not sink_threads())
 
 

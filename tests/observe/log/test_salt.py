@@ -1,4 +1,4 @@
-"""Salted names: equal where what they stand for is equal, different under another salt."""
+"""Salted names: equal for equal values, different under another salt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The writing thread: whole lines, bounded waiting, nothing that a bad descriptor can stop."""
+"""The writing thread: whole lines, bounded waiting, and no stop on a bad descriptor."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_blocked_descriptor_refuses_what_does_not_fit(pipe: tuple[int, int]) -
     while len(got) < taken * 1000:
         got += os.read(reader, 65536)
     until_sync(lambda: sink.waiting_bytes == 0)
-    assert sink.put(line)  # and goes on
+    assert sink.put(line)  # and it continues
     sink.close()
     assert sink.lost_lines == 0
 
@@ -79,7 +79,7 @@ def test_closing_does_not_wait_for_a_blocked_descriptor(pipe: tuple[int, int]) -
     sink = Sink(writer, 1 << 20)
     sink.put(b"x\n" * PIPE_BYTES)
     sink.close(timeout_s=0.05)
-    assert sink_threads()  # stuck in write(); a daemon, so the process may still end
+    assert sink_threads()  # blocked in write(); a daemon, so the process may still end
     os.set_blocking(reader, False)
     got = b""
 
@@ -140,7 +140,7 @@ def test_a_torn_line_is_ended_before_the_next(pipe: tuple[int, int]) -> None:
     reader, writer = pipe
     os.set_blocking(writer, False)
     sink = Sink(writer, 1 << 20)
-    # Tear a line: the pipe takes 4,096 bytes of it, and the writer is told to give up at once.
+    # Truncate a line: the pipe takes 4,096 bytes of it, and the writer must give up at once.
     sink._give_up_at = 0.0
     sink.put(b"x" * 5000 + b"\n")
     until_sync(lambda: sink.lost_lines == 1)

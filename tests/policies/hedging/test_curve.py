@@ -1,4 +1,4 @@
-"""The survival curve against counting, against the truth behind cut samples, and at its ends."""
+"""The survival curve compared with counting and with the truth behind censored samples."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ def test_what_remains_is_the_mean_of_those_as_late() -> None:
     found = curve([1.0, 1.0, 1.0, 9.0, 11.0])
     assert found.remaining(2.0) == pytest.approx(8.0)
     assert found.remaining(10.0) == pytest.approx(1.0)
-    assert found.remaining(30.0) == 30.0  # nobody was: as long again
+    assert found.remaining(30.0) == 30.0  # beyond all samples: as long again
 
 
 def test_cut_samples_bias_nothing() -> None:
-    """One in twenty takes ten times as long, and who is later than 1.5 is mostly cut at about 2.5.
-    Dropped, they would vanish; counted as answers, the tail would end at 2.5."""
+    """One in twenty takes ten times as long; most that exceed 1.5 are cancelled at about 2.5.
+
+    Without the cancelled ones the tail would vanish; counted as answers, it would end at 2.5.
+    """
     rng = Random(1)
     truth, shown, cut = [], [], []
     for _ in range(40_000):
@@ -78,7 +80,7 @@ def test_cut_samples_bias_nothing() -> None:
         assert found.survival(time) == pytest.approx(whole.survival(time), rel=0.05)
     assert found.quantile(0.97) == pytest.approx(whole.quantile(0.97), rel=0.05)
     assert found.remaining(1.5) == pytest.approx(whole.remaining(1.5), rel=0.05)
-    assert curve(shown).survival(1.5) < whole.survival(1.5) / 5  # what dropping them would say
+    assert curve(shown).survival(1.5) < whole.survival(1.5) / 5  # the result without them
 
 
 def test_a_tail_of_which_no_end_was_seen_goes_on() -> None:
@@ -103,7 +105,9 @@ def test_equal_times_end_before_they_are_cut() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=60))
 def test_shares_of_a_sample_down_to_nothing(parts: list[tuple[float, int]]) -> None:
-    """As a prior's tail gives them, after thousands of samples: sums of them are rounded."""
+    """As after thousands of samples, when a prior's tail has tiny weights: their sums are
+    rounded.
+    """
     shown = [5000.0, *(part**9 * 1e-12 for part, _ in parts)]
     cut = [0.0, *(float(left) for _, left in parts)]
     found = Curve([float(n) for n in range(1, len(shown) + 1)], shown, cut)

@@ -1,4 +1,4 @@
-"""The hedging policies: when they would ask, and whether a copy pays. And how they are made."""
+"""The hedging policies: the time of a copy, whether it pays, and their construction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BULK = [(round(0.8 + 0.01 * n, 2), 1) for n in range(41)]  # 0.8 to 1.2
 
 
 def stragglers(share: float, bulk: int = 1900) -> Curve:
-    """A bulk about 1, and a share of all at 9 to 11."""
+    """Most samples about 1, and a share of all at 9 to 11."""
     late = round(bulk * share / (1.0 - share))
     slow = [(9.0 + n / 10, late // 20) for n in range(20)]
     return curve_of([*((v, bulk // len(BULK)) for v, _ in BULK), *slow])
@@ -48,8 +48,10 @@ def test_the_built_in_ones() -> None:
 @pytest.mark.parametrize("curve", [curve_of([]), curve_of([(1.0, 5)]), stragglers(0.05)])
 @pytest.mark.parametrize("quantile", [0.5, 0.75, 0.999])
 def test_the_contract(name: str, curve: Curve, quantile: float) -> None:
-    """A delay that is none or not negative, the same each time, with nobody's generator. What pays
-    for a copy of some length pays for a shorter one."""
+    """A delay is None or not negative, repeatable, and uses no global random generator.
+
+    If a copy of some length pays, a shorter one pays as well.
+    """
     before = random.getstate()
     policy = make_policy(name)
     found = policy.delay(curve, quantile)
@@ -104,7 +106,7 @@ def test_adaptive_without_a_tail_asks_behind_everything_seen() -> None:
 
 
 def test_adaptive_pays_less_for_more() -> None:
-    """The dearer a copy, the later it goes."""
+    """The more expensive a copy, the later it is sent."""
     curve = curve_of([(1.0 + n / 50, 200 - n) for n in range(200)])
     ratios = []
     for price in (0.0, 0.5, 2.0, 8.0):
@@ -117,12 +119,12 @@ def test_adaptive_pays_less_for_more() -> None:
 
 def test_adaptive_compares_what_remains_with_the_copy() -> None:
     curve, policy = stragglers(0.05), make_policy("adaptive", {"margin": 0.5})
-    # Late by 1.5: a straggler, which needs 8.5 more in the mean, of 0.2 s each.
+    # Late by 1.5: a straggler, which needs 8.5 more on average, of 0.2 s each.
     assert policy.pays(0.3, 0.2, 0.2, curve)
     assert policy.pays(0.3, 0.2, 1.1, curve)
     assert not policy.pays(0.3, 0.2, 1.2, curve)  # nothing is cached there
     assert not policy.pays(0.2, 0.2, 0.5, curve)  # hardly late
-    assert policy.pays(4.0, 0.2, 1.0, curve)  # later than anybody was
+    assert policy.pays(4.0, 0.2, 1.0, curve)  # later than any sample
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What tests of order policies share: tickets, and serving a line to its end."""
+"""Shared helpers of order policy tests: tickets, and serving a queue to its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _orders = count(1)
 
 
 def ticket(**facts: Any) -> Ticket:
-    """The next to arrive."""
+    """The next ticket to arrive."""
     facts.setdefault("output", 10)
     made = make_ticket(**facts)
     made.order = next(_orders)
@@ -55,7 +55,7 @@ def pushed(line: Line, tickets: Sequence[Ticket], now: float = 0.0) -> Line:
 def served(
     policy: OrderPolicy, line: Line, now: float = 0.0, most: int = 10**9, step_s: float = 0.0
 ) -> list[Ticket]:
-    """Take the first one as often as there is one; every prediction turns out to be true."""
+    """Take the first ticket repeatedly; every prediction turns out to be exact."""
     found: list[Ticket] = []
     while len(found) < most and (first := line.first(now)) is not None:
         line.take(first, now)

@@ -1,4 +1,4 @@
-"""The contract every registered order policy keeps, whoever wrote it."""
+"""The contract of every registered order policy, including third-party ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize("name", order_names())
 
 
 def check_looks(line: Line, waiting: set[Ticket], now: float) -> None:
-    """What can be seen of a line fits together, and looking changes nothing."""
+    """The visible state of a policy's queue is consistent, and reading does not change it."""
     first = line.first(now)
     assert (first is None) is (not waiting)
     band = line.band(64, now)
@@ -60,7 +60,7 @@ def test_everybody_comes_out_once_however_the_line_is_used(name: str) -> None:
             out[gone] = out.get(gone, 0) + 1
         elif here and act < 0.95:
             taken = rng.choice(line.band(64, now))
-            if rng.random() < 0.1:  # the queue put somebody first
+            if rng.random() < 0.1:  # the queue served another ticket first
                 taken = rng.choice(sorted(here, key=lambda t: t.order))
             line.take(taken, now)
             here.remove(taken)
@@ -126,7 +126,7 @@ def test_the_same_calls_give_the_same_order(name: str) -> None:
 
 
 def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
-    """Served by the lowest rank, two lanes give everybody his turn, whichever lane is fuller."""
+    """Served by the lowest rank, two lanes share fairly, whichever lane is fuller."""
     policy = make_order(name)
     full, sparse = policy.line(2), policy.line(2)
     for number in range(200):
@@ -144,7 +144,7 @@ def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
         line.take(first, 5.0)
         taken.append(first.flow.account)
     assert len(taken) == 210
-    assert taken[:200].count("b") >= 9  # nobody waits for the end
+    assert taken[:200].count("b") >= 9  # both are served from the start
 
 
 def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> None:
@@ -174,7 +174,7 @@ def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> No
 
 
 def accounts(policy: OrderPolicy) -> int:
-    """How many flows a policy remembers."""
+    """Number of flows that a policy remembers."""
     return sum(len(book.keys) for book in getattr(policy, "books", []))
 
 

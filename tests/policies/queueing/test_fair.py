@@ -1,4 +1,4 @@
-"""Fairness by tokens: who is charged what, and what that promises (VTC)."""
+"""Fairness by tokens: the charges, and the bound that they guarantee (VTC)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def test_output_weighs_twice_and_weights_share() -> None:
 
 @pytest.mark.parametrize("unit", [1.0, 3e-6])
 def test_prices_share_as_weights_do_whatever_the_money(unit: float) -> None:
-    """Output at five times the price of input; and what the prefix may choose from stays the same:
-    it is given in tokens."""
+    """Output costs five times as much as input, in any currency unit.
+
+    The width for prefix choice does not change, because it is given in tokens.
+    """
     policy = make_order("fair", {"input": unit, "output": 5 * unit, "width": 2000.0})
     line = policy.line(2)
     pushed(line, [ticket(key="reads", tokens=5000, output=0) for _ in range(50)])
@@ -62,8 +64,10 @@ def test_prices_share_as_weights_do_whatever_the_money(unit: float) -> None:
 def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
     width: float,
 ) -> None:
-    """VTC's theorem: 2 * max(w_p * L_input, w_q * M). Here what runs at once is one request, whose
-    whole output is charged; `width` may be added for the sake of prefixes."""
+    """VTC's bound: 2 * max(w_p * L_input, w_q * M).
+
+    M is one request here, whose whole output is charged; `width` may be added for prefix affinity.
+    """
     rng = Random(7)
     policy = make_order("fair", {"width": width})
     line = policy.line(2)
@@ -81,7 +85,7 @@ def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
     bound = 2 * (longest + 2 * output) + width
     for _ in range(3000):
         band = line.band(64, 0.0)
-        chosen = rng.choice(band)  # as prefixes would have it
+        chosen = rng.choice(band)  # as prefix affinity would choose
         line.take(chosen, 0.0)
         service[chosen.flow.account] += chosen.view.prompt_tokens + 2 * chosen.view.output_tokens
         policy.settled(chosen, chosen.view.prompt_tokens, chosen.view.output_tokens)
@@ -97,7 +101,7 @@ def test_a_wrong_prediction_is_settled() -> None:
     first = line.first(0.0)
     assert first is not None and first.flow.account == "a"
     line.take(first, 0.0)
-    policy.settled(first, 100, 1050)  # it spoke for a thousand tokens more
+    policy.settled(first, 100, 1050)  # it generated a thousand tokens more
     keys = [t.flow.account for t in served(policy, line, most=12)]
     assert keys[:11] == ["b"] * 11
 
@@ -140,7 +144,7 @@ def test_who_leaves_the_line_with_a_debt_finds_it_again() -> None:
 
 
 def test_a_debt_that_is_known_late_counts_too() -> None:
-    """Its account was dropped meanwhile, because it was worth nothing."""
+    """Its account was dropped in the meantime, because its balance was zero."""
     policy = exact()
     line = policy.line(2)
     pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
@@ -201,7 +205,7 @@ def test_a_user_with_a_thousand_requests_and_one_with_a_single_one() -> None:
 
 
 def test_the_prefix_chooses_among_many_flows_not_among_many_of_one() -> None:
-    """As evenly as they have tickets; and what some do not need is for those that have more."""
+    """As evenly as they have tickets; the unused places go to flows that have more."""
     policy = make_order("fair")
     line = policy.line(2)
     for key in range(4):

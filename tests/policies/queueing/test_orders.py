@@ -1,4 +1,4 @@
-"""Each order does what its file says."""
+"""Each order policy behaves as its file documents."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_age_passes_urgency_and_stops_at_high() -> None:
 
 @pytest.mark.parametrize(("rate", "after_s"), [(0.1, 20.0), (1 / 300, 600.0)])
 def test_what_the_rate_of_aging_means(rate: float, after_s: float) -> None:
-    """Batch is normal after twenty seconds, or after ten minutes."""
+    """Batch becomes normal after twenty seconds, or after ten minutes."""
     line = pushed(make_order("aging", {"rate": rate}).line(4), [ticket(number=4.0, arrival=0.0)])
     assert line.rank(after_s)[0] == pytest.approx(2.0)
 
@@ -180,7 +180,7 @@ def test_the_earliest_deadline_is_its_own_or_that_of_its_class() -> None:
 
 @pytest.mark.parametrize("name", ["edf", "slide"])
 def test_a_deadline_jumps_no_class(name: str) -> None:
-    """It is a client's word: among its like it goes first, and before no more urgent request."""
+    """A client's deadline moves its request forward only within its class."""
     policy = make_order(name)
     usual = [ticket(number=float(n), tokens=10, arrival=0.0) for n in range(5)]
     hurried = [ticket(number=float(n), tokens=10, arrival=0.0, deadline=0.01) for n in range(5)]

@@ -1,4 +1,4 @@
-"""What a waiting request knows of the replicas that hold its prompt."""
+"""A waiting request's knowledge of the replicas that hold its prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A third party's order: plain Python, registered by name, driven by the queue like the others."""
+"""A third party's order policy: plain Python, registered by name, driven like the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.tickets import make_ticket
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test registers is forgotten after it."""
+    """Registrations of a test are removed after it."""
     QUEUEING.names()
     monkeypatch.setattr(QUEUEING, "classes", dict(QUEUEING.classes))
     yield
@@ -69,7 +69,7 @@ def test_the_queue_drives_a_strangers_policy() -> None:
 
 
 class Fails:
-    """A line that raises, or answers nonsense, from one of its calls on."""
+    """A policy that raises, or returns invalid values, from one of its calls on."""
 
     def __init__(self, inner: LatestFirst, what: str, after: int, nonsense: object) -> None:
         self.inner = inner
@@ -105,8 +105,7 @@ class Fails:
     ],
 )
 def test_a_strangers_line_fails(what: str, nonsense: object, after: int) -> None:
-    """Its tickets go by arrival from then on: each is sent, leaves, or is told that its time is
-    over."""
+    """From then on its tickets go by arrival: each is sent, leaves or expires."""
 
     @order_policy("latest")
     @dataclass(slots=True)

@@ -29,7 +29,7 @@ def test_what_comes_in_is_part_of_the_load() -> None:
 
 @pytest.mark.parametrize("weight", [0.25, 1.0, 64.0])
 def test_weights_count_by_their_ratios(weight: float) -> None:
-    """The requests that one replica may have are the same whatever unit weights have."""
+    """The limit of requests at one replica does not depend on the unit of the weights."""
     for load in (0, 4, 40):
         allowed = load_bound(Options(), even(load, weight)) * weight
         assert allowed == load_bound(Options(), even(load))

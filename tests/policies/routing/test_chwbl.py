@@ -88,7 +88,7 @@ def test_bounds_go_by_weight_and_only_by_their_ratio() -> None:
 
 
 def test_an_idle_fleet_has_affinity() -> None:
-    """A relative bound alone refuses whoever has one request while the others have none."""
+    """A relative bound alone would refuse a replica with one request while the others have none."""
     policy, candidates = make_policy("chwbl"), fleet(*[1.0] * 8)
     first = home(policy, candidates, *BLOCKS)
     next(c for c in candidates if c.id == first).load = 1

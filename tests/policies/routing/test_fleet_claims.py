@@ -1,6 +1,6 @@
-"""What the policies do to a fleet: the claims their docstrings make, on the model in this folder.
+"""The claims of the policies' docstrings about a fleet, on the model in this folder.
 
-Hotspot is replicas x the largest share of the requests: 1 is even, 8 is everything in one place.
+Hotspot is replicas x the largest share of the requests: 1 is even, 8 is everything at one replica.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def hotspot(outcome: Outcome, since_s: float = 0.0, until_s: float = float("inf"
 
 
 def stayed(outcome: Outcome) -> float:
-    """The share of turns, after the first, that went where the turn before them went."""
+    """The share of turns, after the first, that went to the replica of the previous turn."""
     last: dict[str | None, str] = {}
     kept = turns = 0
     for request, home in outcome.homes:
@@ -34,7 +34,7 @@ def stayed(outcome: Outcome) -> float:
     return kept / turns
 
 
-# One system prompt for everybody.
+# One system prompt for all clients.
 
 
 @pytest.mark.parametrize("rate", [0.5, 10, 40])
@@ -45,7 +45,7 @@ def test_a_shared_system_prompt_of_two_blocks_makes_no_hotspot(name: str, rate: 
 
 @pytest.mark.parametrize("rate", [0.5, 3, 10, 40])
 def test_nor_does_one_that_is_most_of_the_prompt(rate: float) -> None:
-    """Where the fleet is idle its first holder is always the cheapest, and would get everything."""
+    """In an idle fleet the first holder is always the cheapest, and would get everything."""
     requests = shared_prefix(rate, 1000, prefix=20, tail=2)
     assert hotspot(run("kv_aware", requests)) <= 1.3
 
@@ -80,7 +80,7 @@ def test_a_cold_start_spreads(name: str) -> None:
     assert hotspot(run(name, unique(30, 400, 12))) <= 1.3
 
 
-# A replica that comes back.
+# A replica that restarts.
 
 
 @pytest.mark.parametrize("name", [*AFFINE, "least_load"])
@@ -97,9 +97,9 @@ def test_a_restarted_replica_is_refilled_without_a_stampede(name: str, kind: str
     fleet.at(60.0, lambda: fleet.up.append(restarted))
     outcome = fleet.run(requests)
     assert "r0" not in outcome.shares(41.0, 59.0)
-    # A fair share is 0.125. It has no load yet and may have more, but not most of what comes ...
+    # A fair share is 0.125. It has no load yet and may get more, but not most of the requests ...
     assert outcome.shares(60.0, 65.0).get("r0", 0.0) < 0.35
-    # ... and is one of eight soon.
+    # ... and soon it is one of eight.
     assert 0.08 < outcome.shares(70.0, 110.0)["r0"] < 0.17
     assert hotspot(outcome, 70.0, 110.0) <= 1.3
 
@@ -126,7 +126,7 @@ def test_staying_home_pays(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted", "preble"])
 def test_shared_prefixes_pay(name: str) -> None:
-    """100 prefixes of 40 blocks are two thirds of the caches together, and five times one."""
+    """100 prefixes of 40 blocks need two thirds of all caches, and five times one."""
     requests = shared_prefix(9, 2000, prefix=40, tail=9, groups=100, seed=1)
     blind = run("least_load", requests)
     assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)
@@ -152,7 +152,7 @@ def test_without_reuse_it_is_no_worse_than_least_load(name: str, rate: float) ->
 
 
 def test_long_prompts_among_short_ones_are_seen_as_work() -> None:
-    """Least load counts requests; one of 60 blocks is 30 of 2."""
+    """Least load counts requests; one of 60 blocks is as much work as 30 of 2."""
     requests = [
         Request(number / 40, blocks(60 if number % 20 == 0 else 2)) for number in range(2000)
     ]

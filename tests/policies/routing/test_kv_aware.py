@@ -8,7 +8,7 @@ import pytest
 from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
 from tests.policies.helpers import PROMPT, burst, context, fleet, loaded, picks, trickle
 
-# The bare product: what is told here of the choice is told most plainly without its leanings.
+# The product alone: these tests are clearest without the policy's additional terms.
 LMETRIC = {"miss_cost": 1.0, "batch": 1.0, "crowding": 0.0}
 
 
@@ -28,7 +28,7 @@ def test_the_least_product_is_taken() -> None:
 
 
 def test_one_holder_and_many_are_scored_alike() -> None:
-    """The few that hold something among many are looked up one by one, the many all at once."""
+    """A few holders among many are looked up one by one, many holders all at once."""
     for count in (1, 2, 20, 40):
         candidates = loaded(*[7] * 40)
         candidates[30].load = 6
@@ -71,7 +71,7 @@ def test_a_prompt_nobody_counted_is_as_long_as_its_blocks() -> None:
 
 @pytest.mark.parametrize("idle", [1, 10])
 def test_more_blocks_than_the_prompt_has_tokens_is_a_full_hit(idle: int) -> None:
-    """Tokens and blocks are estimated apart; a negative cost would draw everything."""
+    """Tokens and blocks are estimated separately; a negative cost would attract every request."""
     candidates = loaded(9, *[0] * idle)
     view = RequestView(prompt_tokens=6, blocks=PROMPT.blocks)
     assert "a" not in picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10})
@@ -119,7 +119,8 @@ def test_a_full_cache_is_avoided_by_who_would_fill_it_further() -> None:
     candidates[0].kv_usage = 0.95
     policy = make_policy("kv_aware", LMETRIC)
     assert picks(policy, candidates, PROMPT) == {"b"}
-    # A third of the prompt is not enough, most of it is: elsewhere all of it would need room.
+    # A third of the prompt is not enough, most of it is: other replicas would need room for all of
+    # it.
     assert picks(policy, candidates, PROMPT, {candidates[0]: 3}) == {"b"}
     assert picks(policy, candidates, PROMPT, {candidates[0]: 9}) == {"a"}
 
@@ -135,7 +136,7 @@ def test_who_alone_lacks_room_is_left(count: int, full: int, expected: str) -> N
 
 @pytest.mark.parametrize(("count", "full"), [(2, 2), (3, 2), (8, 3), (8, 7), (8, 8)])
 def test_where_many_lack_room_the_last_one_with_some_is_not_stormed(count: int, full: int) -> None:
-    """What a poll said a second ago would send all of that second's requests there."""
+    """A poll that is one second old would attract all requests of that second."""
     candidates = loaded(*[3] * full, *[40] * (count - full))
     for candidate in candidates[:full]:
         candidate.kv_usage = 1.0
@@ -151,7 +152,7 @@ def test_a_backlog_everywhere_makes_a_miss_dearer() -> None:
     for crowding, expected in ((0.0, {"b"}), (20.0, {"a"})):
         policy = make_policy("kv_aware", {**LMETRIC, "crowding": crowding})
         assert picks(policy, candidates, PROMPT, held) == expected
-    # Where one is idle there is no backlog, and it is used.
+    # If a replica is idle there is no backlog, and it is used.
     candidates[1].pending_tokens = candidates[1].load = 0
     policy = make_policy("kv_aware", {**LMETRIC, "crowding": 20.0})
     assert picks(policy, candidates, PROMPT, held) == {"b"}
@@ -159,7 +160,7 @@ def test_a_backlog_everywhere_makes_a_miss_dearer() -> None:
 
 @pytest.mark.parametrize("count", [16, 64, 100])
 def test_a_burst_of_one_prompt_spreads(count: int) -> None:
-    """Whoever is sent it holds it from then on; what waits there sends the siblings on."""
+    """A replica that gets it becomes a holder; requests waiting there divert the others."""
     candidates = fleet(*[1.0] * 8)
     policy, ctx = make_policy("kv_aware", LMETRIC), context()
     picked: Counter[str] = Counter()
@@ -170,7 +171,7 @@ def test_a_burst_of_one_prompt_spreads(count: int) -> None:
 
 
 def test_a_burst_on_a_holder_that_stays_the_only_one_ends_at_the_queue_guard() -> None:
-    """The rest of the prompt is a ninth of it: the product alone lets the holder have more."""
+    """The rest of the prompt is a ninth of it: the product alone would send more to the holder."""
     most = {}
     for depth in (6, 1000):
         candidates = fleet(*[1.0] * 8)
@@ -186,13 +187,15 @@ def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> 
     ctx = context(held={candidates[0]: 9})
     assert trickle(policy, candidates, 8, ctx, PROMPT) == {"a": 8}
     picked = trickle(policy, candidates, 2000, ctx, PROMPT)
-    assert picked["a"] / 2000 < 1.35 / 8  # as long as nobody else becomes a holder
+    assert picked["a"] / 2000 < 1.35 / 8  # as long as no other replica becomes a holder
     assert len(picked) == 8
 
 
 def test_everybody_counts_in_his_own_pool() -> None:
-    """Two replicas serve a model that gets all the traffic: their share of the fleet is too much,
-    their share of the pool is not."""
+    """Two replicas serve the only requested model.
+
+    Their share of the fleet's requests is too large, but not their share of the pool's.
+    """
     policy, pool = make_policy("kv_aware", LMETRIC), fleet(1, 1)
     policy.on_fleet_change(frozenset("abcdefgh"))
     trickle(policy, pool, 400, context(), PROMPT)
@@ -204,7 +207,7 @@ def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(0.1, 1, 1, 1)
     policy.on_fleet_change(frozenset("abcd"))
     picked = trickle(policy, candidates, 400, context(held={candidates[0]: 9}), PROMPT)
-    # Its fair part is 0.1 of 3.1; a cache may bring it a third more and the margin of 8.
+    # Its fair part is 0.1 of 3.1; a cached prefix may bring a third more and the margin of 8.
     assert picked["a"] / 400 < 0.1 / 3.1 * 1.4 + 0.02
 
 
@@ -218,7 +221,7 @@ def test_who_comes_later_is_not_made_to_catch_up() -> None:
 
 
 def test_nor_does_the_newcomer_break_up_what_is_at_home_elsewhere() -> None:
-    """It has had nothing yet; next to it everybody has had too much, next to the mean nobody."""
+    """Compared with a new replica every holder has too much, compared with the mean none has."""
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
     policy.on_fleet_change(frozenset("abcdefg"))
     for _ in range(40):
@@ -264,7 +267,7 @@ def test_the_reason_says_why() -> None:
 
 
 def test_a_dearer_miss_and_a_larger_batch_hold_on_longer() -> None:
-    """Both lean towards the cache; LMetric itself leaves this holder."""
+    """Both settings favour the cache; LMetric itself leaves this holder."""
     candidates = loaded(9, 0)
     held = {candidates[0]: 9}
     assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"b"}

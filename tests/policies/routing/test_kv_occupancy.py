@@ -21,7 +21,7 @@ def test_the_emptiest_cache_is_taken() -> None:
 
 
 def test_a_cache_twice_as_free_carries_twice_the_load() -> None:
-    """Llumnix' freeness: room for each one under way."""
+    """Llumnix' freeness: free room per running request."""
     picked = burst(make_policy("kv_occupancy"), using(0.2, 0.6, load=0), 300, context())
     assert picked["a"] / 300 == pytest.approx(2 / 3, abs=0.01)
 
@@ -65,6 +65,6 @@ def test_where_nobody_tells_it_is_least_load() -> None:
 
 
 def test_between_two_polls_a_burst_spreads() -> None:
-    """Usage stands still for a second; the one that was emptiest must not get all of it."""
+    """Usage does not change for a second; the emptiest replica must not get all requests."""
     picked = burst(make_policy("kv_occupancy"), using(0.10, 0.12, 0.12, 0.12), 400, context())
     assert max(picked.values()) < 110

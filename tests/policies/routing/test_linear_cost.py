@@ -24,9 +24,9 @@ def test_the_overlap_spares_no_more_than_the_prompt() -> None:
 def test_a_batch_counts_with_its_usual_context() -> None:
     policy, candidates = make_policy("linear_cost"), loaded(1, 0)
     held = {candidates[0]: 9}
-    # One request under way is as dear as a whole prompt of this one's length ...
+    # One running request costs as much as a whole prompt of this length ...
     assert picks(policy, candidates, PROMPT, held) == {"b"}
-    # ... until answers have told what a usual request is.
+    # ... until answers have shown the size of a usual request.
     ctx = context()
     short = type(PROMPT)(prompt_tokens=90)
     policy.on_finish(PROMPT, candidates[0], 500, ctx)
@@ -34,7 +34,7 @@ def test_a_batch_counts_with_its_usual_context() -> None:
     for _ in range(300):
         policy.on_finish(short, candidates[0], 10, ctx)
     assert picks(policy, candidates, PROMPT, held) == {"a"}
-    # One that failed says nothing of it.
+    # A failed request carries no information.
     for _ in range(300):
         policy.on_finish(PROMPT, candidates[0], None, ctx)
     assert picks(policy, candidates, PROMPT, held) == {"a"}
@@ -43,7 +43,7 @@ def test_a_batch_counts_with_its_usual_context() -> None:
 def test_a_full_cache_counts_where_it_is_known() -> None:
     candidates = loaded(2, 2, 2)
     candidates[0].kv_usage, candidates[0].kv_tokens = 0.9, 100_000
-    candidates[1].kv_usage = 0.9  # of nobody knows how much
+    candidates[1].kv_usage = 0.9  # unknown for the others
     assert picks(make_policy("linear_cost"), candidates, PROMPT) == {"b", "c"}
 
 

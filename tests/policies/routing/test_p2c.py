@@ -19,7 +19,7 @@ def test_the_weight_counts() -> None:
 
 
 def test_the_fullest_of_many_is_never_taken() -> None:
-    """The two are distinct: drawn with repetition, the fullest would meet itself."""
+    """The two are distinct: drawn with repetition, the fullest could be compared with itself."""
     candidates = fleet(*[1.0] * 5)
     candidates[3].load = 1
     assert "d" not in trickle(make_policy("p2c"), candidates, 2000, context())
@@ -35,7 +35,7 @@ def test_every_pair_is_drawn_equally_often() -> None:
 
 
 def test_two_choices_beat_one_by_far() -> None:
-    """Mitzenmacher's point: the fullest of 200 after 200 requests."""
+    """Mitzenmacher's result: the load of the fullest of 200 after 200 requests."""
     fullest = {}
     for name in ("random", "p2c"):
         candidates = fleet(*[1.0] * 200)

@@ -46,7 +46,7 @@ def test_of_the_owners_the_least_loaded() -> None:
 
 
 def test_an_owner_with_15_times_the_least_load_is_left() -> None:
-    """The load is in seconds; the least is never less than what this request itself takes."""
+    """The load is in seconds; the minimum is never below the time of this request itself."""
     for load, expected in ((14, {"a"}), (17, {"b"})):
         candidates = loaded(load, 0)
         assert picks(make_policy("preble"), candidates, PROMPT, {candidates[0]: 9}) == expected
@@ -77,7 +77,7 @@ def test_a_slow_decoder_is_a_loaded_one() -> None:
 
 
 def test_where_much_was_stored_lately_storing_more_costs() -> None:
-    """Equal loads; the small cache would have to evict what was used in the window."""
+    """Equal loads; the small cache would have to evict blocks used in the window."""
     policy, candidates = make_policy("preble"), fleet(1, 1)
     candidates[0].kv_tokens, candidates[1].kv_tokens = 10_000, 10_000_000
     for candidate in candidates:
@@ -100,7 +100,7 @@ def test_an_owner_whose_answers_take_twice_as_long_as_before_is_too_hot() -> Non
 
 
 def test_the_usual_answer_is_learned() -> None:
-    """Long answers make what is under way dear, short ones the prefill."""
+    """Long answers make running requests expensive, short ones the prefill."""
     candidates = loaded(2, 0)
     policy = make_policy("preble")
     send(policy, candidates[1], 20_000, now=1000.0)

@@ -61,7 +61,7 @@ def test_one_overloaded_holder_does_not_end_the_affinity_of_the_others() -> None
 
 
 def test_one_empty_newcomer_does_not_end_the_affinity_of_the_others() -> None:
-    """Measured against the least load, every holder of a busy fleet would look overloaded."""
+    """Compared with the least load, every holder of a busy fleet would look overloaded."""
     candidates = loaded(20, 20, 20, 20, 20, 20, 20, 0)
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, {candidates[3]: 9}) == {"d"}
 
@@ -78,11 +78,11 @@ def test_the_bound_goes_by_weight() -> None:
 
 
 def test_what_most_hold_is_no_reason_to_choose_among_them() -> None:
-    """The one that holds nothing has just been restarted; only so does it get anything again."""
+    """The replica without it has just restarted; otherwise it would get no requests again."""
     candidates = loaded(2, 2, 2, 0)
     held = dict.fromkeys(candidates[:3], 9)
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, held) == {"d"}
-    held[candidates[1]] = 10  # one of them holds more: that is the conversation's home
+    held[candidates[1]] = 10  # one of them holds more, because the conversation runs there
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, held) == {"b"}
     half = dict.fromkeys(candidates[:2], 9)
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, half) == {"a", "b"}

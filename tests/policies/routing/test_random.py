@@ -18,7 +18,7 @@ def test_each_gets_its_share_whatever_the_load() -> None:
 
 
 def test_rounding_at_the_very_end_still_picks_one() -> None:
-    """0.1 + 0.2 + … summed and subtracted again need not come out even."""
+    """0.1 + 0.2 + … summed and subtracted again may differ from 0."""
     rng = Random()
     with patch.object(rng, "random", return_value=1.0):
         pick = make_policy("random").pick(VIEW, fleet(0.1, 0.2, 0.3), Context(rng))

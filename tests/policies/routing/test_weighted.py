@@ -9,7 +9,7 @@ NONE = {"queue": 0, "kv": 0, "prefix": 0, "load": 0, "tokens": 0}
 
 
 def states() -> list[Candidate]:
-    """Each of a, b, c, d, e is best in one subject."""
+    """Each of a, b, c, d, e is best in one criterion."""
     a, b, c, d, e = loaded(5, 5, 5, 4, 5)
     for candidate in (a, b, c, d, e):
         candidate.waiting, candidate.kv_usage, candidate.pending_tokens = 2, 0.5, 50_000

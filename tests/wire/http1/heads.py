@@ -1,4 +1,4 @@
-"""What a head says, as a value that can be compared."""
+"""The fields of a head as a value that can be compared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from router.wire.http1.routing_headers import RoutingHeaders
 
 
 def told(head: RequestHead | ResponseHead | RoutingHeaders | None) -> Any:
-    """A namespace with every field of the head; None for none."""
+    """A namespace with every field of the head; None for no head."""
     if head is None:
         return None
     names = [name for name in dir(head) if not name.startswith("_") and name != "copy"]

@@ -1,4 +1,4 @@
-"""The router's own answers, read back by an independent parser."""
+"""The router's own answers, parsed by an independent parser."""
 
 from __future__ import annotations
 

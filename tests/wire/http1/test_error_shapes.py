@@ -1,4 +1,4 @@
-"""An error is read in the shape of any engine, and told in the shape of the client's API."""
+"""An error is read in any engine's format, and written in the format of the client's API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_bodies() -> None:
 
 
 def event(family: int) -> tuple[bytes, Any]:
-    """What stands before the JSON of one event, and the JSON."""
+    """The text before the JSON of one event, and the JSON."""
     whole = shapes.event_of(shapes.of_router(BUSY), family, "r-1", 7)
     assert whole.endswith(b"\n")
     assert whole.count(b"{") and b"\n\n" not in whole[:-2]

@@ -1,4 +1,4 @@
-"""Sorting of header lines: right, remembered, bounded, and no memory for what is secret."""
+"""Classification of header lines: correct, cached, bounded, and no caching of secrets."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_lines_are_left_out_by_name() -> None:
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda header: header.name.decode())
 def test_a_declared_header_is_sorted_read_and_protected(declared: RoutingHeader) -> None:
-    """Whatever its value says, if it is usable."""
+    """For any usable value."""
     sorter, line = fresh(), declared.name.title() + b": 30"
     action, value = sorter.sort(line)
     assert DECLARED[action - h.ROUTING] is declared

@@ -1,7 +1,7 @@
-"""Remembered heads: what was seen before must never change what is read now.
+"""Cached heads: an earlier message must never change the result for a later one.
 
-Every message is read cold, and again after readers of other connections have seen all the others;
-both must tell the same.
+Every message is read without a cache, and again after readers of other connections have read all
+the others; both results must be equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from router.wire.http1.response_reader import BadResponse, ResponseReader
 from tests.wire.http1.heads import told
 
 LIMITS = Limits(body=1000)
-# What may stand where a length is due, and what may stand beside it.
+# Values in place of a length, and fields that may accompany it.
 LENGTHS = ["5", "0", "05", "", " 5", "5 ", "+5", "-5", "0x5", "5,5", "5_", "1001", "9" * 19, "x"]
 OTHERS = [
     (),
@@ -39,7 +39,7 @@ BODY = b"0\r\n\r\n"  # five bytes, and an end of chunks
 
 
 def heads(start: str) -> list[bytes]:
-    """Every combination, with the length before and behind the other field, and without one."""
+    """Every combination, with the length before and after the other field, and without one."""
     found = []
     for others in OTHERS:
         found.append([*others])
@@ -102,7 +102,7 @@ def test_requests_in_any_order(several: list[bytes]) -> None:
 
 @pytest.mark.parametrize("length", ["", " "])
 def test_an_empty_length_does_not_take_the_one_before(length: str) -> None:
-    """The head before may have been another client's, and its body of another size."""
+    """The previous head may have been another client's, with a body of another size."""
     plans: Plans[RequestHead] = Plans()
     start = "POST /p HTTP/1.1\r\nHost: h\r\nContent-Length: "
     read_request(f"{start}5\r\n\r\n".encode(), plans)
@@ -223,7 +223,7 @@ def test_a_length_that_is_no_number_has_no_key(number: bytes) -> None:
 
 @pytest.mark.parametrize("field", ["Content-Length:5", "CONTENT-LENGTH: 5", "Content-Length:\t5"])
 def test_a_length_in_a_spelling_of_its_own_still_counts(field: str) -> None:
-    """Else its body would be read as the next request."""
+    """Otherwise its body would be read as the next request."""
     plans: Plans[RequestHead] = Plans()
     head = f"POST /p HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n".encode()
     for _ in range(3):

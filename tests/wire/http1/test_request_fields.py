@@ -60,7 +60,7 @@ def test_request_lines_that_are_refused(line: bytes, reason: Reason) -> None:
 
 @pytest.mark.parametrize("method", [b"get", b"BREW", b"Post", b"X-Y"])
 def test_a_method_that_nobody_knows(method: bytes) -> None:
-    """Refused at its first wrong byte; the word for it needs the whole word to be there."""
+    """Refused at its first wrong byte; the exact reason needs the whole word."""
     data = method + b" / HTTP/1.1\r\nHost: h\r\n\r\n"
     assert read([data]) == [Reason.METHOD_UNKNOWN]
     for pieces in ways(data):
@@ -199,7 +199,7 @@ def test_a_second_via_field_is_looked_at_too() -> None:
 
 
 def test_our_name_may_have_capitals() -> None:
-    """The configuration allows them, and RFC 9110 section 7.6.3 compares names without case."""
+    """The configuration allows capitals, and RFC 9110 section 7.6.3 compares names without case."""
     assert read([get(b"Via: 1.1 Hedgerow-EU")], via=b"Hedgerow-EU") == [Reason.LOOP]
 
 
@@ -260,7 +260,7 @@ def test_expect_is_told_and_ends_here() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        [b"Upgrade: websocket"],  # not named in Connection: no upgrade is asked for
+        [b"Upgrade: websocket"],  # not named in Connection: no upgrade is requested
         [b"Connection: Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"HTTP2-Settings: AAMA"],
     ],
 )

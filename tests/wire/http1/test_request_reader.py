@@ -1,7 +1,7 @@
-"""RequestReader: one clear request, or a reason, however its bytes arrive.
+"""RequestReader: one unambiguous request, or a reason, for all cuts of its bytes.
 
-Every case runs whole, bytewise and cut in two at every place, alone and with a second request right
-behind it; all of them must tell the same story.
+Every case runs whole, byte by byte and cut in two at every position, alone and with a second
+request directly after it; all of them must give the same result.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def read(pieces: list[bytes], limits: Limits = LIMITS, via: bytes = b"hedgerow")
 
 
 def read_all_ways(data: bytes, limits: Limits = LIMITS) -> Story:
-    """The story of `data`, told the same in every way."""
+    """The result for `data`, equal for all cuts."""
     expected = read([data], limits)
     for pieces in ways(data):
         assert read(pieces, limits) == expected, name_of(pieces)
@@ -57,7 +57,7 @@ def read_all_ways(data: bytes, limits: Limits = LIMITS) -> Story:
 
 
 def one(data: bytes, limits: Limits = LIMITS) -> tuple[RequestHead, bytes]:
-    """The only request of `data`; the same with another right behind it."""
+    """The only request of `data`; the same with another directly after it."""
     story = read_all_ways(data, limits)
     assert len(story) == 2, story
     assert story[-1] is False
@@ -147,7 +147,9 @@ class CountingParser:
 
 @pytest.mark.parametrize("sizes", [[], [65_536], [8], [1, 65_536]])
 def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None:
-    """They end no body, so the parser is given whole reads. `sizes`: where the first reads end."""
+    """They do not end a body, so the parser gets whole reads. `sizes`: where the first reads
+    end.
+    """
     reader = RequestReader(LIMITS, b"v", lambda head: None)
     reader.feed(post(b"", CHUNKED))
     parser = reader._parser = CountingParser(reader._parser)

@@ -1,4 +1,4 @@
-"""ResponseReader: one response and nothing else, however its bytes arrive."""
+"""ResponseReader: exactly one response, for all cuts of its bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CHUNKED = b"Transfer-Encoding: chunked"
 def read(
     pieces: list[bytes], *, for_head: bool = False, limits: Limits = LIMITS, eof: bool = False
 ) -> Any:
-    """What the reader tells of a response, or BAD."""
+    """The reader's result for a response, or BAD."""
     reader = ResponseReader(limits, for_head)
     try:
         for piece in pieces:
@@ -34,7 +34,7 @@ def read(
 
 
 def read_all_ways(data: bytes, **options: Any) -> Any:
-    """The same in every way."""
+    """The result, equal for all cuts."""
     expected = read([data], **options)
     for pieces in ways(data):
         assert read(pieces, **options) == expected, name_of(pieces)
@@ -154,7 +154,9 @@ def test_interim_responses_are_capped() -> None:
 
 
 def test_interim_responses_are_capped_when_their_reader_takes_them_away() -> None:
-    """Whoever passes them on empties the list after each read; the cap is on all of them."""
+    """The list is emptied after each read when they are relayed; the limit applies to all of
+    them.
+    """
     reader = ResponseReader(LIMITS)
     with pytest.raises(BadResponse):
         for _ in range(1000):
@@ -317,7 +319,7 @@ SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 
 
 def cut(data: bytes, sizes: list[int]) -> list[bytes]:
-    """`data` in pieces of these sizes, over and over."""
+    """`data` in pieces of these sizes, repeated."""
     pieces = []
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""Retry-After: seconds or a date, within bounds; nonsense is nothing."""
+"""Retry-After: seconds or a date, within bounds; an invalid value is ignored."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_any_bytes(value: bytes) -> None:
 
 def test_a_response_head_carries_it_and_passes_it_on() -> None:
     raw = b"HTTP/1.1 503 Busy\r\nretry-AFTER:  7 \r\nContent-Length: 0\r\n\r\n"
-    for _ in range(2):  # sorted, then remembered
+    for _ in range(2):  # classified, then from the cache
         reader = ResponseReader(Limits())
         reader.feed(raw)
         assert reader.head is not None

@@ -1,5 +1,4 @@
-"""What a peer sends costs in proportion to its bytes: four times as many, not sixteen times the
-time."""
+"""Parsing cost is linear in the number of bytes received from a peer."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import pytest
 
 from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent, find_error, judge
 
-MOST = 9  # times the cost for four times the bytes; a square is 16
+MOST = 9  # times the cost for four times the bytes; a quadratic cost is 16
 
 
 def cost(call: Callable[[bytes], object], data: bytes) -> float:
@@ -47,7 +46,7 @@ def test_lines_of_one_event() -> None:
 
 
 def test_an_event_ends_across_reads() -> None:
-    """A search begins where the last one ended."""
+    """A search continues where the last one ended."""
     for event in (b": x\n\n", b": x\r\n\r\n", b": x\r\r"):
         scanner = FirstContent(10_000)
         for quiet in range(3):

@@ -1,6 +1,6 @@
-"""FirstContent: which event of a stream is the first that says something.
+"""FirstContent: finds the first event of a stream that has content.
 
-The shapes are those of vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and of the Anthropic and OpenAI
+The formats are those of vLLM, SGLang, TensorRT-LLM, TGI, llama.cpp and of the Anthropic and OpenAI
 protocols; the recordings are whole answers of one vLLM 0.32.
 """
 
@@ -80,7 +80,7 @@ CONTENT: list[bytes] = [
     event({"text": "native", "meta_info": {}}),  # SGLang /generate
     event({"token": {"id": 1, "text": "x"}}),  # TGI /generate_stream
     event({"content": "x", "stop": False}),  # llama.cpp /completion
-    # the client's own mistake: another replica would say the same, so it is the answer
+    # the client's own mistake: another replica would answer the same, so it is the answer
     event({"error": {"object": "error", "message": "m", "code": 400}}),
     event({"error": {"message": "bad", "http_status_code": 422}}),
     event("no JSON at all"),
@@ -142,7 +142,7 @@ def test_quiet_events_hide_nothing_behind_them(quiet: bytes) -> None:
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 def test_an_event_may_have_several_data_lines(newline: bytes) -> None:
-    """Joined by line feeds (WHATWG HTML section 9.2.6), wherever a read ends."""
+    """Joined by line feeds (WHATWG HTML section 9.2.6), for all cuts."""
     quiet = b'event: message\ndata: {"choices":\ndata: []}\n\n'.replace(b"\n", newline)
     for pieces in ways(quiet):
         assert verdict(pieces) == EventKind.NOTHING, name_of(pieces)
@@ -168,7 +168,7 @@ def test_many_quiet_events_stay_below_the_cap() -> None:
         assert scanner.feed(b": keep-alive\n\n") == EventKind.NOTHING
 
 
-# What marks the first event with content in each recording, found by eye.
+# Text in the first event with content of each recording, found by hand.
 MARKS = {
     "chat_stream": rb'"finish_reason":"length"',
     "chat_stream_usage": rb'"content":"[^"]',

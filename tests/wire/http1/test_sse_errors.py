@@ -1,6 +1,6 @@
-"""ErrorWatch: an error inside a stream is seen wherever its bytes are cut, and judged as a whole.
+"""ErrorWatch: an error inside a stream is found for all cuts of its bytes, and judged as a whole.
 
-Driven as its owner drives it: with the reads that hold `"error"` and those cut inside an event.
+Called like in production: with the reads that contain `"error"` and those cut inside an event.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_an_engines_own_error(report: bytes) -> None:
 
 @pytest.mark.parametrize("report", CLIENTS, ids=lambda value: repr(value)[:60])
 def test_a_clients_error_blames_nobody_else(report: bytes) -> None:
-    """The code comes last: what is known before it may not be held against the engine."""
+    """The code comes last: before it, no failure may be attributed to the engine."""
     for pieces in splits(token("a") + report + DONE):
         watch = watched(pieces)
         assert watch.has_seen, name_of(pieces)

@@ -1,4 +1,4 @@
-"""How long a client says that it waits: read once a head, by whoever's field it is."""
+"""The client's timeout from its headers: read once per head, in every client's format."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_our_own_field_must_be_readable(value: bytes) -> None:
     ("field", "patience_s", "sdk_s"),
     [
         (b"x-envoy-expected-rq-timeout-ms: 15000", 15.0, inf),
-        (b"x-envoy-expected-rq-timeout-ms: 0", inf, inf),  # Envoy's word for no limit
+        (b"x-envoy-expected-rq-timeout-ms: 0", inf, inf),  # Envoy's value for no limit
         (b"x-envoy-expected-rq-timeout-ms: soon", inf, inf),
         (b"grpc-timeout: 2S", 2.0, inf),
         (b"grpc-timeout: 1H", 3600.0, inf),
@@ -68,7 +68,7 @@ def test_our_own_field_must_be_readable(value: bytes) -> None:
         (b"grpc-timeout: 250m", 0.25, inf),
         (b"grpc-timeout: 99999999u", 99.999999, inf),
         (b"grpc-timeout: 5000000n", 0.005, inf),
-        (b"grpc-timeout: 0S", inf, inf),  # a timeout is positive, says the protocol
+        (b"grpc-timeout: 0S", inf, inf),  # the protocol requires a positive timeout
         (b"grpc-timeout: 999999999S", inf, inf),
         (b"grpc-timeout: 5s", inf, inf),
         (b"x-stainless-read-timeout: 600.0", inf, 600.0),

@@ -1,9 +1,9 @@
-"""Whom an emulated engine pretends to be: one engine a file, by name.
+"""The engines that can be emulated: one engine per file, by name.
 
-A persona decides everything a client or a router can see that differs between engines: which
-endpoints there are, metrics, health, load, priority, when a stream's head comes, how it ends, what
-errors look like, and how soon it notices that a client left. It never schedules anything: that is
-the core's, set up by `settings` as the persona's engine would be.
+A persona defines everything visible to a client or a router that differs between engines:
+endpoints, metrics, health, load, priority, the time of a stream's head, its end, error formats, and
+how soon a disconnect is noticed. It never schedules anything: this is done by the core, which
+`settings` configures like the persona's engine.
 """
 
 from __future__ import annotations
@@ -21,5 +21,5 @@ def persona_class(name: str) -> type[Persona]:
 
 
 def persona_of(engine: Engine) -> Persona:
-    """The one its settings name."""
+    """The persona of the engine's settings."""
     return persona_class(engine.settings.persona)(engine)

@@ -1,7 +1,7 @@
-"""What a persona is: everything that differs between engines, with vLLM's ways as the default.
+"""The interface of a persona: all differences between engines, with vLLM's behaviour as default.
 
-Attributes for what is a fact, methods for what has to be decided. Handlers that need the answers
-under way get the `Delivery`.
+Attributes for facts, methods for decisions. Handlers that need the running answers get the
+`Delivery`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from router.emulator.http.shapes.base import Shape, Usage, nested_error
 
 
 class Killer(Protocol):
-    """Who has the answers under way."""
+    """Access to the running answers."""
 
     def kill(self, id: str, is_prefix: bool = False) -> int:
-        """End an answer, or all whose ids begin so; how many jobs that ended."""
+        """End an answer, or all whose IDs have this prefix; returns the number of ended jobs."""
 
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -35,30 +35,31 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """When an engine notices that a client left."""
+    """When an engine notices that a client has disconnected."""
 
     after_s: float | None = 0.0  # None: never
-    at_next_token: bool = False  # then, if that is sooner
+    at_next_token: bool = False  # then, if that is earlier
 
 
 AT_ONCE = Leaving()
 
 
 class Persona:
-    """One engine's outward ways."""
+    """One engine's external behaviour."""
 
     name = ""
     version = ""
     owned_by = ""
     routes: frozenset[str] = frozenset()  # of those that all personas share
     tokenize_paths: tuple[str, ...] = ()
-    priority_header = ""  # a request header that states a priority
-    kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None  # of a batch, over ZMQ
+    priority_header = ""  # name of a request header with a priority
+    # encodes a batch of KV events
+    kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None
     head_with_first_token = False  # of streams; False: at once, before prefill
     stream_headers: Mapping[str, str] = {}
     comment = b": keep-alive\n\n"
     keep_alive_s: float | None = None  # None: no comments
-    refuses_in_streams = False  # a stream is 200 whatever is wrong
+    refuses_in_streams = False  # a stream gets 200 even for an invalid request
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -70,11 +71,11 @@ class Persona:
     # Endpoints.
 
     def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
-        """Those that this engine alone has, or has in its own way."""
+        """Endpoints that only this engine has, or has in its own form."""
         raise NotImplementedError
 
     def model_row(self, model: str, created: int) -> dict[str, Any]:
-        """Of /v1/models."""
+        """An entry of /v1/models."""
         return {
             "id": model,
             "object": "model",
@@ -96,17 +97,17 @@ class Persona:
     # Requests.
 
     def check_fields(self, raw: bytes, path: str) -> None:
-        """Raises Refusal for a body with a field this engine does not know."""
+        """Raises Refusal for a body with a field that this engine does not know."""
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """The core's priority, lower is sooner, from what the request says.
+        """The core's priority (lower is earlier) from the request's values.
 
-        Raises Refusal for what this engine would not take.
+        Raises Refusal for a value that this engine would not accept.
         """
         return 0
 
     def admit(self, job: Job) -> None:
-        """Raises Refusal when the queue takes no more."""
+        """Raises Refusal when the queue is full."""
 
     def is_queue_full(self) -> bool:
         most = self.settings.max_queued_requests
@@ -116,13 +117,13 @@ class Persona:
         return prefix + token_hex(8)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """Its client left, `after_s` after it came."""
+        """Its client left, `after_s` after its arrival."""
         return AT_ONCE
 
     # Answers.
 
     def usage(self, body: Body) -> Usage:
-        """When a stream of this request tells its usage."""
+        """When a stream of this request reports its usage."""
         options = body.stream_options
         if options is None or not options.include_usage:
             return Usage.NEVER
@@ -137,7 +138,7 @@ class Persona:
         raise NotImplementedError
 
     def whole_headers(self, headers: Mapping[str, str], jobs: list[Job]) -> dict[str, str]:
-        """More headers of an answer that is not streamed."""
+        """Further headers of an answer that is not streamed."""
         return {}
 
     def refusal(self, refusal: Refusal) -> web.Response:
@@ -145,17 +146,17 @@ class Persona:
         return json_response(body, refusal.status)
 
     def refusal_events(self, refusal: Refusal) -> bytes:
-        """The same as a whole stream; only where `refuses_in_streams`."""
+        """The refusal as a whole stream; only where `refuses_in_streams`."""
         raise NotImplementedError
 
-    # What several have.
+    # Shared by several.
 
     @property
     def health_status(self) -> int:
         return self.engine.faults.current.health
 
     async def answer_health(self, _: web.Request) -> web.Response:
-        """A status and nothing else."""
+        """A status without a body."""
         return web.Response(status=self.health_status)
 
     async def answer_version(self, _: web.Request) -> web.Response:
@@ -176,7 +177,7 @@ def flat_error(status: int, message: str, type: str, param: str | None = None) -
 
 
 def whole_number(value: Any, param: str = "priority") -> int:
-    """As pydantic takes it. Raises Refusal (400) for a fraction and what is no number."""
+    """An integer as pydantic accepts it. Raises Refusal (400) for a fraction or another value."""
     try:
         return msgspec.convert(value, int, strict=False)
     except msgspec.ValidationError:

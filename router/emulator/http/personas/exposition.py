@@ -1,4 +1,4 @@
-"""Writing Prometheus' text format, in the order and the spelling an engine does it."""
+"""Writes Prometheus' text format in an engine's order and spelling."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def _escaped(value: str) -> str:
 
 
 class Exposition:
-    """Families in the order they are told. Labels are printed in alphabetical order.
+    """Families in the order of their addition. Labels are printed in alphabetical order.
 
-    `is_rust`: as the Rust exporter does it, 4 and not 4.0, and a blank line between families.
+    `is_rust`: like the Rust exporter, 4 and not 4.0, and a blank line between families.
     """
 
     def __init__(self, prefix: str, labels: Mapping[str, str], is_rust: bool = False) -> None:
@@ -27,7 +27,7 @@ class Exposition:
         return "\n".join(self._lines) + "\n"
 
     def append(self, other: Exposition) -> None:
-        """What another has told, with labels of its own."""
+        """Append another exposition with its own labels."""
         self._lines += other._lines
 
     def family(self, name: str, kind: str, text: str = "") -> None:
@@ -38,7 +38,9 @@ class Exposition:
         self._lines.append(f"# TYPE {self._prefix}{name} {kind}")
 
     def sample(self, name: str, value: float, **labels: str) -> None:
-        """A sample of the family at hand; these labels beside or instead of the common ones."""
+        """A sample of the current family; these labels are added to the common ones or replace
+        them.
+        """
         merged = {**self._labels, **labels}
         inside = ",".join(f'{key}="{_escaped(merged[key])}"' for key in sorted(merged))
         where = f"{{{inside}}}" if inside else ""

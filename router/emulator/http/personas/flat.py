@@ -1,4 +1,4 @@
-"""What SGLang and TensorRT-LLM share: OpenAI's answers in a style of their own, and flat errors."""
+"""Shared by SGLang and TensorRT-LLM: OpenAI's answers in their own style, and flat errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """llama.cpp's server: a few slots, no priority, and a stream's head with its first result.
 
-With `X-Conversation-Id` it goes on generating for a client that left; not even deleting that
-stream stops the work. Its metrics have no labels, and NaN where nothing was measured yet.
+With `X-Conversation-Id` it continues to generate after a disconnect; even deleting that stream does
+not stop the work. Its metrics have no labels, and NaN if nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.base import Shape, Usage
 from router.emulator.http.shapes.openai import OpenAiShape, Style
 
-_POLL_S = 1.0  # HTTP_POLLING_SECONDS: how often it looks whether a client is still there
+_POLL_S = 1.0  # HTTP_POLLING_SECONDS: interval of its checks for disconnected clients
 _TYPES = {
     400: "invalid_request_error",
     404: "not_found_error",
@@ -155,7 +155,7 @@ class LlamaCpp(Persona):
         return json_value(slots)
 
     async def _forget(self, _: web.Request) -> web.Response:
-        """The stream can no longer be resumed; what generates it goes on."""
+        """The stream can no longer be resumed, but its generation continues."""
         return web.Response(status=204)
 
     async def answer_metrics(self, request: web.Request) -> web.Response:

@@ -1,7 +1,7 @@
 """SGLang 0.5.23: a stream's head comes with its first token, higher priority numbers go first.
 
-Its /health really generates a token and takes a second; /ready is instant. Aborting by id matches
-prefixes. With priority scheduling a request without a priority is the worst there can be.
+Its /health really generates a token and takes a second; /ready is immediate. An abort by ID matches
+prefixes. With priority scheduling a request without a priority is the last.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from router.emulator.http.personas.sglang_metrics import gen_throughput, hit_rat
 from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.openai import Style
 
-_WORST = 2**63  # beyond every number that can be asked for
+_WORST = 2**63  # below every number that can be requested
 _HEALTH_STEP_S = 1.0
 _HEALTH_STEPS = 20
 _STREAM_ABORT_S = 2.0  # the abort is a task that waits this long after a stream's end
-_WAITING_POLL_S = 4.0  # how often those without a token are looked at
+_WAITING_POLL_S = 4.0  # interval of the checks of requests without a token
 
 _FULL = "The request queue is full."
 _DISPLACED = "The request is aborted by a higher priority request."
@@ -106,7 +106,7 @@ class Sglang(FlatPersona):
     # Requests.
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """Higher is sooner, unless the server was told otherwise."""
+        """Higher is earlier, unless the server was configured otherwise."""
         if priority is None:
             return _WORST if self.settings.by_priority else 0
         number = whole_number(priority)
@@ -115,7 +115,7 @@ class Sglang(FlatPersona):
         return number if self.settings.low_priority_values_first else -number
 
     def admit(self, job: Job) -> None:
-        """A full queue gives up its worst for a better one."""
+        """A full queue drops its last request for a more urgent one."""
         if not self.is_queue_full():
             return
         self.engine.stats.rejected += 1
@@ -129,7 +129,7 @@ class Sglang(FlatPersona):
         return body.rid if isinstance(body.rid, str) and body.rid else token_hex(16)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """As from 0.5.20 on; versions before it could forget a stream that nobody reads."""
+        """As from 0.5.20 on; earlier versions could miss the end of an abandoned stream."""
         if is_stream:
             return Leaving(None if self.settings.forgets_leavers else _STREAM_ABORT_S)
         return Leaving(_WAITING_POLL_S, at_next_token=True)
@@ -137,7 +137,7 @@ class Sglang(FlatPersona):
     # Endpoints.
 
     async def _health(self, _: web.Request) -> web.Response:
-        """Generate a token when idle; healthy if anything at all came out since it was asked."""
+        """Generate a token when idle; healthy if any output came since the request."""
         if self.health_status != 200:
             return web.Response(status=self.health_status)
         engine = self.engine

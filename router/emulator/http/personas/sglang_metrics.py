@@ -1,7 +1,7 @@
 """SGLang's /metrics: names, labels and types of 0.5.23.
 
 With priority scheduling the queue gauges come twice: once with `priority=""` for the total, and
-again for each priority that is there.
+again for each priority that is present.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from router.emulator.http.personas.exposition import Exposition
 
 
 def gen_throughput(engine: Engine) -> float:
-    """Tokens a second at the newest step's pace."""
+    """Tokens per second at the newest step's pace."""
     step_s = engine.stats.last_token_s
     return round(engine.core.running / step_s, 2) if step_s > 0 else 0.0
 
@@ -25,7 +25,7 @@ def hit_rate(engine: Engine) -> float:
 
 
 def render(engine: Engine) -> str:
-    """Everything at this moment, in the text format."""
+    """All current values in the text format."""
     core, settings, stats = engine.core, engine.settings, engine.stats
     common = {"engine_type": "unified", "model_name": settings.models[0]}
     if settings.by_priority:

@@ -1,7 +1,7 @@
-"""TGI 3.3: a stream is 200 whatever happens, and what is wrong comes as an event inside.
+"""TGI 3.3: a stream always gets 200, and errors come as an event inside it.
 
-No priority, no prefix metrics; a client that left is noticed at the next token. Comments after
-fifteen seconds without a token.
+No priority, no prefix metrics; a disconnect is noticed at the next token. Comments after fifteen
+seconds without a token.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Tgi(Persona):
     # Requests.
 
     def admit(self, job: Job) -> None:
-        """More than so many at once, running or waiting, are refused."""
+        """More than this number of running and waiting requests are refused."""
         most = self.settings.max_queued_requests
         core = self.engine.core
         if most is not None and core.waiting + core.running >= most:
@@ -91,7 +91,7 @@ class Tgi(Persona):
     # Answers.
 
     def usage(self, body: Any) -> Usage:
-        """In the last chunk, if asked for; it knows no other way."""
+        """In the last chunk, if requested; it has no other option."""
         options = body.stream_options
         return Usage.END if options is not None and options.include_usage else Usage.NEVER
 
@@ -118,7 +118,7 @@ class Tgi(Persona):
         }
 
     def refusal(self, refusal: Refusal) -> web.Response:
-        # What is wrong with a request is 422 here, whatever others say.
+        # An invalid request gets 422 here, unlike at other engines.
         status = 422 if refusal.status == 400 else refusal.status
         kind = _TYPES.get(status, "generation")
         self._failures[kind] += 1
@@ -174,7 +174,7 @@ class Tgi(Persona):
         )
         out.family("request_failure", "counter")
         for kind, count in self._failures.items():
-            if count:  # one that never happened is not there
+            if count:  # an event that never happened has no sample
                 out.sample("request_failure", count, err=kind)
         out.histogram("request_queue_duration", self._queue, "Time spent in the queue per request")
         out.histogram(

@@ -1,9 +1,9 @@
 """TensorRT-LLM's server: strict about fields, and /metrics that can be read only once.
 
-`GET /metrics` is a JSON list of what happened since it was last asked, and waits for up to two
-seconds when nothing did. Prometheus' text is elsewhere, and its gauges move only when a request
-ends. Priority is a number between 0 and 1, higher is sooner; servers before 1.3 do not know the
-field and refuse it as they refuse every unknown one.
+`GET /metrics` is a JSON list of the iterations since the last request, and waits for up to two
+seconds if there are none. Prometheus' text has another path, and its gauges change only when a
+request ends. Priority is a number between 0 and 1, higher is earlier; servers before 1.3 do not
+know the field and refuse it like every unknown one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from router.emulator.http.replies import json_value, text_response
 from router.emulator.http.shapes.base import Usage
 from router.emulator.http.shapes.openai import Style
 
-_KEPT = 1000  # iterations nobody asked for yet
+_KEPT = 1000  # unread iterations
 _METRICS_WAIT_S = 2.0
-_LEFT_POLL_S = 1.0  # how often it looks whether a client is still there
+_LEFT_POLL_S = 1.0  # interval of its checks for disconnected clients
 _DEFAULT_PRIORITY = 0.5
-_RANKS = 1_000_000  # the core's priorities are whole numbers
+_RANKS = 1_000_000  # the core's priorities are integers
 
-# Chat and completions; what else a body has is refused.
+# Chat and completions; other fields in a body are refused.
 _KNOWN_FIELDS = """
     model messages prompt stream stream_options max_tokens max_completion_tokens temperature top_p
     top_k min_p n best_of stop seed user tools tool_choice response_format logprobs top_logprobs
@@ -106,7 +106,7 @@ class TrtLlm(FlatPersona):
         try:
             fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         except NOT_JSON:
-            return  # the body's own reader says what is wrong with it
+            return  # the body's own reader reports the error
         unknown = [(name, value) for name, value in fields.items() if name not in self._known]
         if "stream_options" in fields:
             unknown += _unknown_options(fields["stream_options"])
@@ -119,7 +119,7 @@ class TrtLlm(FlatPersona):
             raise Refusal(400, f"[{complaints}]", "BadRequestError")
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """0 to 1, higher is sooner. First come, first served ignores it."""
+        """0 to 1, higher is earlier. First come, first served ignores it."""
         if priority is None:
             priority = _DEFAULT_PRIORITY
         try:
@@ -138,13 +138,13 @@ class TrtLlm(FlatPersona):
         return Leaving(_LEFT_POLL_S - after_s % _LEFT_POLL_S)
 
     def usage(self, body: Body) -> Usage:
-        """Its stream options are both on unless they are off."""
+        """Both of its stream options are on unless they are turned off."""
         options = body.stream_options
         if options is None or options.include_usage is False:
             return Usage.NEVER
         return Usage.END if options.continuous_usage_stats is False else Usage.ALWAYS
 
-    # What it keeps of each step and request.
+    # Records of each step and request.
 
     def _stepped(self) -> None:
         core = self.engine.core
@@ -212,7 +212,7 @@ class TrtLlm(FlatPersona):
     # Endpoints.
 
     async def _drain(self, _: web.Request) -> web.Response:
-        """Each iteration is told to whoever asks first, and to nobody else."""
+        """Each iteration is returned to the first request only."""
         if not self._iterations:
             self._news.clear()
             try:

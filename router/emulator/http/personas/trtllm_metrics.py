@@ -1,6 +1,6 @@
 """TensorRT-LLM's Prometheus text: names, labels and types under the prefix `trtllm_`.
 
-Its gauges are read when a request ends and told until the next one does.
+Its gauges are read when a request ends and stay unchanged until the next one ends.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def missed_blocks(core: EngineCore[Job]) -> int:
 
 
 def read_gauges(engine: Engine) -> dict[str, float]:
-    """What holds at this moment."""
+    """The current values."""
     core = engine.core
     return {
         "num_requests_running": core.running,

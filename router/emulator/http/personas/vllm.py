@@ -1,6 +1,6 @@
-"""vLLM 0.32: 200 and a head at once, lower priority numbers first, the KV cache told over ZMQ.
+"""vLLM 0.32: 200 and a head at once, lower priority numbers first, KV events over ZMQ.
 
-The development endpoints (abort, sleep, cache reset) are there, as with VLLM_SERVER_DEV_MODE=1.
+The development endpoints (abort, sleep, cache reset) are available, as with VLLM_SERVER_DEV_MODE=1.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Vllm(Persona):
         return render(self.engine)
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """Lower is sooner. The header goes before the field; one that is no number is ignored."""
+        """Lower is earlier. The header overrides the field; a header that is not a number is
+        ignored.
+        """
         try:
             return int(headers[self.priority_header])
         except (KeyError, ValueError):
@@ -96,7 +98,7 @@ class Vllm(Persona):
         return CompletionShape(id, model, created, jobs, usage, echo)
 
     def whole_headers(self, headers: Mapping[str, str], jobs: list[Job]) -> dict[str, str]:
-        """The load report (ORCA) for those who ask for it, with every whole answer."""
+        """The load report (ORCA) on request, with every whole answer."""
         form = headers.get("endpoint-load-metrics-format", "").upper()
         core = self.engine.core
         figures = {
@@ -116,7 +118,7 @@ class Vllm(Persona):
         return json_value({} if listener is None else listener.sources())
 
     async def _load(self, _: web.Request) -> web.Response:
-        return json_value({"server_load": 0})  # real only with a flag that hardly anybody sets
+        return json_value({"server_load": 0})  # real values only with a rarely used flag
 
     async def _reset_cache(self, _: web.Request) -> web.Response:
         self.engine.reset_cache()

@@ -1,5 +1,5 @@
-"""What the answers of each route look like on the wire: one route a file, bytes only, no sockets.
+"""The wire format of each route's answers: one route per file, bytes only, no sockets.
 
-Copied from what vLLM 0.32 really sends, field by field, so that a client or a router that works
-here works there; `openai` has the same two routes as the other engines form them.
+Copied from vLLM 0.32's real answers, field by field, so that a client or a router that works here
+works there. `openai` has the same two routes in the format of the other engines.
 """

@@ -1,4 +1,4 @@
-"""What every answer shape has in common: it turns tokens into the bytes of one route's answer."""
+"""Common part of all answer shapes: turns tokens into the bytes of one route's answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ encode = msgspec.json.encode
 
 
 class Usage(Enum):
-    """When a stream tells its token counts."""
+    """When a stream reports its token counts."""
 
     NEVER = "never"
     END = "end"
@@ -30,7 +30,7 @@ def nested_error(status: int, message: str, type: str, param: str | None = None)
 
 
 def data(value: Any) -> bytes:
-    """One nameless SSE event."""
+    """One SSE event without a name."""
     return b"data: " + encode(value) + b"\n\n"
 
 
@@ -40,10 +40,11 @@ def event(value: dict[str, Any]) -> bytes:
 
 
 def around(template: bytes, field: bytes) -> tuple[bytes, bytes]:
-    """What stands before and behind the value of an empty string field.
+    """The text before and after the value of an empty string field.
 
-    The quotes of `"field":"` are bare only where it is a field: inside a JSON string they would
-    be escaped. So text without quotes and backslashes can be put between the two parts per token.
+    The quotes of `"field":"` are unescaped only where it is a field: inside a JSON string they
+    would be escaped. So text without quotes and backslashes can be put between the two parts per
+    token.
     """
     mark = b'"' + field + b'":"'
     before, _, behind = template.partition(mark)
@@ -51,10 +52,11 @@ def around(template: bytes, field: bytes) -> tuple[bytes, bytes]:
 
 
 class Shape:
-    """One answer of one or more choices, a job each. Streams are preamble, opening, then token...,
-    last for each choice, closing; `whole` is the other way.
+    """One answer of one or more choices, one job each.
 
-    Of a stream, `preamble` follows the response head at once and the rest waits for tokens.
+    A stream is preamble, opening, then token..., last for each choice, closing; `whole` is the
+    answer without streaming. The `preamble` follows the response head at once; the rest waits for
+    tokens.
     """
 
     def __init__(self, id: str, model: str, created: int, jobs: list[Job]) -> None:
@@ -82,7 +84,7 @@ class Shape:
     def failure(self, message: str) -> bytes | None:
         """An error in the middle of a stream. vLLM sends [DONE] even then.
 
-        None: this engine just breaks off.
+        None: this engine just cuts the stream.
         """
         error = nested_error(500, message, "InternalServerError")
         return b"data: " + error + b"\n\n" + DONE
@@ -104,7 +106,7 @@ class Shape:
         }
 
     def usage_so_far(self) -> dict[str, Any]:
-        """With the token that is being sent."""
+        """Including the token that is being sent."""
         prompt = self.job.prompt_tokens
         output = sum(min(job.sent + 1, job.output_tokens) for job in self.jobs)
         return {

@@ -1,4 +1,4 @@
-"""What vLLM's chat and completion streams share: chunks of choices, and where the usage stands."""
+"""Shared by vLLM's chat and completion streams: chunks of choices, and the place of the usage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from router.emulator.http.shapes.base import DONE, FINGERPRINT, Shape, Usage, ar
 
 class ChunkShape(Shape):
     kind: ClassVar[str]  # the `object` of a chunk
-    field: ClassVar[bytes]  # that holds a token's text
+    field: ClassVar[bytes]  # the field with a token's text
 
     def __init__(
         self, id: str, model: str, created: int, jobs: list[Job], usage: Usage = Usage.NEVER
@@ -47,7 +47,8 @@ class ChunkShape(Shape):
         more: dict[str, Any] = {}
         if self._usage is Usage.ALWAYS:
             more["usage"] = self.usage_so_far()
-        if self._usage is Usage.NEVER:  # else vLLM puts its fingerprint into the last chunk of all
+        # otherwise vLLM puts its fingerprint into the last chunk of all
+        if self._usage is Usage.NEVER:
             more["system_fingerprint"] = FINGERPRINT
         return data(self._chunk([self._choice(choice, piece.decode("ascii"), reason)], **more))
 

@@ -1,4 +1,4 @@
-"""/v1/messages, Anthropic's shape as vLLM speaks it: named events, no [DONE]."""
+"""/v1/messages, Anthropic's format as implemented by vLLM: named events, no [DONE]."""
 
 from __future__ import annotations
 

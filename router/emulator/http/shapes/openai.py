@@ -1,7 +1,8 @@
-"""/v1/chat/completions and /v1/completions of the engines that are not vLLM.
+"""/v1/chat/completions and /v1/completions of the engines other than vLLM.
 
-They agree on OpenAI's bones and differ in the joints; a `Style` lists those. The sources are the
-engines' own trees; what a stream's first and last chunks carry is what clients trip over.
+They agree on OpenAI's basic format and differ in details; a `Style` lists these. The sources are
+the engines' own source trees. Clients most often fail on the contents of a stream's first and last
+chunks.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from router.emulator.http.shapes.base import DONE, Shape, Usage, around, data, e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Style:
-    """How one engine forms its answers."""
+    """The format of one engine's answers."""
 
-    role_alone: bool  # a chunk with the role and no text comes first; False: the role is in each
+    # a chunk with the role and no text comes first; False: the role is in each chunk
+    role_alone: bool
     opening_content: str | None = ""  # of that chunk
-    end_alone: bool  # the reason comes in a chunk of its own; False: with the last text
+    end_alone: bool  # the reason comes in a separate chunk; False: with the last text
     usage_alone: bool = True  # usage in a chunk without choices; False: in the last one
-    has_null_usage: bool = False  # chunks without usage say so
+    has_null_usage: bool = False  # chunks without usage have a null usage
     chunk_fields: Mapping[str, Any] = field(default_factory=dict)
     choice_fields: Mapping[str, Any] = field(default_factory=dict)
-    stop_field: str | None = None  # of a choice: the string that stopped it
-    stop_reason: str = "stop"  # of an answer that ended by itself
+    stop_field: str | None = None  # field of a choice with the string that stopped it
+    stop_reason: str = "stop"  # of an answer that ended normally
     # Of a stream's error event; None: the stream is cut.
     error: Callable[[int, str], dict[str, Any]] | None = None
     error_status: int = 500
@@ -34,7 +36,7 @@ class Style:
 
 
 class OpenAiShape(Shape):
-    """Either route; `is_chat` tells which."""
+    """Either route; `is_chat` selects it."""
 
     def __init__(
         self,

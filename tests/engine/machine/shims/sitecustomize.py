@@ -1,8 +1,8 @@
 """Imported by every Python process of an engine, because the folder is on its PYTHONPATH.
 
 An engine's core and worker wait for each other by spinning on `sched_yield`. On a GPU machine they
-have cores of their own; on two CPUs they take both, and everything else, the engine's own API
-server included, may not run for half a minute. Here they sleep for a moment instead.
+have cores of their own. On two CPUs they use both, and everything else, including the engine's own
+API server, may not run for half a minute. With this shim they sleep for a moment instead.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""A subscriber between a real publisher and an index, and the proof that nothing is left of it."""
+"""A subscriber between a real publisher and an index, with checks that it releases everything."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 20.0
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    """Wait until it is so; what it waits for happens in ZMQ's threads, which wake nobody."""
+    """Wait for a condition; it changes in ZMQ's threads, which do not wake the loop."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.002)
@@ -58,14 +58,14 @@ class Hearing:
         return self.index.match(prompt(*ids)).get("r", 0)
 
     async def ready(self) -> None:
-        """The subscription stands on both sides, and the first replay is over."""
+        """Wait until both sides are connected and the first replay is over."""
         await self.publisher.subscribed.wait()
         await until(lambda: self.subscriber.is_connected)
         await until(lambda: not self.subscriber.is_busy)
 
     async def close(self) -> None:
         self.subscriber.stop()
-        self.subscriber.stop()  # again: nothing happens
+        self.subscriber.stop()  # a second stop has no effect
         await until(lambda: len(self.index) == 0)
         self.pump.stop()
         sockets = list(self.context._sockets)

@@ -1,7 +1,7 @@
 """An engine's KV event publisher with real ZMQ sockets, and an engine's cache to publish from.
 
-XPUB instead of PUB: the same on the wire, and it tells when a subscriber is there, so that no test
-has to sleep.
+XPUB instead of PUB: it is the same on the wire, and it reports subscribers, so that no test has to
+sleep.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def payload(*events: Any, rank: int | None = 0, ts: float = 1.5) -> bytes:
 
 
 class Publisher:
-    """`publish` sends, `lose` only takes a number; `restart` is a new process on the same ports."""
+    """`publish` sends, `lose` only uses up a number; `restart` is a new process on the same
+    ports.
+    """
 
     def __init__(
         self,
@@ -64,7 +66,7 @@ class Publisher:
         self.replay_endpoint: str | None = "tcp://127.0.0.1:*" if replay else None
         self.subscribed = asyncio.Event()
         self.asked: list[int] = []  # start numbers of replays
-        self.mute = False  # takes replay requests and answers none
+        self.mute = False  # receives replay requests and answers none
         self.epoch = 0.0
         self._open()
 
@@ -129,7 +131,7 @@ class Publisher:
         return [self.topic, seq, data] if self.with_topic else [seq, data]
 
     def lose(self, *events: Any) -> bytes:
-        """Published, and lost on its way to every subscriber."""
+        """Published, and lost on the way to every subscriber."""
         data = payload(*events, ts=self.epoch * 1e6 + self.seq)
         self.buffer.append((self.seq, data))
         del self.buffer[: -self.buffer_steps]
@@ -141,7 +143,7 @@ class Publisher:
         self.send(self.topic, seq.to_bytes(8), self.lose(*events))
 
     def send(self, *frames: bytes) -> None:
-        """Raw frames."""
+        """Send raw frames."""
         self._pub.send_multipart(list(frames), zmq.NOBLOCK)
 
     def kill(self) -> None:
@@ -151,7 +153,7 @@ class Publisher:
                 socket.close(linger=0)
 
     async def restart(self) -> None:
-        """A new process on the same ports."""
+        """Restart as a new process on the same ports."""
         self.kill()
         for _ in range(1000):
             try:

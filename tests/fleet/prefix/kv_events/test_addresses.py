@@ -1,5 +1,7 @@
-"""Host names in endpoints: resolved by the replica's resolver, kept while connected, and tried in
-turn while not."""
+"""Host names in endpoints: resolved by the replica's resolver, kept while connected.
+
+While not connected, all addresses are tried in turn.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,7 @@ def test_a_host_that_is_not_the_replica_keeps_its_own_last_answer(
             addresses.keep([other])
             assert await addresses.resolved(other, None, False) == at("tcp://10.0.0.9:5557")
         assert asked == ["events.test"]
-        addresses.keep([NAMED])  # the host is forgotten
+        addresses.keep([NAMED])  # the host is removed
         assert await addresses.resolved(other, None, False) == at("tcp://10.0.0.9:5557")
         assert asked == ["events.test"] * 2
 

@@ -1,4 +1,4 @@
-"""Payloads of every generation of vLLM and SGLang, recorded ones, and garbage."""
+"""Payloads of every version of vLLM and SGLang, recorded ones, and invalid ones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def only(raw: Any) -> Any:
 IDS = list(range(1, 9))
 
 
-# Hex samples as the engines encode them: the array form (0.11) and the map form.
+# Hex samples in the engines' encodings: the array form (0.11) and the map form.
 def test_the_array_sample() -> None:
     batch = decode(
         bytes.fromhex(
@@ -177,7 +177,7 @@ def test_one_bad_event_spoils_no_other() -> None:
         [],
         {},
         ["BlockStored"],
-        ["BlockStored", [1], None, [1, 2, 3], 4],  # three ids are no block of four
+        ["BlockStored", [1], None, [1, 2, 3], 4],  # three IDs are less than a block of four
         ["BlockStored", [1], None, [1, 2, 3, 2**32], 4],
         ["BlockStored", [1], None, [1, 2, 3, -1], 4],
         ["BlockStored", [1], None, [1, 2, 3, "4"], 4],

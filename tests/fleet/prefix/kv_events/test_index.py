@@ -1,4 +1,4 @@
-"""The exact index: cases by hand, and everything against a naive model."""
+"""The exact index: single cases, and a comparison with a naive model."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_block_sizes_may_differ() -> None:
     tell(index, "x", stored([1, 2, 3], [*A, *B, *C], size=4))
     tell(index, "y", stored([1, 2], [*A, *B], size=4), stored([9], [*A, *B], size=8))
     assert index.block_size("x") == 4
-    assert index.block_size("y") == 8  # the smaller ones were tails of prompts
+    assert index.block_size("y") == 8  # the smaller ones were ends of prompts
     assert index.match(prompt(*A, *B, *C)) == {"x": 3, "y": 1}
     # In one unit: 12 and 8 tokens in blocks of 4, 5.5 and 100 tokens.
     assert index.match(prompt(*A, *B, *C), 4) == {"x": 3, "y": 2}
@@ -88,13 +88,13 @@ def test_stored_twice_is_stored_once() -> None:
     for _ in range(3):
         tell(index, "x", stored([1, 2], [*A, *B]))
     assert (len(index), index.stats.stored, index.stats.duplicates) == (2, 2, 4)
-    tell(index, "x", removed([2]), removed([2]))  # an engine with copies says it for each
+    tell(index, "x", removed([2]), removed([2]))  # an engine with copies reports each
     assert (len(index), index.stats.removed) == (1, 1)
     assert index.match(prompt(*A, *B)) == {"x": 1}
 
 
 def test_two_hashes_of_one_block() -> None:
-    """Engines that do not tell the salt have two hashes for the same token ids."""
+    """Engines that do not report the salt have two hashes for the same token IDs."""
     index = made("x")
     tell(index, "x", stored([1], A), stored([2], A), stored([3], A))
     tell(index, "x", removed([1]), removed([3]))
@@ -133,7 +133,7 @@ def test_only_the_gpu_is_a_hit() -> None:
     assert len(index) == 2
     tell(index, "x", removed([1]))
     assert index.match(prompt(*A)) == {} and len(index) == 1
-    tell(index, "x", stored([2], B, parent=1))  # its parent lies in host memory
+    tell(index, "x", stored([2], B, parent=1))  # its parent is in host memory
     tell(index, "x", stored([1], A))
     assert index.match(prompt(*A, *B)) == {"x": 2}
     tell(index, "x", removed([1], "CPU"), removed([1], "CPU"), removed([1], "DISK"))
@@ -231,7 +231,7 @@ def test_a_removed_replica_is_forgotten() -> None:
     tell(index, key, stored([1, 2], [*A, *B]), stored([1], A, medium="CPU"))
     index.remove(key)
     assert key not in index and index.match(prompt(*A)) == {}
-    tell(index, key, stored([1], A))  # an event that came too late
+    tell(index, key, stored([1], A))  # a late event
     assert len(index) == 2
     assert index.purge(1) and not index.purge(10)
     assert len(index) == 0
@@ -273,7 +273,7 @@ def test_the_recorded_engine() -> None:
     assert len(index) == 16
     first = decode(bytes.fromhex(recorded("vllm-0.32.jsonl")[0]["payload_hex"])).events[0]
     second = decode(bytes.fromhex(recorded("vllm-0.32.jsonl")[1]["payload_hex"])).events[0]
-    # The second event is the block that decoding filled behind the prompt of the first.
+    # The second event is the block that decoding filled after the prompt of the first.
     tokens = first.tokens + second.tokens + pack([0])  # type: ignore[union-attr]
     assert index.match(TokenChains(tokens)) == {"x": 8}
     assert index.stats.orphans == 0
@@ -343,8 +343,8 @@ SIZE = 2
 class Comparison(RuleBasedStateMachine):
     """Two replicas with engines that hold paths of a small tree of prompts.
 
-    The model knows per replica which token prefixes it holds on which medium; an engine's hash of a
-    block is its prefix's number, so that removals can be told.
+    The model stores per replica and medium which token prefixes are held. An engine's hash of a
+    block is its prefix's number, so that removals can be published.
     """
 
     @initialize(entries=st.sampled_from([12, 1000]))

@@ -1,4 +1,4 @@
-"""Subscribers over real ZMQ sockets: gaps, replays, restarts, garbage, bursts."""
+"""Subscribers over real ZMQ sockets: gaps, replays, restarts, invalid data, bursts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_gap_is_closed_by_a_replay(with_topic: bool) -> None:
             publisher.lose(stored([2], B, parent=1))
             publisher.publish(stored([3], C, parent=2))
             await until(lambda: heard.held(*A, *B, *C) == 3)
-            assert publisher.asked == [0, 0]  # at the connection, and from the last one heard
+            assert publisher.asked == [0, 0]  # at the connection, and from the last received one
             assert (heard.counters.gaps, heard.counters.drops) == (1, 0)
             assert heard.index.is_complete("r")
 
@@ -111,7 +111,9 @@ async def test_a_replay_that_is_never_answered() -> None:
 
 
 def test_waiting_for_a_replay_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Live messages lie in their socket meanwhile, whose descriptor must not wake us for ever."""
+    """Live messages stay in their socket during a replay and must not wake the loop
+    continuously.
+    """
     calls = 0
     work = Subscriber.work
 
@@ -229,7 +231,7 @@ async def test_only_its_topic_is_heard() -> None:
 
 
 def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no time at all a turn of the loop still gets one piece of the work, and no more."""
+    """With a time limit of 0, each turn of the loop still gets exactly one piece of the work."""
     monkeypatch.setattr(reader, "SLICE_S", 0.0)
     most = reader._BLOCKS
 

@@ -1,4 +1,4 @@
-"""Where replicas publish: their own answers, the configuration, and nonsense."""
+"""Publishers of replicas: from their own answers, from the configuration, and invalid ones."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_vllm() -> None:
 
 
 def test_vllm_ranks() -> None:
-    # One entry a rank with its own port, and the same port in each: rank r is at port + r.
+    # One entry per rank with its own port, or the same port in each: rank r is at port + r.
     assert vllm(_0={}, _1={"endpoint": "tcp://*:5558"}) == [
         Source("tcp://gpu-1:5557"),
         Source("tcp://gpu-1:5558", rank=1),

@@ -1,4 +1,4 @@
-"""The order of one publisher's messages: cases by hand, and any loss, restart and replay."""
+"""The order of one publisher's messages: single cases, and any loss, restart and replay."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_replay_closes_a_gap() -> None:
     stream, counters = begun(True)
     assert brief(stream.live(message(5))) == [2]
     assert stream.is_replaying
-    assert brief(stream.replayed(message(2))) == []  # the proof that it is the same process
+    assert brief(stream.replayed(message(2))) == []  # this proves that it is the same process
     assert [brief(stream.replayed(message(n))) for n in (3, 4, 5, 6)] == [
         [b"0.3"],
         [b"0.4"],
@@ -75,7 +75,7 @@ def test_a_replay_closes_a_gap() -> None:
         [b"0.6"],
     ]
     assert brief(stream.replayed(END)) == []
-    assert brief(stream.live(message(6))) == []  # it came by replay
+    assert brief(stream.live(message(6))) == []  # it already came by replay
     assert brief(stream.live(message(7))) == [b"0.7"]
     assert (counters.gaps, counters.replays, counters.drops) == (1, 1, 0)
     assert counters.duplicates == 2
@@ -102,9 +102,10 @@ def test_memory_of_a_replay_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("router.fleet.prefix.kv_events.stream.OVERLAP", 2)
     stream, counters = ahead()
     assert brief(stream.live(message(6))) == []
-    assert brief(stream.live(message(7))) == [False, 0]  # nothing proves it: better begin anew
+    # no proof that it is the same process: begin again
+    assert brief(stream.live(message(7))) == [False, 0]
     assert counters.restarts == 1
-    # Which ends, because the message that waits is always among those remembered.
+    # The loop ends, because the waiting message is always among the remembered ones.
     for seq in range(12):
         stream.replayed(message(seq))
     assert brief(stream.replayed(END)) == []
@@ -143,7 +144,7 @@ def test_a_replay_that_fails() -> None:
     assert brief(stream.replay_failed()) == []
     assert brief(stream.replayed(message(3))) == []  # too late
     assert brief(stream.live(message(10))) == [b"0.10"]
-    assert brief(stream.live(message(12))) == [10]  # the next gap is tried again
+    assert brief(stream.live(message(12))) == [10]  # the next gap is requested again
     assert (counters.replays, counters.replays_failed) == (2, 1)
 
 
@@ -175,7 +176,7 @@ def test_reconnecting_with_replay_keeps_what_is_proven() -> None:
     assert brief(stream.connected(again=True)) == [2]
     assert brief(stream.replayed(message(2))) == []
     assert brief(stream.replayed(message(3))) == [b"0.3"]
-    # Once more, and the one that was under way is not waited for.
+    # Once more, without waiting for the current replay.
     assert brief(stream.connected(again=True)) == [3]
     assert brief(stream.replayed(message(3))) == []
     assert brief(stream.replayed(END)) == []
@@ -191,9 +192,9 @@ def test_a_new_process_that_is_idle_is_seen_when_reconnecting() -> None:
 
 
 class World:
-    """Processes that publish one after the other, and a subscriber that is told what `Stream` says.
+    """Consecutive publisher processes, and a subscriber that follows `Stream`.
 
-    `known` is what a subscriber remembers: (process, seq) applied since it last began.
+    `known` is the subscriber's state: (process, seq) applied since it last began.
     """
 
     def __init__(self, has_replay: bool, buffer: int) -> None:
@@ -238,7 +239,7 @@ class World:
         return None
 
     def check(self) -> None:
-        """One process, no hole, nothing twice; complete means from its first message."""
+        """One process, no gap, nothing twice; complete means from its first message."""
         if self.known:
             process, first = self.known[0]
             assert self.known == [(process, first + n) for n in range(len(self.known))]
@@ -252,7 +253,8 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=500)
-@example(["say", "restart", "lose", "say", "lose"], True, 4)  # tries of a gap that was closed
+# attempts to close a gap that is closed
+@example(["say", "restart", "lose", "say", "lose"], True, 4)
 @given(EVENTS, st.booleans(), st.integers(1, 6))
 def test_what_is_known_is_always_one_whole_piece(
     events: list[str], has_replay: bool, buffer: int
@@ -270,7 +272,7 @@ def test_what_is_known_is_always_one_whole_piece(
         else:
             world.fails = event == "fail"
         assert not world.stream.is_replaying
-    # However it went: once messages come through again, the last one is the last one known.
+    # In every case: once messages arrive again, the last one is the last one known.
     world.fails = False
     world.publish(lost=False)
     assert world.known[-1] == (world.process, len(world.history) - 1)

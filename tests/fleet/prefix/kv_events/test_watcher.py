@@ -1,4 +1,4 @@
-"""A watcher over real replicas: finding publishers, listening, forgetting."""
+"""A watcher over real replicas: finding publishers, subscribing, removing."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sglang_says(publisher: Publisher) -> dict[str, Any]:
 
 
 class Engine:
-    """The HTTP side of an engine: answers that may be changed, and what it was asked."""
+    """The HTTP side of an engine: changeable answers, and a record of requests."""
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
@@ -75,7 +75,7 @@ class Engine:
 
 @asynccontextmanager
 async def serving(engine: Engine, *publishers: Publisher) -> AsyncIterator[None]:
-    """The engine's HTTP side is there; afterwards the publishers are closed as well."""
+    """Run the engine's HTTP side; at the end the publishers are closed as well."""
     engine.server.start()
     try:
         yield
@@ -87,7 +87,7 @@ async def serving(engine: Engine, *publishers: Publisher) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher, list[Replica]]]:
-    """A watcher over replicas at these URLs; afterwards nothing of it is left."""
+    """A watcher over replicas at these URLs; at the end nothing of it may remain."""
     config = options.pop("config", {})
     table = Table()
     errors: list[BaseException] = []
@@ -184,7 +184,7 @@ class Resolver:
 @pytest.mark.parametrize("is_configured", [False, True], ids=["asked for", "configured"])
 @scenario
 async def test_names_are_resolved_as_for_requests(is_configured: bool) -> None:
-    """Both for the questions over HTTP and for ZMQ, which would ask a name server itself."""
+    """Both for HTTP requests and for ZMQ, which would otherwise query a name server itself."""
     publisher = Publisher()
     publisher.publish(stored([1], A))
     endpoint = publisher.endpoint.replace("127.0.0.1", "replica.test")
@@ -195,7 +195,7 @@ async def test_names_are_resolved_as_for_requests(is_configured: bool) -> None:
         url = f"http://replica.test:{http.server.port}"
         async with watching(url, resolve=resolver, config=config) as (watcher, (replica,)):
             await until(lambda: watcher.connected == 1)
-            # A name without an address changes nothing; a restarted publisher is heard again.
+            # A name without an address changes nothing; a restarted publisher is connected again.
             resolver.knows = False
             asked = resolver.asked
             await until(lambda: resolver.asked > asked + 3)
@@ -245,7 +245,7 @@ async def test_an_engine_without_events_is_asked_again() -> None:
         await other.subscribed.wait()
         await until(lambda: not publisher.subscribed.is_set())
         assert watcher.subscribers == 1
-        # What was known stands while it does not answer; without events it goes.
+        # Known publishers stay while the engine does not answer; without events they are removed.
         http.answers = {}
         await until(lambda: watcher.subscribers == 0)
         assert replica not in watcher.index

@@ -1,4 +1,4 @@
-"""Real tokenizers, built on the spot, of the kinds that models have."""
+"""Real tokenizers of the common kinds, built during the test."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def build(kind: str) -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    # Takes the space on its left: a text must not be cut in front of it.
+    # Includes the space on its left, so a text must not be cut before it.
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
     tokenizer.add_tokens([AddedToken("<|im_start|>x", lstrip=True, normalized=False)])
     return tokenizer
 
 
 def save(folder: Path, kind: str = "byte_level", template: Any = CHATML, **config: Any) -> Path:
-    """A folder as a model's repository has it."""
+    """A folder in the format of a model's repository."""
     folder.mkdir(parents=True, exist_ok=True)
     build(kind).save(str(folder / "tokenizer.json"))
     settings = {"bos_token": {"content": "<s>"}, "eos_token": "</s>", **config}
@@ -69,7 +69,7 @@ def ids(packed: bytes | None) -> list[int]:
 
 
 def chat(*texts: str) -> list[dict[str, Any]]:
-    """Messages with these texts, user and assistant in turns behind a system prompt."""
+    """Messages with these texts, user and assistant alternating after a system prompt."""
     roles = ["system", *["user", "assistant"] * len(texts)]
     return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
 

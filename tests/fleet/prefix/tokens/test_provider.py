@@ -1,4 +1,4 @@
-"""The provider: at once from memory, in time, too late, cancelled, too many, nobody to ask."""
+"""The token ID provider: immediate, on time, late, cancelled, too many, no replica to query."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ IDS = list(range(100, 140))
 
 
 class Asker:
-    """A provider and what it told."""
+    """A provider and its results."""
 
     def __init__(self, provider: TokenProvider, server: HostileReplica) -> None:
         self.provider = provider
@@ -52,7 +52,7 @@ class Asker:
 
 
 def answering(*, gate: asyncio.Event | None = None) -> Behaviour:
-    """Token ids for every question, once the gate is open."""
+    """Answer every request with token IDs, once the gate is open."""
 
     async def behave(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
@@ -117,7 +117,7 @@ def test_our_own_tokenizer_is_asked_first(folder: Path) -> None:
             assert chains is not None and chains.count > 0
             assert chains.of(4) != TokenChains(pack(IDS)).of(4)
             assert (asker.provider.counters.local, asker.provider.counters.remote) == (1, 0)
-            # Tools, and models without a tokenizer, are the replica's.
+            # Prompts with tools, and models without a tokenizer, are tokenized by the replica.
             for other in (facts(tools=b"[{}]"), Facts("chat", "n", messages=raw(chat("a")))):
                 chains = await asker.answer(other)
                 assert chains is not None and chains.of(4) == TokenChains(pack(IDS)).of(4)
@@ -138,7 +138,7 @@ async def test_what_was_asked_before_is_known_at_once() -> None:
         assert question.chains.of(4) == first.of(4)
         assert len(asker.told) == 1
         assert asker.provider.counters.cached == 2
-        # Whatever else decides the ids makes it another question.
+        # Every other field that affects the IDs makes it a different request.
         for other in (facts("x"), facts(tools=b"[]"), facts(template_kwargs=b"{}")):
             assert not asker.ask(other).is_done
 
@@ -225,7 +225,7 @@ async def test_what_others_wait_for_goes_on() -> None:
     gate = asyncio.Event()
     async with asking(answering(gate=gate), wait_s=0.02) as asker:
         assert await asker.answer(facts()) is None
-        asker.ask(facts()).cancel()  # somebody's time was up: the answer is wanted all the same
+        asker.ask(facts()).cancel()  # one request timed out: the answer is still wanted
         gate.set()
         await until(lambda: asker.provider.running == 0)
         assert asker.ask(facts()).chains is not None
@@ -258,7 +258,7 @@ async def test_a_replica_that_fails_is_none() -> None:
     async with asking(_refusing) as asker:
         assert await asker.answer(facts()) is None
         assert asker.provider.counters.failed == 1
-        assert not asker.ask(facts()).is_done  # not remembered
+        assert not asker.ask(facts()).is_done  # not cached
 
 
 async def _refusing(connection: ReplicaConnection) -> None:
@@ -296,7 +296,7 @@ def test_a_callback_that_raises_harms_nobody(folder: Path) -> None:
 
 
 def test_the_event_loop_is_free_meanwhile(folder: Path) -> None:
-    """Tokenizing happens elsewhere: the loop turns while a long prompt is worked on."""
+    """Tokenizing runs elsewhere: the loop continues while a long prompt is processed."""
 
     @scenario
     async def run() -> None:

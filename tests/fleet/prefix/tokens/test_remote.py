@@ -1,4 +1,4 @@
-"""/tokenize of real servers: the question, the answer, and everything else."""
+"""/tokenize of real servers: the request, the answer, and every failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat templates as models have them."""
+"""Chat templates in the forms that models have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_blocks_leave_no_lines() -> None:
 
 def test_generation_marks_are_not_seen() -> None:
     source = "a {%- generation %}\n b{{ 1 }} {%- endgeneration -%} \n c"
-    # transformers: an extension that renders what stands between its marks.
+    # transformers: an extension that renders the text between its marks.
     assert render(source) == "a b1c"
 
 
