@@ -9,7 +9,6 @@ from router.audit.examine import examine
 from router.config.model import Queue, QueueClass, QueueClasses
 from router.core.errors import Reason
 from tests.app.pages import page
-from tests.app.test_line import ONE, Turnstile, queue, send, waiting
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang
 from tests.harness.messages import (
@@ -22,6 +21,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 

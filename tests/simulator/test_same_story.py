@@ -41,7 +41,6 @@ from router.fleet.table import Fleet
 from router.simulator.scenario import Fault
 from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
-from tests.app.test_line import of_each
 from tests.harness.behaviours import (
     chat_either,
     hang,
@@ -61,6 +60,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import of_each
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 from tests.simulator.worlds import Kept, Script, world

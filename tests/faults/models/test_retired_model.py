@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, dropped, of_each, queue, send, waiting
 from tests.core.under import replica_at, serving
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, dropped, of_each, queue, send, waiting
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 

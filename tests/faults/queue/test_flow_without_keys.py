@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from router.config.model import Queue
-from tests.app.test_line import ONE, Turnstile, admin, waiting
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
+from tests.harness.queueing import ONE, Turnstile, admin, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
 

@@ -15,12 +15,12 @@ from router.config.model import Queue, QueueClass, QueueClasses, QueueLimits
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
 from router.intake.flow import Flow
-from tests.app.test_line import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.faults.queue.test_flow_without_keys import PROXY, of
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, long_scenario, running, scenario
 

@@ -12,7 +12,9 @@ import pytest
 
 from router.config.model import Preemption, Queue, QueueClasses
 from router.core.errors import Reason
-from tests.app.test_line import (
+from tests.harness.behaviours import chat_either, in_turn, until_closed
+from tests.harness.messages import chat
+from tests.harness.queueing import (
     ONE,
     Turnstile,
     counts,
@@ -22,8 +24,6 @@ from tests.app.test_line import (
     send,
     waiting,
 )
-from tests.harness.behaviours import chat_either, in_turn, until_closed
-from tests.harness.messages import chat
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from router.config.model import Queue, QueueClass, QueueClasses, QueueGates
 from router.emulator.http.faults import NONE, Faults
-from tests.app.test_line import waiting
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.queueing import waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 

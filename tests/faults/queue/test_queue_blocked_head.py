@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.app.test_line import Turnstile, of_each, queue
 from tests.core.under import Under, replica_at, serving
 from tests.harness.messages import chat
+from tests.harness.queueing import Turnstile, of_each, queue
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import scenario
 

@@ -10,11 +10,11 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
-from tests.app.test_line import Turnstile, of_normal, queue, waiting
 from tests.core.under import serving
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.queueing import Turnstile, of_normal, queue, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, running, scenario

@@ -11,7 +11,6 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, counts, of_normal, queue, send, waiting
 from tests.harness.behaviours import answer, hang, json_ok, stream_then_hang
 from tests.harness.messages import (
     DONE,
@@ -24,6 +23,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, send, waiting
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 

@@ -7,12 +7,12 @@ import asyncio
 from pathlib import Path
 
 from router.core.urgency import CLASSES, NORMAL
-from tests.app.test_line import Turnstile, counts, queue, waiting
 from tests.faults.queue.test_queue_drain import waiting as waiting_in
 from tests.harness.crowd import Crowd, needs_files, reaches
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.process import serving, write_config
+from tests.harness.queueing import Turnstile, counts, queue, waiting
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import long_scenario, running
 

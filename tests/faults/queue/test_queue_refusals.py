@@ -6,9 +6,9 @@ import pytest
 
 from router.config.model import Keys, Queue, QueueLimits
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario

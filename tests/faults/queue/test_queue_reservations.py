@@ -12,10 +12,10 @@ import pytest
 from router.admission.queue import Queue as AdmissionQueue
 from router.config.model import BatchClass, QueueClasses, Reservations
 from router.core.urgency import HIGH
-from tests.app.test_line import queue, send, waiting
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.peer import WAIT_S
+from tests.harness.queueing import queue, send, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from router.config.model import BatchClass, QueueClasses, QueueGates
 from router.core.urgency import BATCH
-from tests.app.test_line import Turnstile, counts, queue, send, waiting
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.queueing import Turnstile, counts, queue, send, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import running, scenario
 

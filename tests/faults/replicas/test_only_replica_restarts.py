@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from router.core.errors import Reason
-from tests.app.test_line import (
+from tests.harness.messages import chat, completion
+from tests.harness.queueing import (
     BY_HAND,
     ONE,
     Turnstile,
@@ -15,7 +16,6 @@ from tests.app.test_line import (
     send,
     waiting,
 )
-from tests.harness.messages import chat, completion
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
