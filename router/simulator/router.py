@@ -93,7 +93,7 @@ class SimulatedRouter(RouterPort):
         self.chooser = Chooser(
             self.policies, routing.sample, self.knowledge, self.metrics, rng, clock
         )
-        config = Config(
+        self.config = Config(
             retry=Retry(attempts=scenario.attempts),
             timeouts=Timeouts(
                 first_token_s=scenario.first_token_s,
@@ -101,6 +101,7 @@ class SimulatedRouter(RouterPort):
                 token_gap_s=scenario.token_gap_s,
             ),
             queue=scenario.queue,
+            classes=scenario.classes,
             priority=Priority(steps=scenario.steps),
         )
         self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
@@ -115,7 +116,7 @@ class SimulatedRouter(RouterPort):
         self._pending = Pending()  # requests of each flow
         self._tells_priority = core.priority_scheduling
         self.context = Context(
-            config,
+            self.config,
             self.fleet,
             self.chooser,
             self.hedger,

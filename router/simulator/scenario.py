@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final, Literal
 
-from router.config.model import Health, Hedging, Queue
+from router.config.model import Classes, Health, Hedging, Queue
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
 
@@ -113,6 +113,7 @@ class Scenario:
     )  # as the proxy's own; classes are the arrivals' `priority`
     # As the proxy's own; keys are the arrivals' `tenant`.
     queue: Queue = field(default_factory=lambda: Queue(enabled=False))
+    classes: Classes = field(default_factory=Classes)  # as the proxy's own
     # As `priority.steps`: a user's next request is less urgent while others of his are pending.
     # Engines are told of it if they go by it (`core.priority_scheduling`).
     steps: bool = True

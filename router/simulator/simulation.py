@@ -106,7 +106,7 @@ class Simulation:
                 router.engines,
                 scenario.polls,
                 Random(f"polls {router.number} of {scenario.seed}"),
-                counts_tokens=scenario.queue.enabled and Rules(scenario.queue).bounds_pace,
+                counts_tokens=scenario.queue.enabled and Rules(router.config).bounds_pace,
             )
             for router in self.routers
         )

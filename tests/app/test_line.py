@@ -11,11 +11,11 @@ import pytest
 
 from policies.queueing.ticket import CLASSES, ENDED, SENT
 from router.config.model import (
+    BatchClass,
+    Classes,
     Hedging,
     Priority,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueLimits,
     Reservations,
 )
@@ -23,6 +23,8 @@ from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
 from router.fleet.engines.common.priority import EPOCH
+from tests.app.pages import page
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
 from tests.harness.emulated import emulated
 from tests.harness.messages import (
@@ -40,7 +42,6 @@ from tests.harness.queueing import (
     BY_HAND,
     ONE,
     Turnstile,
-    admin,
     counts,
     dropped,
     of_each,
@@ -111,8 +112,8 @@ async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
 @scenario
 async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_normal(wait_s=0.2, starvation_s=0.1)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         second = await send(router, "second")
         answer = await second.recv_response()
@@ -128,9 +129,11 @@ async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> Non
 @scenario
 async def test_a_stream_whose_wait_is_limited_is_told_with_a_status() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.5, starvation_s=0.1))
+    classes = of_normal(wait_s=0.5, starvation_s=0.1)
     timeouts = {"commit_after_s": 0.1}
-    async with running(turnstile, replica=ONE, queue=rules, timeouts=timeouts) as router:
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, timeouts=timeouts
+    ) as router:
         first = await send(router, "first", queued=False)
         second = await send(router, "second", stream=True)
         assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)
@@ -158,18 +161,18 @@ async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "reason"),
+    ("rules", "classes", "reason"),
     [
-        (queue(classes=of_normal(depth=1)), Reason.QUEUE_FULL),
-        (queue(limits=QueueLimits(flow=1)), Reason.QUEUE_FLOW_FULL),
-        (queue(limits=QueueLimits(bytes=150)), Reason.QUEUE_BYTES_FULL),
+        (queue(), of_normal(depth=1), Reason.QUEUE_FULL),
+        (queue(limits=QueueLimits(flow=1)), Classes(), Reason.QUEUE_FLOW_FULL),
+        (queue(limits=QueueLimits(bytes=150)), Classes(), Reason.QUEUE_BYTES_FULL),
     ],
 )
-def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
+def test_what_is_too_much_is_refused(rules: Queue, classes: Classes, reason: Reason) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
-        async with running(turnstile, replica=ONE, queue=rules) as router:
+        async with running(turnstile, replica=ONE, queue=rules, classes=classes) as router:
             first = await send(router, "first", queued=False)
             second = await send(router, "second")
             third = await router.client()
@@ -187,8 +190,10 @@ def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
 
 @scenario
 async def test_a_replica_that_never_comes_is_waited_for_a_while() -> None:
-    rules = queue(classes=of_each(absent_s=0.2))
-    async with running(json_ok, queue=rules, quiet_control_plane=BY_HAND) as router:
+    classes = of_each(absent_s=0.2)
+    async with running(
+        json_ok, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
+    ) as router:
         unknown = await router.ask(chat(model="other"), "POST")
         assert_error(unknown, Reason.MODEL_NOT_FOUND)
         fleet = router.app.parts.fleet
@@ -327,11 +332,10 @@ async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
         await connection.recv_request()
         await until_closed(connection)
 
-    rules = queue(
-        preemption=PreemptionRules(enabled=True, after_s=0.05),
-        classes=QueueClasses(batch=QueueClass(timeout_s=0.5)),
-    )
-    async with running(in_turn(never, then=chat_either), replica=ONE, queue=rules) as router:
+    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
+    classes = Classes(batch=BatchClass(wait_s=0.5))
+    behave = in_turn(never, then=chat_either)
+    async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
         await asyncio.sleep(0.7)
@@ -402,7 +406,8 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
             return msgspec.structs.replace(
                 app.config,
                 replicas=tuple(replicas),
-                queue=queue(policy="fifo", classes=of_normal(depth=1)),
+                queue=queue(policy="fifo"),
+                classes=of_normal(depth=1),
             )
 
         app.read_again = read_again
@@ -453,7 +458,7 @@ async def test_who_waits_is_shown() -> None:
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
         others = [await send(router, str(n), priority="low") for n in range(3)]
-        told = (await admin(router, "/queue")).json()
+        told = await page(router, "/queue")
         assert (told["enabled"], told["waiting"]) == (True, 3)
         assert told["pools"][0]["classes"]["low"]["waiting"] == 3
         assert told["pools"][0]["replicas"] == ["r0"]
@@ -463,10 +468,11 @@ async def test_who_waits_is_shown() -> None:
         turnstile.open(4)
         for client in (first, *others):
             assert (await client.recv_response()).status == 200
-        page = bytes((await admin(router, "/metrics")).body).decode()
-        assert 'hedgerow_queue_depth{class="low"} 0.0' in page
-        assert 'hedgerow_queue_granted_total{class="low"} 3.0' in page
-        assert 'hedgerow_queue_wait_seconds_count{class="low"} 3.0' in page
+        samples = await scrape(router.app.admin_port)
+        low = frozenset({("class", "low")})
+        assert samples["hedgerow_queue_depth", low] == 0.0
+        assert samples["hedgerow_queue_granted_total", low] == 3.0
+        assert samples["hedgerow_queue_wait_seconds_count", low] == 3.0
 
 
 @scenario

@@ -10,18 +10,18 @@ from typing import Any
 
 from policies.queueing.ticket import CLASSES
 from router.admission.counts import EXPIRIES
+from router.admission.pools import Pools
 from router.config.model import (
     BatchClass,
+    Classes,
+    ClassSettings,
     CriticalClass,
     HighClass,
     LowClass,
     Queue,
-    QueueClass,
-    QueueClasses,
 )
 from tests.harness.client import RawClient
-from tests.harness.messages import chat, completion, request
-from tests.harness.reading import Response
+from tests.harness.messages import chat, completion
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router
 
@@ -30,26 +30,28 @@ ONE = {"max_inflight": 1}  # at each replica
 
 
 def queue(**rules: Any) -> Queue:
+    """The section `queue`: the most urgent class first, unless the test gives another order."""
     return Queue(enabled=True, **{"order": "strict", **rules})
 
 
-def of_normal(**rules: Any) -> QueueClasses:
-    return QueueClasses(normal=QueueClass(**rules))
+def of_normal(**rules: Any) -> Classes:
+    """Settings of the class normal alone."""
+    return Classes(normal=ClassSettings(**rules))
 
 
-def of_each(**rules: Any) -> QueueClasses:
-    """The same rules for every class."""
-    return QueueClasses(
+def of_each(**rules: Any) -> Classes:
+    """The same settings for every class."""
+    return Classes(
         critical=CriticalClass(**rules),
         high=HighClass(**rules),
-        normal=QueueClass(**rules),
+        normal=ClassSettings(**rules),
         low=LowClass(**rules),
         batch=BatchClass(**rules),
     )
 
 
 class Turnstile:
-    """A replica that answers one request for each permit, and notes their tags."""
+    """A replica that answers one request for each permit, and records their tags."""
 
     def __init__(self) -> None:
         self.permits = asyncio.Semaphore(0)
@@ -69,34 +71,36 @@ class Turnstile:
             self.permits.release()
 
 
+def _pools(router: Router) -> Pools:
+    driver = router.app.parts.dispatcher.queue
+    assert driver is not None
+    return driver.pools
+
+
 def waiting(router: Router) -> int:
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    return line.pools.waiting
+    """The number of requests that wait."""
+    return _pools(router).waiting
 
 
 def counts(router: Router, what: str) -> list[int]:
-    """By class: what the queue counts under this name, or drops for this reason; "expired": those
-    whose time was over, whichever it was."""
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    told = line.pools.queues[0].counts
+    """A count of the queue by class. `what`: a field of the counts, the reason of a drop, or
+    "expired": the drops for all reasons that are time limits."""
+    counted = _pools(router).queues[0].counts
+    dropped = counted.dropped
     if what == "expired":
-        return [sum(told.dropped[reason][n] for reason in EXPIRIES) for n in range(CLASSES)]
-    found: list[int] = told.dropped[what] if what in told.dropped else getattr(told, what)
+        return [sum(dropped[reason][n] for reason in EXPIRIES) for n in range(CLASSES)]
+    found: list[int] = dropped[what] if what in dropped else getattr(counted, what)
     return found
 
 
 def dropped(router: Router) -> dict[tuple[str, int], int]:
-    """By reason and class."""
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    counted = line.pools.queues[0].counts.dropped
+    """The drops by reason and class."""
+    counted = _pools(router).queues[0].counts.dropped
     return {(str(why), n): by[n] for why, by in counted.items() for n in range(CLASSES) if by[n]}
 
 
 async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) -> RawClient:
-    """A request of its own connection, once it waits (or, not `queued`, once it is sent)."""
+    """Send a request on a new connection, and return when it waits (or, not `queued`, is sent)."""
     client = await router.client()
     before = waiting(router)
     under_way = len(router.app.parts.dispatcher.exchanges)
@@ -108,12 +112,3 @@ async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) ->
         await eventually(lambda: len(exchanges) == under_way + 1, f"{tag} is under way")
         assert waiting(router) == before
     return client
-
-
-async def admin(router: Router, path: str) -> Response:
-    client = await RawClient.connect(router.app.admin_port)
-    try:
-        await client.send(request(path, "Connection: close"))
-        return await client.recv_response()
-    finally:
-        client.close()

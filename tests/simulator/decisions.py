@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
-from router.config.model import Hedging, Priority, Queue
+from router.config.model import Classes, Hedging, Priority, Queue
 from router.emulator.engine import Engine
 from router.emulator.http.bodies import ChatBody, decode
 from router.emulator.http.faults import NONE, Faults
@@ -104,6 +104,7 @@ class World:
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
     queue: Queue
+    classes: Classes
     hedging: Hedging
     health: dict[str, Any]
     seed: int = 1  # of the policy
@@ -137,7 +138,8 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
         polls=Polls(interval_s=0.0),
         faults=world.faults,
         hedging=world.hedging,
-        queue=clocks.queue(world.queue),
+        queue=world.queue,
+        classes=clocks.classes(world.classes),
         steps=False,
         health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
         sample_s=0.0,
@@ -225,6 +227,7 @@ async def by_proxy(world: World) -> Story:
                 *(server.url for server in servers),
                 policy=POLICY,
                 queue=world.queue,
+                classes=world.classes,
                 hedging=world.hedging,
                 health=world.health,
                 priority=Priority(steps=False),

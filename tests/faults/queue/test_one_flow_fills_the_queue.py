@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.config.model import Queue, QueueClass, QueueClasses, QueueLimits
+from router.config.model import QueueLimits
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
 from router.intake.flow import Flow
@@ -59,7 +59,7 @@ def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
         if flood != "one bearer":
             del others["same address"]  # it cannot be told from another invented one
         settings: dict[str, Any] = {
-            "queue": Queue(classes=of_normal(depth=DEPTH)),
+            "classes": of_normal(depth=DEPTH),
             "keys": keys_of(tmp_path, "acme"),
             "trusted_proxies": PROXY,
         }
@@ -94,8 +94,10 @@ async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
 @scenario
 async def test_the_newest_gives_way_and_is_told_when_to_come_again() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=3))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=3)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         clients = [await waits_not(router)]
         clients += [await waits(router, *of("greedy"), tag=tag) for tag in ("old", "newer")]
         newest = await waits(router, *of("greedy"), tag="newest")
@@ -124,9 +126,14 @@ async def waits_not(router: Router) -> RawClient:
 async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
     """Its client would be told an error after a 200: the newest that was told nothing gives way."""
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=4))
+    classes = of_normal(depth=4)
     timeouts = {"commit_after_s": 0.1}
-    settings: dict[str, Any] = {"queue": rules, "timeouts": timeouts, "trusted_proxies": PROXY}
+    settings: dict[str, Any] = {
+        "queue": queue(),
+        "classes": classes,
+        "timeouts": timeouts,
+        "trusted_proxies": PROXY,
+    }
     async with running(turnstile, replica=ONE, **settings) as router:
         clients = [await waits_not(router)]
         silent = [await waits(router, *of("greedy"), tag=tag) for tag in ("a", "b")]
@@ -145,8 +152,8 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
 async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
     """Else a flow could fill the class, wait for its early 200s, and never give way."""
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=4))
-    settings: dict[str, Any] = {"queue": rules, "trusted_proxies": PROXY}
+    classes = of_normal(depth=4)
+    settings: dict[str, Any] = {"queue": queue(), "classes": classes, "trusted_proxies": PROXY}
     async with running(
         turnstile, replica=ONE, timeouts={"commit_after_s": 0.1}, **settings
     ) as router:
@@ -209,8 +216,10 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
 @scenario
 async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=2))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=2)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         first = await waits_not(router)
         old = await waits(router, *of("greedy"), tag="old")
         newest = await waits(router, *of("greedy"), tag="newest")
@@ -244,13 +253,18 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
 @scenario
 async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=10))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=10)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         clients = [await waits_not(router)]
         clients += [await waits(router, *of("greedy"), tag=f"{n}") for n in range(6)]
         app = router.app
-        smaller = queue(classes=of_normal(depth=3), limits=QueueLimits(bytes=100_000))
-        app.read_again = lambda: msgspec.structs.replace(app.config, queue=smaller)
+        smaller = {
+            "queue": queue(limits=QueueLimits(bytes=100_000)),
+            "classes": of_normal(depth=3),
+        }
+        app.read_again = lambda: msgspec.structs.replace(app.config, **smaller)
         await app.reload()
         assert waiting(router) == 6
         small = await waits(router, *of("small", "192.0.2.2"), tag="small")
@@ -266,9 +280,9 @@ async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
 @scenario
 async def test_a_full_class_takes_nothing_from_another() -> None:
     turnstile = Turnstile()
-    classes = QueueClasses(normal=QueueClass(depth=2))
+    classes = of_normal(depth=2)
     async with running(
-        turnstile, replica=ONE, queue=queue(classes=classes), trusted_proxies=PROXY
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
     ) as router:
         clients = [await waits_not(router)]
         low = [await waits(router, *of("greedy"), priority="low") for _ in range(5)]

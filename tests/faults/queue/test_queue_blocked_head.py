@@ -28,7 +28,9 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict
         for name, replica in zip(models, replicas, strict=True)
     )
     try:
-        async with serving(replicas=members, queue=queue(classes=of_each(absent_s=60.0))) as under:
+        async with serving(
+            replicas=members, queue=queue(), classes=of_each(absent_s=60.0)
+        ) as under:
             yield under, turnstiles
     finally:
         for replica in replicas:

@@ -115,8 +115,8 @@ def test_a_blocked_request_expires_with_its_class(tmp_path: Path) -> None:
     async def story() -> None:
         turnstile = Turnstile()
         keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
-        rules = queue(classes=of_normal(timeout_s=0.2))
-        async with running(turnstile, queue=rules, keys=keys) as router:
+        classes = of_normal(wait_s=0.2)
+        async with running(turnstile, queue=queue(), classes=classes, keys=keys) as router:
             first = await ask(router, ACME, tag="first")
             await eventually(lambda: turnstile.tags == ["first"], "it is being served")
             second = await ask(router, ACME, tag="second")

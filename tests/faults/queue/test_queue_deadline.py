@@ -235,8 +235,8 @@ async def test_what_has_begun_goes_on() -> None:
 @scenario
 async def test_the_class_may_be_less_patient() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_normal(wait_s=0.2, starvation_s=0.1)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         second = await asks(router, "x-request-timeout-ms: 60000")
         assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)

@@ -25,8 +25,8 @@ BYTES_EACH = 16 * 1024  # a connection, its request and its place in the queue, 
 QUEUE = (
     "priority: {ceiling: critical}\n"
     "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n"
-    "  batch_becomes_normal_after: 0s\n  classes:\n"
-    + "".join(f"    {name}: {{timeout: 7200, starvation: 7200}}\n" for name in CLASSES)
+    "  batch_becomes_normal_after: 0s\nclasses:\n"
+    + "".join(f"  {name}: {{wait: 7200, starvation: 7200}}\n" for name in CLASSES)
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.admission.queue import Queue as AdmissionQueue
-from router.config.model import BatchClass, QueueClasses, Reservations
+from router.config.model import BatchClass, Classes, Reservations
 from router.core.urgency import HIGH
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
@@ -39,8 +39,8 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         "speed": 1.0,
         "max_num_seqs": 4,
     }
-    classes = QueueClasses(batch=BatchClass(waiting=3, prefill_tokens=8192, kv_usage=1.0))
-    rules = queue(order="policy", reservations=Reservations(enabled=True), classes=classes)
+    classes = Classes(batch=BatchClass(waiting=3, prefill_tokens=8192, kv_usage=1.0))
+    rules = queue(order="policy", reservations=Reservations(enabled=True))
     async with AsyncExitStack() as stack:
         stays = await stack.enter_async_context(emulated("vllm", **sizes))
         dies = emulated("vllm", **sizes)
@@ -50,6 +50,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
                 stays.url,
                 lost.url,
                 queue=rules,
+                classes=classes,
                 polling={"interval_s": 0.05},
                 health={"interval_s": 0.05, "fall": 1, "eject_share": 0.0},
                 policy="least_load",

@@ -79,8 +79,10 @@ async def test_a_newcomer_waits_as_well_and_is_told_in_the_end() -> None:
     turnstile = Turnstile()
     hostile = HostileReplica(turnstile)
     hostile.start()
-    rules = queue(classes=of_each(absent_s=0.5))
-    async with running(hostile, replica=ONE, queue=rules, quiet_control_plane=BY_HAND) as router:
+    classes = of_each(absent_s=0.5)
+    async with running(
+        hostile, replica=ONE, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
+    ) as router:
         await hostile.stop_listening()
         answer = await router.ask(chat(), "POST")
         assert_error(answer, Reason.CONNECT_FAILED, 503)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Queue, Upstream
+from router.config.model import Upstream
 from router.core.errors import Reason
 from tests.faults.tls.over_tls import CERT, NAME, OTHER_CERT, TlsReplica
 from tests.harness.behaviours import json_ok
@@ -49,8 +49,8 @@ async def test_alone_it_is_a_503(upstream: Upstream) -> None:
 @DISTRUSTING
 @scenario
 async def test_before_the_probe_knows(upstream: Upstream) -> None:
-    rules = Queue(classes=of_each(absent_s=0.0))
-    async with running(TlsReplica(json_ok), upstream=upstream, queue=rules) as router:
+    classes = of_each(absent_s=0.0)
+    async with running(TlsReplica(json_ok), upstream=upstream, classes=classes) as router:
         believe(router)
         before = refused(router)
         answer = await router.ask(chat())
