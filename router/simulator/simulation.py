@@ -98,7 +98,7 @@ class Simulation:
                 config.polling.interval_s,
                 scenario.polls,
                 Random(f"polls {router.number} of {scenario.seed}"),
-                counts_tokens=config.queue.enabled and Rules(config.queue).bounds_pace,
+                counts_tokens=config.queue.enabled and Rules(config).bounds_pace,
             )
             for router in self.routers
         )

@@ -117,7 +117,7 @@ def test_users_of_a_key_share_its_places(policy: str) -> None:
 
 
 def test_leaving_expiry_and_eviction_while_blocked() -> None:
-    rules = config(gates=OPEN, classes=every_class(depth=3, timeout_s=20.0))
+    rules = config(gates=OPEN, classes=every_class(depth=3, wait_s=20.0))
     world = World([Spot("a")], rules)
     limit = Concurrency(1)
     first = come(world, limit, output=2000, key="k")

@@ -21,7 +21,7 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.config.model import (
-    ClassRules,
+    Classes,
     Config,
     Continuation,
     Health,
@@ -404,7 +404,7 @@ class World:
         hedging: Hedging | None = None,
         retry: Retry | None = None,
         timeouts: Timeouts | None = None,
-        classes: dict[str, ClassRules] | None = None,
+        classes: Classes | None = None,
         continuation: Continuation | None = None,
         health: Health | None = None,
         most: int | None = None,
@@ -421,7 +421,7 @@ class World:
             health=Health(eject_after=100) if health is None else health,
             queue=Queue(enabled=False) if queue is None else queue,
             continuation=Continuation() if continuation is None else continuation,
-            classes={} if classes is None else classes,
+            classes=Classes() if classes is None else classes,
         )
         self.config = config
         self.said: list[str] = []
@@ -463,6 +463,12 @@ class World:
         self.queue = self.context.queue
         self.budget = self.context.budget
         self.time.turn()
+
+    def adopts(self, **sections: Any) -> None:
+        """A reload gives the queue a configuration that differs in these sections."""
+        assert self.queue is not None
+        self.config = msgspec.structs.replace(self.config, **sections)
+        self.queue.adopt(self.config)
 
     # -- the fleet --------------------------------------------------------------------------------
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from router.config.model import (
-    ClassRules,
+    BatchClass,
+    Classes,
+    ClassSettings,
     ClassTimeouts,
     Config,
     Continuation,
@@ -52,10 +54,10 @@ def test_zero_is_a_setting_of_a_class_and_not_the_absence_of_one() -> None:
 
 
 def test_classes_are_found_by_name_and_a_request_without_one_is_normal() -> None:
-    classes = {
-        "batch": ClassRules(timeouts=ClassTimeouts(total_s=9.0)),
-        "normal": ClassRules(timeouts=ClassTimeouts(total_s=8.0)),
-    }
+    classes = Classes(
+        batch=BatchClass(timeouts=ClassTimeouts(total_s=9.0)),
+        normal=ClassSettings(timeouts=ClassTimeouts(total_s=8.0)),
+    )
     rules = Rules(Config(timeouts=USUAL, classes=classes))
     assert rules.times_of("batch").total_s == 9.0
     assert rules.times_of("normal").total_s == 8.0

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
-from router.config.model import Config, Hedging, Polling, Prefix, Priority, Queue, Routing
+from router.config.model import Classes, Config, Hedging, Polling, Prefix, Priority, Queue, Routing
 from router.emulator.engine import Engine
 from router.emulator.http.bodies import ChatBody, decode
 from router.emulator.http.faults import NONE, Faults
@@ -105,6 +105,7 @@ class World:
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
     queue: Queue
+    classes: Classes
     hedging: Hedging
     health: dict[str, Any]
     seed: int = 1  # of the policy
@@ -135,7 +136,8 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
             routing=Routing(policy=POLICY),
             polling=Polling(interval_s=0.0),
             hedging=world.hedging,
-            queue=clocks.queue(world.queue),
+            queue=world.queue,
+            classes=clocks.classes(world.classes),
             priority=Priority(steps=False),
             health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
             prefix=Prefix(block_bytes=int(world.engines.block_size * TOKEN_BYTES)),
@@ -227,6 +229,7 @@ async def by_proxy(world: World) -> Story:
                 *(server.url for server in servers),
                 policy=POLICY,
                 queue=world.queue,
+                classes=world.classes,
                 hedging=world.hedging,
                 health=world.health,
                 priority=Priority(steps=False),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from router.config.model import ClassRules, ClassTimeouts, PolicyChoice
+from router.config.model import Classes, ClassTimeouts, HighClass, PolicyChoice
 from router.config.varied import varied
 from router.core.errors import Reason
 from router.simulator.scenario import Group, Scenario, equal, resized
@@ -27,7 +27,7 @@ def of_two(**second: object) -> tuple[Group, ...]:
 
 
 def test_a_class_has_timeouts_of_its_own() -> None:
-    rules = {"high": ClassRules(timeouts=ClassTimeouts(first_token_s=0.3))}
+    rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
     scenario = replace(WORLD, config=msgspec.structs.replace(WORLD.config, classes=rules))
     kept = Kept()
     arrivals = [Arrival(0, 0.0, 900, 2, priority="high"), Arrival(1, 5.0, 900, 2)]

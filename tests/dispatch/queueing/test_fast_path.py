@@ -6,7 +6,15 @@ import pytest
 
 from policies.contract import RequestView
 from router.admission.pools import Pools
-from router.config.model import BatchClass, Health, Queue, QueueClass, QueueClasses, Reservations
+from router.config.model import (
+    BatchClass,
+    Classes,
+    ClassSettings,
+    Config,
+    Health,
+    Queue,
+    Reservations,
+)
 from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import BATCH, NORMAL
@@ -17,16 +25,16 @@ from tests.dispatch.driven import World
 from tests.tickets import make_ticket
 
 ABSENT_S = 3.0
-RULES = Queue(
-    policy="fifo",
-    classes=QueueClasses(normal=QueueClass(absent_s=ABSENT_S), batch=BatchClass(absent_s=60.0)),
+RULES = Config(
+    queue=Queue(policy="fifo"),
+    classes=Classes(normal=ClassSettings(absent_s=ABSENT_S), batch=BatchClass(absent_s=60.0)),
 )
 
 
 class Front:
     """A router with a queue and no request. Its policy chooses the first replica by name."""
 
-    def __init__(self, replicas: int = 2, most: int | None = 1, rules: Queue = RULES) -> None:
+    def __init__(self, replicas: int = 2, most: int | None = 1, rules: Config = RULES) -> None:
         self.world = World(replicas, most=most)
         places = Places(self.world.fleet)
         self.pools = Pools(rules, places)
@@ -92,7 +100,7 @@ def test_no_request_overtakes_one_that_waits() -> None:
 
 
 def test_rules_that_count_every_request_need_a_ticket_for_each() -> None:
-    assert Front(rules=Queue(reservations=Reservations(enabled=True))).ask() is None
+    assert Front(rules=Config(queue=Queue(reservations=Reservations(enabled=True)))).ask() is None
 
 
 def test_a_model_that_does_not_exist_is_refused_at_once() -> None:
