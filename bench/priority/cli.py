@@ -19,7 +19,11 @@ from bench.priority import orders, page
 from router.replay.workers import Broken, Refused
 
 # Each part has add_arguments(parser) and run(args, orders) -> Found.
-PARTS = {"simulated": "bench.priority.simulated.part", "http": "bench.priority.http.part"}
+PARTS = {
+    "simulated": "bench.priority.simulated.part",
+    "deadlines": "bench.priority.simulated.deadlines",
+    "http": "bench.priority.http.part",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -40,6 +40,7 @@ _SETTINGS = {
     "policy": ("routing", "policy"),
     "hedging": ("hedging", ""),
     "queue": ("queue", ""),
+    "classes": ("classes", ""),
     "health": ("health", ""),
     "steps": ("priority", "steps"),
     "attempts": ("retry", "attempts"),

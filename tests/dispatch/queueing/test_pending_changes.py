@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from router.admission.pools import Pools
-from router.config.model import Queue
+from router.config.model import Config, Queue
 from router.dispatch.queueing.pending_changes import PendingChanges
 from router.dispatch.queueing.places import Places
 from tests.dispatch.driven import World
@@ -17,7 +17,7 @@ class Fleet:
         self.world = World(replicas=2, most=most)
         self.a, self.b = self.world.replicas
         places = Places(self.world.fleet)
-        self.pools = Pools(Queue(policy="fifo"), places)
+        self.pools = Pools(Config(queue=Queue(policy="fifo")), places)
         self.changes = PendingChanges(self.world.fleet, places, self.pools)
         self.changes.note(None)
         self.changes.read(0.0)

@@ -12,7 +12,11 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.work import Work
 from router.dispatch.reply import Reply
 from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, UsageTap
-from router.dispatch.usage.usage_estimate import usage_at_end, usage_before_content
+from router.dispatch.usage.usage_estimate import (
+    most_generated,
+    usage_at_end,
+    usage_before_content,
+)
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.flow import Flow
@@ -71,7 +75,7 @@ def attempt(cadence_s: float | None = None, tpot_s: float | None = None) -> Atte
 def test_output_that_the_client_did_not_see(
     cadence_s: float | None, tpot_s: float | None, now: float, output: int
 ) -> None:
-    found = usage_before_content(attempt(cadence_s, tpot_s), asked(), MEASURED, now)
+    found = usage_before_content(attempt(cadence_s, tpot_s), MEASURED, 1e6, now)
     assert found == Usage(MEASURED, output, None, False)
 
 
@@ -88,20 +92,18 @@ def test_output_that_the_client_did_not_see(
     ],
 )
 def test_the_clients_limit_bounds_the_output(fields: dict[str, Any], most: int) -> None:
-    found = usage_before_content(attempt(1e-6), asked(**fields), MEASURED, 99.0)
+    assert most_generated(asked(**fields)) == most
+    found = usage_before_content(attempt(1e-6), MEASURED, most, 99.0)
     assert found.output_tokens == most
 
 
 def test_a_native_path_has_other_limits_than_these_members() -> None:
-    native = asked(path=b"/generate", max_tokens=16)
-    assert usage_before_content(attempt(0.125), native, MEASURED, 14.5).output_tokens == 32
+    assert most_generated(asked(path=b"/generate", max_tokens=16)) == 1_000_000
 
 
 def test_a_prompt_that_was_not_measured_is_estimated_from_the_body() -> None:
-    found = usage_before_content(attempt(), asked(size=4_000), 0, 11.0)
-    assert found.prompt_tokens == 1_000
-    found = usage_before_content(attempt(), asked(size=4_000, body=ANY), 0, 11.0)
-    assert found.prompt_tokens == 0
+    assert asked(size=4_000).prompt_tokens(0) == 1_000
+    assert asked(size=4_000, body=ANY).prompt_tokens(0) == 0
 
 
 # -- at the end -------------------------------------------------------------------------------

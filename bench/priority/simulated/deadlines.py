@@ -1,0 +1,246 @@
+"""The part `deadlines` of `hedgerow bench priority`: which order gives most answers in time.
+
+In the other parts all requests of a class have the same time to a first token, so that an order by
+deadline is the order of arrival. Here clients state deadlines, and the load comes in waves: while a
+wave is above what the fleet can serve, no order serves all in time, and orders differ in whom they
+serve late.
+
+Pure but for `run`. Must never: count a request that arrived before the measured time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Final, TextIO, cast
+
+from bench.findings.found import Found
+from bench.fleet import capacity
+from bench.priority.orders import NONE
+from bench.priority.simulated import world
+from bench.priority.simulated.task import Length
+from router.core.errors import Reason
+from router.emulator.core.timing import PROFILES
+from router.replay.job import Job
+from router.replay.report.table import Column, build
+from router.replay.workers import run_all
+from router.simulator.outcome import Outcome
+from router.simulator.scenario import Scenario
+from router.simulator.simulation import simulate
+from router.simulator.traffic import Arrival
+from router.simulator.workloads import Lengths, new_blocks
+
+ENGINES: Final = 8
+SLOTS: Final = 20
+KV_TOKENS: Final = 65_536
+CLASS: Final = "low"  # its time to a first token is 10 s, so deadlines of 2 to 10 s count
+WAVE_S: Final = 60.0
+HIGH_S: Final = 20.0  # of each wave
+HIGH_LOAD: Final = 1.5  # of the rate at which the fleet is full
+LOW_LOAD: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Requests with one deadline. Each is a tenant of its own."""
+
+    name: str
+    share: float  # of all requests
+    deadline_s: float  # from its arrival to its first token
+    states: bool  # its client tells the router
+    prompt: Lengths
+    output: Lengths
+
+
+KINDS: Final = (
+    Kind("chat", 0.5, 3.0, True, Lengths(600, 0.5, 4000), Lengths(80, 0.5, 400)),
+    Kind("tool", 0.3, 6.0, True, Lengths(1500, 0.5, 8000), Lengths(40, 0.5, 200)),
+    Kind("report", 0.2, 10.0, False, Lengths(4000, 0.5, 16_000), Lengths(300, 0.5, 900)),
+)
+
+
+@dataclass(slots=True)
+class Tide:
+    """A `Traffic`: Poisson arrivals at a rate that is high and low in turn."""
+
+    seed: int
+    until: float
+    name: str = "tide"
+    block_tokens: int = world.BLOCK_TOKENS
+    _rate: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._rate = full_rate()
+
+    def __iter__(self) -> Iterator[Arrival]:
+        rng = Random(f"tide {self.seed}")
+        at = 0.0
+        number = 0
+        while True:
+            load = HIGH_LOAD if at % WAVE_S < HIGH_S else LOW_LOAD
+            at += rng.expovariate(self._rate * load)
+            if at >= self.until:
+                return
+            number += 1
+            yield _arrival(number, at, rng)
+
+    def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        return ()
+
+
+def _arrival(number: int, at: float, rng: Random) -> Arrival:
+    kind = rng.choices(KINDS, [kind.share for kind in KINDS])[0]
+    tokens = kind.prompt.draw(rng)
+    return Arrival(
+        number,
+        at,
+        tokens,
+        kind.output.draw(rng),
+        new_blocks(rng, tokens // world.BLOCK_TOKENS),
+        tenant=kind.name,
+        priority=CLASS,
+        deadline_s=kind.deadline_s if kind.states else inf,
+    )
+
+
+def full_rate() -> float:
+    """Requests/s at which the fleet is full."""
+    rng = Random("law of the tide")
+    law = [_arrival(number, 0.0, rng) for number in range(4000)]
+    sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
+    engine = capacity.Engine(PROFILES["realistic"], KV_TOKENS, SLOTS)
+    return capacity.saturation(engine, ENGINES, sizes)
+
+
+@dataclass(slots=True)
+class Result:
+    """What came of one order, over all its runs."""
+
+    order: str
+    came: dict[str, int] = field(default_factory=dict)  # by kind
+    in_time: dict[str, int] = field(default_factory=dict)
+    output_tokens: int = 0  # of answers that began in time
+    seconds: float = 0.0
+
+    def add(self, other: Result) -> None:
+        for name in other.came:
+            self.came[name] = self.came.get(name, 0) + other.came[name]
+            self.in_time[name] = self.in_time.get(name, 0) + other.in_time.get(name, 0)
+        self.output_tokens += other.output_tokens
+        self.seconds += other.seconds
+
+    def share(self, name: str = "") -> float | None:
+        """Percent of a kind's requests that had a first token in time; "": of all."""
+        names = [name] if name else list(self.came)
+        came = sum(self.came.get(one, 0) for one in names)
+        return 100.0 * sum(self.in_time.get(one, 0) for one in names) / came if came else None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One simulation, from plain values."""
+
+    policy: str  # its order: what `run_all` names it by
+    scenario: Scenario
+    length: Length
+
+    def run(self, line: TextIO | None = None) -> Result:
+        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        until = self.length.warm_s + self.length.measured_s
+        seen = _Seen(self.policy, self.length.warm_s)
+        simulate(self.scenario, Tide(self.scenario.seed, until), seen)
+        seen.result.seconds = self.length.measured_s
+        return seen.result
+
+
+class _Seen:
+    """A recorder."""
+
+    def __init__(self, order: str, begin: float) -> None:
+        self.result = Result(order)
+        self._begin = begin
+        self._deadlines = {kind.name: kind.deadline_s for kind in KINDS}
+
+    def ended(self, outcome: Outcome) -> None:
+        arrival, result = outcome.arrival, self.result
+        if arrival.at < self._begin:
+            return
+        name = arrival.tenant
+        result.came[name] = result.came.get(name, 0) + 1
+        ttft_s = outcome.ttft_s
+        is_late = ttft_s is None or ttft_s > self._deadlines[name]
+        if outcome.reason is Reason.OK and not is_late:
+            result.in_time[name] = result.in_time.get(name, 0) + 1
+            result.output_tokens += arrival.output_tokens
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """None of its own: it takes those of the part `simulated`."""
+
+
+def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
+    """Raises as `run_all` does."""
+    length = Length.quick() if args.quick else Length()
+    print("simulating every order with deadlines", file=sys.stderr, flush=True)
+    tasks = [
+        Task(order, world.scenario(order, number), length)
+        for order in orders
+        if order != NONE
+        for number in range(args.seed, args.seed + length.seeds)
+    ]
+    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
+    results = cast(Sequence[Result], run_all(cast(Sequence[Job], tasks), args.jobs))
+    found: dict[str, Result] = {}
+    for result in results:
+        found.setdefault(result.order, Result(result.order)).add(result)
+    rows = list(found.values())
+    return Found(
+        "Deadlines: first tokens in time, every order, load in waves",
+        f"{ENGINES} engines of {SLOTS} slots. {words()}",
+        build(rows, _columns()),
+        figures={
+            "deadlines": [
+                {"order": row.order, **{kind.name: row.share(kind.name) for kind in KINDS}}
+                for row in rows
+            ]
+        },
+    )
+
+
+def words() -> str:
+    """The traffic, for a person."""
+    kinds = "; ".join(
+        f"{kind.name}: {kind.share:.0%} of the requests, {kind.deadline_s:g} s to the first token"
+        f"{'' if kind.states else ' (the time of its class; its client states none)'}, prompts of "
+        f"{kind.prompt.median:g} and answers of {kind.output.median:g} tokens (medians, lognormal)"
+        for kind in KINDS
+    )
+    return (
+        f"All requests are of class {CLASS}; no two share a prefix. Poisson arrivals at "
+        f"{HIGH_LOAD:.0%} of the rate that fills the fleet for {HIGH_S:g} s of every {WAVE_S:g} s, "
+        f"and at {LOW_LOAD:.0%} otherwise. {kinds}."
+    )
+
+
+def _columns() -> list[Column[Result]]:
+    def share(name: str) -> Column[Result]:
+        return Column(
+            name or "all", name or "all", "% in time", lambda row: row.share(name), "high"
+        )
+
+    return [
+        Column("order", "order", text=lambda row: row.order),
+        *(share(kind.name) for kind in KINDS),
+        share(""),
+        Column(
+            "tokens",
+            "output in time",
+            "tokens/s",
+            lambda row: row.output_tokens / row.seconds if row.seconds else None,
+            "high",
+        ),
+    ]
