@@ -154,6 +154,14 @@ def test_when_too_many_wait_the_first_comes_before_its_turn() -> None:
     assert kept[1].arrival.at == pytest.approx(kept[0].ended + 0.5)
 
 
+def test_blocks_of_prompts_are_limited_too() -> None:
+    rows = [Row(0.0, "s", 0.5, output=900), *(Row(1.0, "s", 9.0, prompt=160) for _ in range(5))]
+    _, loop = play(Log(rows), held_blocks=30)  # ten for each of the waiting ones
+    assert loop.notes() == {FULL: 2}
+    _, loop = play(Log(rows), held_blocks=51)
+    assert loop.notes() == {}
+
+
 def test_forgotten_sessions_begin_anew() -> None:
     others = [Row(3.0, "", 1.0), Row(4.0, "", 1.0)]
     rows = [Row(0.0, "a", 5.0), Row(1.0, "b", 5.0), *others, Row(9.0, "a", 1.0)]
