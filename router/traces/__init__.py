@@ -3,7 +3,8 @@
 Reads in this order: `trace` (a file as `Traffic`), `lines` (bytes), `format` (what a reader is),
 one file per format (`mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`) with what they share
 (`columns`, `blocks`, `order`, `spread`), a log in a closed loop (`sessions`, `closed_loop`), and
-what can be said of any traffic before it is simulated: `facts` and `reuse`. Must never: hold a whole file, or see a prompt's text.
+what can be said of any traffic before it is simulated: `facts` and `reuse`. Must never: hold a
+whole file, or see a prompt's text.
 """
 
 from router.traces.closed_loop import ClosedLoop

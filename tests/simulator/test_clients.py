@@ -102,6 +102,23 @@ def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
     assert kept[2].dispatched == 0.3
 
 
+def test_a_deadline_holds_after_a_second_wait() -> None:
+    """The first attempt is lost; its timer rings while the request waits for another replica."""
+    kept = play(
+        world(
+            replicas=2,
+            queue=QUEUED,
+            first_token_s=1.5,
+            faults=(Fault(at=1.0, replica=0, kind="kill", until=inf),),
+        ),
+        Arrival(0, 0.0, 1300, 3, deadline_s=2.5),
+        Arrival(1, 0.3, 1280, 3),
+    )
+    assert (kept[0].attempts, kept[0].replica, kept[0].dispatched) == (2, "r1", kept[1].first)
+    assert kept[1].first == pytest.approx(1.602, abs=0.05)
+    assert (kept[0].reason, kept[0].ended) == (Reason.DEADLINE_PASSED, 2.5)
+
+
 def test_a_deadline_is_for_the_first_token() -> None:
     one = play(world(), Arrival(0, 0.0, 100, 50, deadline_s=0.2))[0]
     assert (one.reason, one.ended) == (Reason.OK, pytest.approx(0.112 + 49 * 0.020))
