@@ -90,12 +90,14 @@ def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
 
 
 def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
-    kept = play(
-        world(queue=QUEUED),
+    arrivals = [
         Arrival(0, 0.0, 400, 3, deadline_s=0.3),
         Arrival(1, 0.01, 100, 3, deadline_s=0.2),
         Arrival(2, 0.02, 100, 3, deadline_s=5.0),
-    )
+    ]
+    kept = Kept()
+    totals = simulate(world(queue=QUEUED), Script(arrivals), kept)
+    assert totals.queues["expired"] == (0, 0, 1, 0, 0)  # the queue itself ends the second one
     assert [kept[n].reason for n in range(3)] == [Reason.DEADLINE_PASSED] * 2 + [Reason.OK]
     assert (kept[0].ended, kept[0].attempts) == (0.3, 1)
     assert (kept[1].ended, kept[1].attempts) == (pytest.approx(0.21), 0)
