@@ -115,6 +115,8 @@ class SimulatedRouter(RouterPort):
         self.arrived = number = self.arrived + 1
         flow = _flow(arrival)
         urgency = _URGENCIES.get(arrival.priority, self._usual)
+        if arrival.priority_number >= 0.0:  # not NaN
+            urgency = Urgency(arrival.priority_number, _SOURCE)
         if self.context.takes_steps():
             urgency = with_steps(urgency, self._pending.come(flow))
         exchange = SimulatedExchange(
