@@ -1,29 +1,55 @@
-"""What a log says became of a request. Plain values; times in seconds of the traffic's clock."""
+"""What an access log says became of a request, to compare with what becomes of it in a simulation.
+
+It has its own file because it is compiled. Must never: change what is simulated.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-from router.core.errors import Reason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """The end of one request as it was logged. None: the log does not say."""
+    """The logged end of one request. `None`: the log does not say.
 
-    replica: str = ""  # that answered
-    reason: str = Reason.OK.value
-    ttft_s: float | None = None  # from its arrival; of a stream
-    tpot_s: float | None = None  # per output token after the first; of a whole stream
-    wait_s: float | None = None  # in the router's queue
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None  # of the prompt
-    output_tokens: int | None = None
-    slots: int | None = None  # requests that its replica runs at once
-    kv_tokens: int | None = None  # tokens that fit into its replica's KV cache
-    ended_s: float = 0.0
+    `ttft_s` and `tpot_s` are measured as those of `Outcome`.
+    """
 
-    @property
-    def ok(self) -> bool:
-        """It got its whole answer."""
-        return self.reason == Reason.OK.value
+    __slots__ = (
+        "cached_tokens",
+        "ended_s",
+        "kv_tokens",
+        "output_tokens",
+        "prompt_tokens",
+        "reason",
+        "replica",
+        "slots",
+        "tpot_s",
+        "ttft_s",
+        "wait_s",
+    )
+
+    def __init__(
+        self,
+        reason: str,
+        ended_s: float,
+        *,
+        ttft_s: float | None = None,
+        tpot_s: float | None = None,
+        wait_s: float = 0.0,
+        prompt_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        output_tokens: int | None = None,
+        replica: str = "",
+        slots: int | None = None,
+        kv_tokens: int | None = None,
+    ) -> None:
+        self.reason = reason  # a word of `core.errors.Reason`; "ok": it was answered
+        self.ended_s = ended_s  # seconds from its arrival to its end
+        self.ttft_s = ttft_s  # seconds from its arrival to the first token
+        self.tpot_s = tpot_s  # seconds per output token after the first
+        self.wait_s = wait_s  # seconds in the router's queue; 0: it did not wait
+        # As the engine counted them.
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens  # of the prompt, that were in the engine's cache
+        self.output_tokens = output_tokens
+        self.replica = replica  # the id of the replica that answered; "": none did
+        self.slots = slots  # requests which that replica runs at once
+        self.kv_tokens = kv_tokens  # tokens that fit into its KV cache

@@ -166,17 +166,17 @@ def _logged(row: _Row) -> Logged:
         if row.reason == Reason.OK.value and row.output_tokens and row.output_tokens > 1:
             tpot_s = (row.duration_ms - row.ttft_ms) / 1000.0 / (row.output_tokens - 1)
     return Logged(
+        intern(row.reason),
+        row.duration_ms / 1000.0,
         replica=intern(row.replica),
-        reason=intern(row.reason),
         ttft_s=ttft_s,
         tpot_s=tpot_s,
-        wait_s=None if row.queue_ms is None else row.queue_ms / 1000.0,
+        wait_s=(row.queue_ms or 0.0) / 1000.0,
         prompt_tokens=row.prompt_tokens,
         cached_tokens=row.cached_tokens,
         output_tokens=row.output_tokens,
         slots=row.slots,
         kv_tokens=row.kv_tokens,
-        ended_s=row.ts + row.duration_ms / 1000.0,
     )
 
 

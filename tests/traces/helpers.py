@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from router.simulator.logged import Logged
 from router.simulator.traffic import Arrival
 from router.traces import Trace, open_trace
 from tests.places import DATA
@@ -51,4 +52,10 @@ def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:
 
 def told(arrival: Arrival) -> tuple[Any, ...]:
     """Everything an arrival says, to compare."""
-    return tuple(getattr(arrival, name) for name in dir(Arrival) if not name.startswith("_"))
+    return tuple(_said(getattr(arrival, name)) for name in dir(Arrival) if name[0] != "_")
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, Logged):
+        return tuple(getattr(value, name) for name in dir(Logged) if name[0] != "_")
+    return value
