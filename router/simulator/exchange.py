@@ -193,6 +193,7 @@ class SimulatedExchange(RoutedRequest):
             lane=lane,
             number=self.urgency.number,
             arrival=self.arrival.at,
+            concurrency=self.concurrency,
         )
 
     def flow_identity(self) -> FlowIdentity:

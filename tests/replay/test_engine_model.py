@@ -30,8 +30,7 @@ def model(path: Path | str, *words: str, fleet: bool = True, **changes: Any) -> 
     until = float("inf")
     if fleet:
         trace = open_trace(path)
-        _, seen = read(trace, None)
-        groups = seen.groups(Config())
+        groups = read(trace, None).fleet.groups(Config())
     return engine_model(args, groups, BLOCK, until, changes.get("on_progress"))
 
 
