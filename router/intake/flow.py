@@ -153,7 +153,7 @@ class Flows:
         if key is not None:
             flow = self._by_key.get(key.name)
             if flow is None:
-                tenant = self._hash(b"key\n" + key.name.encode())
+                tenant = key_tenant(self._hash, key.name)
                 flow = Flow(tenant, "", "", is_known=True, name=key.name, weight=key.weight)
                 self._by_key[key.name] = flow
         else:
@@ -228,6 +228,11 @@ class Flows:
 
     def _hashed_address(self, address: str) -> str:
         return self._hash(b"address\n" + address.encode())
+
+
+def key_tenant(hashed: Callable[[bytes], str], name: str) -> str:
+    """The tenant of a known key, by the key's name."""
+    return hashed(b"key\n" + name.encode())
 
 
 def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:

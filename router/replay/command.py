@@ -27,6 +27,7 @@ from router.replay.described import facts_of
 from router.replay.engine_model import engine_model
 from router.replay.flags import add_arguments
 from router.replay.job import Source
+from router.replay.keys import keys_of
 from router.replay.plan import Plan
 from router.replay.reading import read
 from router.replay.report.columns import of_parts, of_runs, parts_of
@@ -91,10 +92,12 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     base, compared = _candidates(args)
     try:
         trace = source.open()
-        traffic, fleet = read(trace, None if status is None else status.read)
+        seen = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None
-    logged = fleet.groups(base)
+    traffic = seen.facts
+    keys, of_keys = keys_of(base, seen.tenants)
+    logged = seen.fleet.groups(base)
     half_s = args.speedup * traffic.duration_s / 2.0  # of the file's own clock
     model = engine_model(
         args,
@@ -103,10 +106,12 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
         trace.zero_s + half_s,
         None if status is None else status.calibrated,
     )
-    plan = Plan(args, source, trace, traffic, model)
+    plan = Plan(args, source, trace, traffic, model, keys)
     jobs = plan.jobs(compared, args.replicas)
     judged = plan.judged(as_configured(base), logged, half_s) if logged else None
     facts = facts_of(trace, traffic, jobs, model_name=model.name, estimated=plan.is_estimated)
+    if of_keys:
+        facts.append(("keys", of_keys))
     replay = Replay(
         title=f"Replay of {trace.name}",
         runs=(),

@@ -24,14 +24,18 @@ _CORE = CoreConfig()
 SLOTS = _CORE.max_num_seqs
 
 _DESCRIPTION = """\
-Replay recorded traffic against routing policies and fleet sizes, on the router's own decision code
-and emulated engines, in virtual time. FILE is a Mooncake, Azure, BurstGPT or Qwen-Bailian trace, or
-an access log of hedgerow's own; gzip or plain.
+Replay recorded traffic against configurations, policies and fleet sizes, on the router's own
+decision code and emulated engines, in virtual time. FILE is a Mooncake, Azure, BurstGPT or
+Qwen-Bailian trace, or an access log of hedgerow's own; gzip or plain.
+
+An access log is first simulated as it was, and its second half is printed logged beside simulated.
+If the two differ too much, nothing is compared and the exit status is 3.
 """
 _EPILOG = """\
 examples:
-  hedgerow replay access.log --policy kv_aware --policy least_load --replicas 8..12 --html out.html
-  hedgerow replay access.log --policy kv_aware --policy kv_aware:miss_cost=4 --replicas 16
+  hedgerow replay access.log --config hedgerow.yaml --calibrate
+  hedgerow replay access.log --calibrate --policy kv_aware --policy least_load --html out.html
+  hedgerow replay access.log --calibrate --hedging off --hedging adaptive --replicas 8..12
   hedgerow replay access.log --calibrate --routers 4 --replicas 16
   hedgerow replay access.log --policy kv_aware --queue off --queue fifo --queue fair --replicas 8
   hedgerow replay trace.jsonl --replicas 8 --fault slow:0:60:120:10 --fault kill:1:300:400

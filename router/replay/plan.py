@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from router.config.keys import KeyLine
 from router.replay.candidates import Candidate
 from router.replay.engine_model import EngineModel
 from router.replay.job import Job, Source
@@ -28,6 +29,7 @@ class Plan:
         trace: Trace,
         traffic: TraceFacts,
         model: EngineModel,
+        keys: Mapping[str, KeyLine],
     ) -> None:
         self.is_estimated = False  # nobody said how many replicas, nor does the log
         self._args = args
@@ -35,6 +37,7 @@ class Plan:
         self._trace = trace
         self._traffic = traffic
         self._model = model
+        self._keys = keys
         self._slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
         self._polls = Polls(delay_s=args.poll_delay, loss=args.poll_loss)
 
@@ -60,6 +63,7 @@ class Plan:
             scenario=Scenario(
                 groups=groups,
                 config=candidate.config,
+                keys=self._keys,
                 network_s=self._model.network_s,
                 polls=self._polls,
                 seed=self._args.seed,
@@ -89,6 +93,7 @@ class Plan:
                 scenario=Scenario(
                     groups=groups,
                     config=candidate.config,
+                    keys=self._keys,
                     routers=args.routers,
                     shared=args.shared,
                     network_s=self._model.network_s,

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from router.replay.logged_fleet import LoggedFleet
 from router.simulator.arrival import Arrival
 from router.traces import Trace, TraceFacts, describe
 
+TENANTS_MAX: Final = 100_000
 _TELL_EVERY: Final = 4096  # requests
 
 
-def read(
-    trace: Trace, on_progress: Callable[[float], None] | None
-) -> tuple[TraceFacts, LoggedFleet]:
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a trace is."""
+
+    facts: TraceFacts
+    fleet: LoggedFleet
+    tenants: frozenset[str]  # that have a known key; at most `TENANTS_MAX`
+
+
+def read(trace: Trace, on_progress: Callable[[float], None] | None) -> Seen:
     """`on_progress`: is told the share that has been read. Raises TraceError, OSError, and
     ValueError if nothing comes."""
     watched = _Watched(trace, on_progress)
     facts = describe(watched)
-    return replace(facts, notes=trace.notes()), watched.fleet
+    return Seen(replace(facts, notes=trace.notes()), watched.fleet, frozenset(watched.tenants))
 
 
 class _Watched:
@@ -30,12 +38,15 @@ class _Watched:
         self.name = trace.name
         self.block_tokens = trace.block_tokens
         self.fleet = LoggedFleet()
+        self.tenants: set[str] = set()
         self._trace = trace
         self._tell = on_progress
 
     def __iter__(self) -> Iterator[Arrival]:
         for number, arrival in enumerate(self._trace):
             self.fleet.add(arrival)
+            if arrival.is_known and len(self.tenants) < TENANTS_MAX:
+                self.tenants.add(arrival.tenant)
             if self._tell is not None and number % _TELL_EVERY == 0:
                 self._tell(self._trace.share())
             yield arrival

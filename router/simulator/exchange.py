@@ -209,6 +209,7 @@ class SimulatedExchange(RoutedRequest):
             number=self.urgency.number,
             arrival=self.arrival.at,
             deadline=self.wanted_until,
+            concurrency=self.concurrency,
         )
 
     def flow_identity(self) -> FlowIdentity:

@@ -5,12 +5,6 @@ It has its own file because it is compiled. Must never: change what is simulated
 
 from __future__ import annotations
 
-from typing import Final
-
-from router.core.errors import Reason
-
-OK: Final = Reason.OK.value
-
 
 class Logged:
     """The logged end of one request. `None`: the log does not say.
@@ -34,8 +28,8 @@ class Logged:
 
     def __init__(
         self,
-        reason: str = OK,
-        ended_s: float = 0.0,
+        reason: str,
+        ended_s: float,
         *,
         ttft_s: float | None = None,
         tpot_s: float | None = None,
@@ -59,8 +53,3 @@ class Logged:
         self.replica = replica  # the id of the replica that answered; "": none did
         self.slots = slots  # requests which that replica runs at once
         self.kv_tokens = kv_tokens  # tokens that fit into its KV cache
-
-    @property
-    def ok(self) -> bool:
-        """It got its whole answer."""
-        return self.reason == OK

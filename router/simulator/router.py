@@ -19,16 +19,21 @@ import msgspec
 from policies.contract import RequestView
 from router.config.model import Health, Prefix
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import NUMBERS, Urgency
+from router.core.errors import RouterError
+from router.core.urgency import BATCH, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
+from router.dispatch.tenants import TenantShare, Tenants
+from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.prefix.index import TokenRatio
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
-from router.intake.flow import Flow, Pending, with_steps
+from router.intake.fields import Fields
+from router.intake.flow import Flow, with_steps
+from router.intake.keys import Key
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
@@ -45,6 +50,7 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
+_NO_FIELDS: Final = Fields()  # traffic has no bodies
 _SOURCE: Final = "traffic"  # what says how urgent a request is
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -64,6 +70,7 @@ class SimulatedRouter(RouterPort):
         self.number = number
         self.exchanges: dict[int, SimulatedExchange] = {}  # under way, by number
         self.arrived = 0
+        self._entries: dict[int, TenantShare] = {}  # of those under way, by number
         self._clock = clock
         self._on_end = on_end
         rng = Random(f"router {number} of {scenario.seed}")
@@ -94,7 +101,8 @@ class SimulatedRouter(RouterPort):
         self.fleet.add_all(list(self.engines))
         # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
-        self._pending = Pending()  # requests of each flow
+        self._keys = {tenant: Key(line) for tenant, line in scenario.keys.items()}
+        self._tenants = Tenants(config, tuple(scenario.keys.values()), _hashed, clock.now)
         self._tells_priority = any(group.core.priority_scheduling for group in scenario.groups)
         self._usual = _URGENCIES[config.priority.default]
         self.context = Context(
@@ -113,19 +121,27 @@ class SimulatedRouter(RouterPort):
     def take(self, arrival: Arrival, now: float) -> None:
         """A request arrives."""
         self.arrived = number = self.arrived + 1
-        flow = _flow(arrival)
+        key = self._keys.get(arrival.tenant) if arrival.is_known else None
+        flow = _flow(arrival, key)
         urgency = _URGENCIES.get(arrival.priority, self._usual)
         if arrival.priority_number >= 0.0:  # not NaN
             urgency = Urgency(arrival.priority_number, _SOURCE)
-        if self.context.takes_steps():
-            urgency = with_steps(urgency, self._pending.come(flow))
+        view = self.view(arrival)
+        entry: TenantShare | None = None
+        refused: RouterError | None = None
+        try:
+            entry = self._enter(arrival, key, flow, urgency, view, now)
+        except RouterError as err:
+            refused = err
+        if entry is not None and entry.steps:
+            urgency = with_steps(urgency, entry.steps)
         exchange = SimulatedExchange(
             self,
             self.context,
             self.number,
             number,
             arrival,
-            self.view(arrival),
+            view,
             urgency,
             self._engine_priority(urgency, arrival.at),
             flow,
@@ -133,7 +149,34 @@ class SimulatedRouter(RouterPort):
         )
         self.exchanges[number] = exchange
         self._clock.holds += 1
+        if refused is not None:
+            exchange.answer(refused)
+            return
+        if entry is not None:
+            self._entries[number] = entry
+            exchange.concurrency = entry.concurrency
         exchange.start(now)
+
+    def _enter(
+        self,
+        arrival: Arrival,
+        key: Key | None,
+        flow: Flow,
+        urgency: Urgency,
+        view: RequestView,
+        now: float,
+    ) -> TenantShare | None:
+        """What it holds of its tenant's limits. Raises RouterError, as `Tenants.enter` does."""
+        return self._tenants.enter(
+            key,
+            flow,
+            _NO_FIELDS,
+            view.prompt_tokens,
+            now,
+            is_batch=urgency.rank == BATCH,
+            takes_steps=self.context.takes_steps(),
+            waits=self.queue is not None,
+        )
 
     def view(self, arrival: Arrival) -> RequestView:
         """What the intake would have made of its body."""
@@ -183,8 +226,12 @@ class SimulatedRouter(RouterPort):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        if self.context.takes_steps():
-            self._pending.go(exchange.flow)
+        entry = self._entries.pop(exchange.number, None)
+        if entry is not None:
+            usage = exchange.work.usage
+            entry.leave(usage, usage is not UNKNOWN_USAGE, self._clock.now)
+            if self.queue is not None:
+                self.queue.wake()
         self._clock.holds -= 1
         self._on_end(exchange.outcome)
 
@@ -212,8 +259,12 @@ class SimulatedRouter(RouterPort):
         budget = self.context.budget
         if budget.requests or budget.retries:
             found.append(f"router {self.number}: the retry budget is not given back")
-        if len(self._pending):
-            found.append(f"router {self.number}: {len(self._pending)} flows have requests pending")
+        tenants = self._tenants
+        if len(tenants.pending):
+            flows = len(tenants.pending)
+            found.append(f"router {self.number}: {flows} flows have requests pending")
+        if tenants.under_way or tenants.at_replicas:
+            found.append(f"router {self.number}: limits of keys are not given back")
         if self.queue is not None and self.queue.pools.waiting:
             found.append(f"router {self.number}: {self.queue.pools.waiting} requests wait")
         for replica in self.fleet.replicas.values():
@@ -261,6 +312,14 @@ def _prefix_rules(scenario: Scenario) -> Prefix:
     )
 
 
-def _flow(arrival: Arrival) -> Flow:
+def _flow(arrival: Arrival, key: Key | None) -> Flow:
     user = f"{arrival.user:x}" if arrival.user else ""
-    return Flow(arrival.tenant, arrival.within, user, is_known=arrival.is_known)
+    name, weight = ("", 1.0) if key is None else (key.name, key.weight)
+    return Flow(
+        arrival.tenant, arrival.within, user, is_known=arrival.is_known, name=name, weight=weight
+    )
+
+
+def _hashed(value: bytes) -> str:
+    """Nothing is hashed: the tenants of arrivals are hashes already."""
+    return value.decode("utf-8", "replace")

@@ -5,10 +5,12 @@ Plain values, checked when they are made. Must never: hold state of a run.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Final, Literal
 
+from router.config.keys import KeyLine
 from router.config.model import Config
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
@@ -120,6 +122,8 @@ class Scenario:
 
     groups: tuple[Group, ...]  # the numbers of replicas count through them
     config: Config = field(default_factory=Config)
+    # The key of a tenant that has one in the keys file, by the arrivals' `tenant`.
+    keys: Mapping[str, KeyLine] = field(default_factory=dict)
     routers: int = 1  # in front of the same fleet; requests are dealt out at random
     shared: bool = False  # the routers share all they know: they are one
     network_s: float = NETWORK_S  # one way, between router and engine

@@ -42,6 +42,7 @@ class Logger:
                 "model": arrival.model,
                 "class": arrival.priority,
                 "stream": True,
+                "exact": True,
                 "status": 200 if outcome.reason is Reason.OK else 503,
                 "reason": outcome.reason.value,
                 "replica": outcome.replica,

@@ -13,7 +13,7 @@ Said = tuple[str, str, int | None, int | None]  # replica, model, slots, KV
 def fleet_of(*said: Said) -> LoggedFleet:
     fleet = LoggedFleet()
     for replica, model, slots, kv_tokens in said:
-        logged = Logged(replica=replica, slots=slots, kv_tokens=kv_tokens)
+        logged = Logged("ok", 1.0, replica=replica, slots=slots, kv_tokens=kv_tokens)
         fleet.add(Arrival(0, 0.0, 1, 1, model=model, logged=logged))
     return fleet
 
@@ -69,7 +69,7 @@ def test_the_configuration_tells_weight_place_and_models() -> None:
 
 def test_what_failed_tells_of_no_model() -> None:
     fleet = fleet_of(("a", "m", 8, 1000), ("b", "n", 8, 1000))
-    failed = Logged(replica="a", reason="replica_reset")
+    failed = Logged("replica_reset", 1.0, replica="a")
     fleet.add(Arrival(0, 0.0, 1, 1, model="n", logged=failed))
     assert len(fleet.groups(Config())) == 2
 
@@ -77,12 +77,12 @@ def test_what_failed_tells_of_no_model() -> None:
 def test_requests_that_nobody_answered_make_no_fleet() -> None:
     fleet = LoggedFleet()
     fleet.add(Arrival(0, 0.0, 1, 1))
-    fleet.add(Arrival(0, 0.0, 1, 1, logged=Logged()))
+    fleet.add(Arrival(0, 0.0, 1, 1, logged=Logged("ok", 1.0)))
     assert fleet.groups(Config()) == []
 
 
 def test_the_number_of_replicas_is_bounded() -> None:
     fleet = LoggedFleet()
     for number in range(REPLICAS_MAX + 10):
-        fleet.add(Arrival(0, 0.0, 1, 1, logged=Logged(replica=f"r{number}")))
+        fleet.add(Arrival(0, 0.0, 1, 1, logged=Logged("ok", 1.0, replica=f"r{number}")))
     assert len(fleet) == REPLICAS_MAX

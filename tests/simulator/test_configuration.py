@@ -38,10 +38,10 @@ def test_a_class_has_timeouts_of_its_own() -> None:
 
 def test_a_request_goes_to_a_replica_that_serves_its_model() -> None:
     scenario = replace(WORLD, groups=of_two())
-    arrivals = [Arrival(n, float(n), 100, 2, model="ab"[n % 2]) for n in range(6)]
+    arrivals = [Arrival(n, float(n), 100, 2, model="aab"[n % 3]) for n in range(6)]
     kept = Kept()
     simulate(scenario, Script(arrivals), kept)
-    assert [kept[n].replica for n in range(6)] == ["r0", "r1"] * 3
+    assert [kept[n].replica for n in range(6)] == ["r0", "r0", "r1"] * 2
 
 
 def test_what_no_replica_serves_is_refused() -> None:

@@ -47,14 +47,15 @@ def outcome(
 def said(
     ttft_s: float | None = 0.1,
     tpot_s: float | None = 0.01,
-    wait_s: float | None = None,
+    wait_s: float = 0.0,
     cached: int | None = 50,
     replica: str = "gpu-a",
     reason: str = "ok",
 ) -> Logged:
     return Logged(
+        reason,
+        1.0,
         replica=replica,
-        reason=reason,
         ttft_s=ttft_s,
         tpot_s=tpot_s,
         wait_s=wait_s,
