@@ -52,7 +52,7 @@ NOTHING_KNOWN = Known()
 
 
 class Source:
-    """One GET and how its answer is read. `timeout_s`: minimum timeout, in addition to the configured one."""
+    """One GET and how its answer is read. `timeout_s`: lower bound of its timeout."""
 
     __slots__ = ("path", "timeout_s")
 
@@ -134,7 +134,7 @@ class Check:
     """A path with the engine's health. It decides unless the engine does not have it."""
 
     path: str
-    timeout_s: float = 0.0  # minimum timeout, in addition to the configured one
+    timeout_s: float = 0.0  # lower bound of its timeout
     only: frozenset[int] = frozenset()  # the statuses that decide; empty: all but ABSENT
 
     def decides(self, status: int) -> bool:
