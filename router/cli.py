@@ -191,10 +191,9 @@ def _attach(parser: argparse.ArgumentParser, module: str) -> None:
 
 
 def _report(problems: list[str]) -> int:
-    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
-    _say(f"hedgerow: the configuration has {count}:")
-    for problem in problems:
-        _say(f"  {problem}")
+    from router.config.problems import said
+
+    _say(f"hedgerow: {said(problems)}")
     return _MISTAKE
 
 

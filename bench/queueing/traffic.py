@@ -17,7 +17,7 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.pool import Pool
 from router.admission.queue import Queue
-from router.config.model import Queue as Config
+from router.config.model import Config
 from router.core.errors import RouterError
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
@@ -71,10 +71,10 @@ class Traffic:
 
     def __init__(self, policy: str, replicas: int, *, prefixes: bool = False) -> None:
         self.fleet = Fleet(replicas)
-        none_full = {"depth": 10**6, "timeout": 1e6}
+        none_full = {"depth": 10**6, "wait": 1e6}
         classes = dict.fromkeys(("critical", "high", "normal", "low", "batch"), none_full)
-        rules = msgspec.convert({"policy": policy, "classes": classes, "limits": _LIMITS}, Config)
-        self.queue = Queue(rules, self.fleet)
+        rules = {"queue": {"policy": policy, "limits": _LIMITS}, "classes": classes}
+        self.queue = Queue(msgspec.convert(rules, Config), self.fleet)
         self.now = 1000.0
         self.leases: dict[Ticket, Lease] = {}
         self._rng = Random(1)

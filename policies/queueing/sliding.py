@@ -71,7 +71,7 @@ class Slope:
         return due(ticket, self.slo_s)
 
     def boundary_s(self, earliest_s: float) -> float:
-        """A ticket with less time left is urgent. `earliest_s`: that of the first normal ticket."""
+        """A ticket with less time left is urgent. `earliest_s`: time to the earliest deadline."""
         budget_s = max(earliest_s, 2.0 * self.base_s)
         work_s = self.work_s / self.replicas
         return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
@@ -129,7 +129,9 @@ class SlidingLine(BaseLine):
             if ticket.node is self._urgent or ticket.node is self._normal:
                 self._move(ticket, self._starved, slope.deadline(ticket))
         normal, urgent = self._normal, self._urgent
-        earliest_s = normal.first_key() - now if normal.count else 0.0
+        # The earliest of urgent and normal tickets. A boundary that depended on the normal ones
+        # alone would move when a ticket becomes urgent: two looks at one moment would differ.
+        earliest_s = slope.deadline(late[0][2]) - now if late else 0.0
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:
             ticket = normal.first()

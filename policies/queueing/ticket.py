@@ -63,11 +63,11 @@ class Ticket(Item):
     __slots__ = (
         "arrival",
         "charged",
-        "committed",
         "concurrency",
         "deadline",
         "excluded",
         "flow",
+        "has_early_status",
         "lane",
         "model",
         "node",
@@ -122,7 +122,7 @@ class Ticket(Item):
         self.flow = flow  # the account and member whose share it uses
         self.charged = NOT_CHARGED  # the policy's charge, corrected to the true cost at the end
         self.party: Any = None  # its member in `Holders`, while it waits
-        self.committed = False  # its client was sent an early 200, so it does not give way
+        self.has_early_status = False  # its client was sent an early 200, so it does not give way
         # Tickets of one lane may go to the same replicas. The default is the model's name. A
         # request that may go to fewer replicas (a stored response) has its own lane.
         self.lane = model if lane is None else lane

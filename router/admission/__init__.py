@@ -25,7 +25,7 @@ How the driver calls the queue
    If the queue is full, waiting tickets may give way to the new one. These tickets have ended and
    are in `evicted`, each with the error for its client. The driver reads `evicted` after each
    `offer`, also after one that raised, and answers these clients.
-   The driver may send an early 200 to a waiting client if `commits` returns true.
+   The driver may send an early 200 to a waiting client if `allows_early_status` returns true.
    `relieve` evicts a waiting request when connections are short; `set_aside` and `evict` do so when
    memory is short.
    While `is_passable`, the driver may first choose among all fit replicas and then ask `passes` for

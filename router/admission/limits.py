@@ -35,8 +35,8 @@ _ROUNDING: Final = 1e-9  # of a bucket: less than that is missing by arithmetic 
 SMOOTHING: Final = 0.2  # of a request's output, in the mean of its tenant (VTC: the last five)
 
 
-class Verdict(IntEnum):
-    YES = 0
+class LimitCheck(IntEnum):
+    WITHIN = 0
     CONCURRENCY = 1
     REQUESTS = 2
     TOKENS = 3
@@ -150,33 +150,33 @@ class Account:
 
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
-    ) -> Verdict:
+    ) -> LimitCheck:
         """Take a request of about so many tokens, or say what is in its way (`wait_s`: how long).
 
         `waits`: it goes to a queue, which counts it in `concurrency` while it is at a replica.
-        After YES comes exactly one `settle`: `Grant` sees to it.
+        After WITHIN comes exactly one `settle`: `Grant` sees to it.
         """
         self.wait_s = 0.0
         share = self._all if is_batch else self._own
         concurrency = self.concurrency
         if is_batch:
             if not concurrency.may_enter():
-                return Verdict.CONCURRENCY
+                return LimitCheck.CONCURRENCY
         elif not waits and concurrency.free(False) <= 0:
-            return Verdict.CONCURRENCY
+            return LimitCheck.CONCURRENCY
         wait_s = 0.0
-        verdict = Verdict.YES
+        verdict = LimitCheck.WITHIN
         requests, bucket = share.requests, share.tokens
         if requests is not None:
             wait_s = requests.wait_s(1.0, now)
             if wait_s > 0.0:
-                verdict = Verdict.REQUESTS
+                verdict = LimitCheck.REQUESTS
         if bucket is not None:
             longer_s = bucket.wait_s(float(tokens), now)
             if longer_s > wait_s:
                 wait_s = longer_s
-                verdict = Verdict.TOKENS
-        if verdict != Verdict.YES:
+                verdict = LimitCheck.TOKENS
+        if verdict != LimitCheck.WITHIN:
             self.wait_s = wait_s
             return verdict
         if not is_batch:
@@ -188,7 +188,7 @@ class Account:
         self.under_way += 1
         if not waits:
             concurrency.take(is_batch, now)
-        return Verdict.YES
+        return LimitCheck.WITHIN
 
     def _fill(self, now: float) -> None:
         """Bring the buckets that were not asked up to now."""
@@ -243,7 +243,7 @@ class Grant:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """After `account.ask` said YES to so many tokens; so many of them are for the prompt."""
+        """`account.ask` returned WITHIN for so many tokens; so many of them are for the prompt."""
         self._is_batch = is_batch
         self._waits = waits
         self._account: Account | None = account

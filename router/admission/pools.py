@@ -23,7 +23,7 @@ from router.admission.pool import Pool
 from router.admission.queue import DONE, Queue
 from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
-from router.config.model import Queue as Config
+from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
 
 ANY = ""  # the model of requests that name none
@@ -93,7 +93,8 @@ class Pools:
             return self._new()
         except PolicyConfigError as err:
             self._orders.failures.add("a new queue", err)
-            config = replace(self._config, policy="fifo", options={})
+            by_arrival = replace(self._config.queue, policy="fifo", options={})
+            config = replace(self._config, queue=by_arrival)
             return Queue(config, self._pool, orders=self._orders)
 
     def of(self, model: str) -> Queue:
@@ -238,9 +239,9 @@ class Pools:
     ) -> Sequence[ReplicaLoad]:
         return self.of(model).open_to(lane, urgency, places)
 
-    def commits(self, ticket: Ticket) -> bool:
+    def allows_early_status(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
-        return queue.commits(ticket)
+        return queue.allows_early_status(ticket)
 
     def leave(self, ticket: Ticket) -> bool:
         queue: Queue = ticket.queue
@@ -277,7 +278,7 @@ class Pools:
 
     def orders(self, config: Config) -> list[OrderPolicy]:
         """An order policy of `config` for each queue. Raises PolicyConfigError."""
-        return [make_order(config.policy, config.options) for _ in self.queues]
+        return [make_order(config.queue.policy, config.queue.options) for _ in self.queues]
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
         """Take other rules. `orders`: what `orders` made for them, in this turn.

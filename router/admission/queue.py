@@ -25,7 +25,7 @@ from router.admission.waiting.choice import Choice, cost
 from router.admission.waiting.class_queue import ClassQueue
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.wait_lists import Orders, WaitLists
-from router.config.model import Queue as Config
+from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH
@@ -67,7 +67,9 @@ class Queue:
     )
 
     def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
-        """`orders`: shared by all queues between which tickets may move.
+        """Reads `config.queue` and `config.classes`, and no other section.
+
+        `orders`: shared by all queues between which tickets may move.
 
         Raises PolicyConfigError.
         """
@@ -85,7 +87,7 @@ class Queue:
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
-        self._order: OrderPolicy = make_order(config.policy, config.options)
+        self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
         self._rules = Rules(config, by_class=self._order.by_class)
         classes = self._rules.classes
         self._gates = GateCache(pool, classes)
@@ -230,7 +232,7 @@ class Queue:
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether a new request cannot be served before its deadline, at the measured rate."""
-        until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].timeout_s)
+        until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].wait_s)
         if until == INFINITY or not self._wait_lists.eligible:
             return False
         least_s = self._service_rate.least_wait_s(self._wait_lists.ahead_at_least(ticket), now)
@@ -513,22 +515,22 @@ class Queue:
 
     # -- what becomes of them -----------------------------------------------------------------
 
-    def commits(self, ticket: Ticket) -> bool:
+    def allows_early_status(self, ticket: Ticket) -> bool:
         """Whether the client of a request may be sent an early 200. False: not now.
 
-        A waiting request that was committed is not evicted any more. The answer is false while a
+        A waiting request with an early status is not evicted any more. The answer is false while a
         time limit may end the wait, or while no replica is fit. Then a 429, 503 or 408 may still be
         the right status, and it can be sent only if no status was sent before.
         """
         is_limited = (
-            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].timeout_s < INFINITY
+            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].wait_s < INFINITY
         )
         if ticket.state == WAITING:
             has_place = bool(self._pool.eligible(ticket.lane))
-            return has_place and not is_limited and self._wait_lists.commits(ticket)
+            return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
         if is_limited:
             self.shown(ticket)  # not preempted, because it must not wait under a time limit again
-        ticket.committed = True  # counts if the ticket is put back into the queue
+        ticket.has_early_status = True  # counts if the ticket is put back into the queue
         return True
 
     def shown(self, ticket: Ticket) -> None:
@@ -738,11 +740,11 @@ class Queue:
         `made`: the order policy that `config` names, made for this queue. Without it, the call may
         raise PolicyConfigError and then changes nothing.
         """
-        before = self.config
-        is_other = (config.policy, config.options) != (before.policy, before.options)
+        before, after = self.config.queue, config.queue
+        is_other = (after.policy, after.options) != (before.policy, before.options)
         order = self._order
         if is_other:
-            order = make_order(config.policy, config.options) if made is None else made
+            order = make_order(after.policy, after.options) if made is None else made
         was_reserved = self._rules.reservations
         self.config = config
         self._order = order

@@ -10,8 +10,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.config.model import Queue as Config
-from router.config.model import QueueClass
+from router.config.model import ClassSettings, Config, QueueGates
 from router.core.urgency import HIGH
 
 WEIGHTED: Final = 0  # critical first, then classes by weight
@@ -31,17 +30,16 @@ class ClassRules:
         "prefill_tokens",
         "promote_s",
         "share",
-        "timeout_s",
         "tpot_s",
+        "wait_s",
         "waiting",
         "weight",
     )
 
-    def __init__(self, config: Config, own: QueueClass) -> None:
-        gates = config.gates
+    def __init__(self, gates: QueueGates, own: ClassSettings) -> None:
         self.weight = own.weight
         self.depth = own.depth
-        self.timeout_s = own.timeout_s if own.timeout_s > 0.0 else inf
+        self.wait_s = own.wait_s if own.wait_s > 0.0 else inf
         self.absent_s = own.absent_s
         self.bound_s = own.starvation_s
         # Tickets are promoted before their bound, which leaves time to serve earlier tickets first.
@@ -81,24 +79,24 @@ class Rules:
     )
 
     def __init__(self, config: Config, *, by_class: bool = True) -> None:
-        """`by_class`: what the order policy says of itself."""
-        found = config.classes
-        self.classes = [
-            ClassRules(config, own)
-            for own in (found.critical, found.high, found.normal, found.low, found.batch)
-        ]
+        """Reads `config.queue` and `config.classes`, and no other section.
+
+        `by_class`: what the order policy says of itself.
+        """
+        queue = config.queue
+        self.classes = [ClassRules(queue.gates, own) for own in config.classes.by_name.values()]
         assert len(self.classes) == CLASSES
         modes = {"weighted": WEIGHTED, "strict": STRICT, "together": TOGETHER}
-        self.mode: int = modes.get(config.order, WEIGHTED if by_class else TOGETHER)
-        self.aging = config.aging
-        self.affinity = config.affinity
-        self.skips = config.skips
-        limits = config.limits
+        self.mode: int = modes.get(queue.order, WEIGHTED if by_class else TOGETHER)
+        self.aging = queue.aging
+        self.affinity = queue.affinity
+        self.skips = queue.skips
+        limits = queue.limits
         self.flow_depth = limits.flow
         self.bytes = limits.bytes
-        self.reservations = config.reservations.enabled
-        self.reserved_strictly = config.reservations.strict
-        preemption = config.preemption
+        self.reservations = queue.reservations.enabled
+        self.reserved_strictly = queue.reservations.strict
+        preemption = queue.preemption
         self.preemption = preemption.enabled
         self.preempt_after_s = preemption.after_s
         self.preempt_gap = preemption.gap

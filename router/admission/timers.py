@@ -38,10 +38,10 @@ _OVER: Final = {
 _BLOCKED: Final = "the key had as many requests at replicas as it may until the time was over"
 
 
-def _over(ticket: Ticket, timeout_s: float) -> float:
+def _over(ticket: Ticket, wait_s: float) -> float:
     """When a ticket has waited so long. The time that it ran, before it gave way, is no wait."""
     run = ticket.run
-    return ticket.arrival + timeout_s if run is None else ticket.arrival + run.ran_s + timeout_s
+    return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
 
 class Expired:
@@ -127,7 +127,7 @@ class QueueTimers:
                 self._refuse(eldest, refusal, ticked)
                 many -= 1
                 eldest = row.eldest()
-            while eldest is not None and many and (gone or now >= _over(eldest, own.timeout_s)):
+            while eldest is not None and many and (gone or now >= _over(eldest, own.wait_s)):
                 reason = Reason.NO_REPLICA if gone else Reason.QUEUE_TIMEOUT
                 self._expire(eldest, reason, ticked, now)
                 many -= 1
@@ -135,7 +135,7 @@ class QueueTimers:
             if eldest is None:
                 continue
             if eldest.blocked_in is not None:  # only its timeout can end this wait
-                due = now if not many else _over(eldest, own.timeout_s)
+                due = now if not many else _over(eldest, own.wait_s)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
                 continue
             promoted = row.promote(now, own.promote_s, _AT_ONCE)
@@ -147,7 +147,7 @@ class QueueTimers:
         """When time alone changes something for a row."""
         rules = self._rules
         own = rules.classes[row.urgency]
-        due = _over(eldest, own.timeout_s)
+        due = _over(eldest, own.wait_s)
         young = row.eldest_young()
         if young is not None:
             due = min(due, max(now, young.arrival + own.promote_s))

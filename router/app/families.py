@@ -354,6 +354,10 @@ def _dropped(counts: QueueCounts) -> dict[tuple[str, ...], float]:
     }
 
 
+def _policy_errors(driver: QueueDriver) -> Values:
+    return {driver.pools.queues[0].config.queue.policy: float(driver.pools.failures.count)}
+
+
 QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
     Family("queue_depth", GAUGE, "Requests that wait for a replica, by class.", _depth, ("class",)),
     Family(
@@ -367,7 +371,7 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         "queue_policy_errors",
         COUNTER,
         "Failures of the order policy; its lines go by arrival from then on.",
-        lambda driver: {driver.pools.queues[0].config.policy: float(driver.pools.failures.count)},
+        _policy_errors,
         ("policy",),
     ),
 )

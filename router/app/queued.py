@@ -69,7 +69,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
     depth, ages_s, counts = queue.depth, queue.ages_s(now), queue.counts
     eligible = queue.eligible
     return {
-        "policy": queue.config.policy,
+        "policy": queue.config.queue.policy,
         "replicas": sorted(str(getattr(place, "id", place)) for place in queue.places()),
         "waiting": queue.waiting,
         "body_bytes": queue.body_bytes,

@@ -59,7 +59,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             policies = Policies.of(config.routing)
         hedging = make_policy(config.hedging.policy, config.hedging.options)
         queue = parts.dispatcher.queue
-        orders = () if queue is None else queue.pools.orders(config.queue)
+        orders = () if queue is None else queue.pools.orders(config)
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     upstream = Upstream(config)

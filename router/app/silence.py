@@ -20,6 +20,6 @@ def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
         name = x.urgency.stated
-        if name and x.streamed:
+        if name and x.view.stream:
             longest[name] = max(longest[name], now - x.shown_at())
     return longest

@@ -12,7 +12,7 @@ from router.audit.findings import (
     QueueFinding,
     ReplicaFinding,
 )
-from router.audit.parties import By, Told, label
+from router.audit.parties import By, Grouping, label
 from router.audit.roster import Roster
 from router.audit.survey import Survey
 from router.audit.tally import Site, Tally, Victim
@@ -22,7 +22,7 @@ from router.core.urgency import NUMBERS
 def assemble(
     paths: Sequence[str],
     by: By,
-    told: Told,
+    told: Grouping,
     survey: Survey,
     roster: Roster,
     tally: Tally,
@@ -152,7 +152,9 @@ def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
     return found
 
 
-def _notes(survey: Survey, roster: Roster, by: By, told: Told, cut: int, late: int) -> list[str]:
+def _notes(
+    survey: Survey, roster: Roster, by: By, told: Grouping, cut: int, late: int
+) -> list[str]:
     """Missing data of the log, and its effect on the findings."""
     notes = []
     if by == "tenant" and told == "client":

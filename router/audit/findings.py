@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.audit.parties import Told
+from router.audit.parties import Grouping
 from router.audit.tally import Parts
 
 
@@ -77,7 +77,7 @@ class Findings:
     """Lists are sorted by weight, the heaviest first."""
 
     files: list[str]
-    told_by: Told  # the attribute that distinguishes parties; may differ from the requested one
+    told_by: Grouping  # the attribute that distinguishes parties; may differ from the requested one
     asked_by: str
     begin: float  # seconds since 1970
     end: float

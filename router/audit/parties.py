@@ -14,7 +14,7 @@ from router.audit.rows import Row
 
 By = Literal["tenant", "class", "model"]
 # the attribute that actually distinguishes parties
-Told = Literal["tenant", "class", "model", "client"]
+Grouping = Literal["tenant", "class", "model", "client"]
 
 OTHERS: Final = "all others"
 HEAD_ROWS: Final = 10_000  # rows that are examined to find the available attributes
@@ -25,7 +25,7 @@ class Party(NamedTuple):
     priority: str  # its class; "" if there is none or it is not used
 
 
-def told_by(by: By, head: Iterable[Row]) -> Told:
+def told_by(by: By, head: Iterable[Row]) -> Grouping:
     """The attribute that distinguishes parties. `by`: the requested one; `head`: the first rows."""
     if by != "tenant":
         return by
@@ -38,7 +38,7 @@ def told_by(by: By, head: Iterable[Row]) -> Told:
     return "client" if len(clients) > 1 else "model"
 
 
-def namer(told: Told) -> Callable[[Row], Party]:
+def namer(told: Grouping) -> Callable[[Row], Party]:
     """Return a function that gives the party of a row."""
     if told == "tenant":
         return lambda row: Party(row.tenant, row.priority)
@@ -49,7 +49,7 @@ def namer(told: Told) -> Callable[[Row], Party]:
     return lambda row: Party(row.model or "", "")
 
 
-def label(party: Party, told: Told) -> str:
+def label(party: Party, told: Grouping) -> str:
     """`tenant 3f9a0c61d2b4 (batch)`; a text if the line names no party."""
     if party.name == OTHERS:
         name = OTHERS

@@ -70,6 +70,7 @@ def check(config: Config, problems: Problems) -> None:
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
+    _check_classes(config, problems)
     _check_exact(config, problems)
     _check_priority(config, problems)
     _check_keys(config, problems)
@@ -179,27 +180,28 @@ def _check_queue(config: Config, problems: Problems) -> None:
         except PolicyConfigError as err:
             where = "policy" if err.option is None else f"options.{err.option}"
             problems.add(f"queue.{where}", str(err))
+
+
+def _check_classes(config: Config, problems: Problems) -> None:
+    are_shares_used = config.queue.reservations.enabled
     shares = 0.0
-    for name in queue.classes.__struct_fields__:
-        path = f"queue.classes.{name}"
-        if problems.is_spoiled("queue.classes", path):
+    for name, rules in config.classes.by_name.items():
+        path = f"classes.{name}"
+        if problems.is_spoiled(f"{path}.wait", f"{path}.starvation", f"{path}.share"):
             return
-        rules = getattr(queue.classes, name)
         shares += rules.share
-        if 0.0 < rules.timeout_s < rules.starvation_s:
+        if 0.0 < rules.wait_s < rules.starvation_s:
             problems.add(
                 f"{path}.starvation",
-                f"must be at most timeout ({duration_text(rules.timeout_s)}): "
+                f"must be at most wait ({duration_text(rules.wait_s)}): "
                 "a request is promoted before it expires",
             )
-        if queue.reservations.enabled and rules.share <= 0.0:
+        if are_shares_used and rules.share <= 0.0:
             problems.add(
                 f"{path}.share", "must be above 0: without a share a class can be shut out for ever"
             )
-    if queue.reservations.enabled and shares > 1.0 + 1e-9:
-        problems.add(
-            "queue.classes", f"the shares of all classes are {shares:.4g} together; at most 1"
-        )
+    if are_shares_used and shares > 1.0 + 1e-9:
+        problems.add("classes", f"the shares of all classes are {shares:.4g} together; at most 1")
 
 
 def _check_exact(config: Config, problems: Problems) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from router.config.annotations import hints, is_struct, unit_of, without_none
-from router.config.model import Config, in_file
+from router.config.model import Classes, Config, in_file
 from router.config.problems import Problems, join
 from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 
@@ -41,7 +41,11 @@ _EXAMPLES = {
 _RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
 # Settings that had another name.
-_RENAMED = {"queue.aging": "queue.batch_becomes_normal_after"}
+_RENAMED = {
+    "queue.aging": "queue.batch_becomes_normal_after",
+    "queue.classes": "classes",
+    **{f"classes.{name}.timeout": f"classes.{name}.wait" for name in Classes.__struct_fields__},
+}
 _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 

@@ -242,10 +242,84 @@ class ClassTimeouts(Frozen, frozen=True):
     total_s: SecondsOrOff | None = None  # A whole request. 0: no limit.
 
 
-class ClassRules(Frozen, frozen=True):
-    """What differs for the requests of one class."""
+class ClassSettings(Frozen, frozen=True):
+    """The settings of one class. An unset limit of a replica is that of `queue.gates`."""
 
+    # Share of turns where classes compete. The class `critical` goes first without a turn.
+    weight: Weight = 4.0
+    depth: Count = 10_000  # Requests that wait at once. Beyond: 429.
+    # Longest wait in the queue, then 503. 0: as long as the client waits.
+    wait_s: SecondsOrOff = 0.0
+    absent_s: SecondsOrOff = 10.0  # Longest wait for a replica while none is up, then 503.
+    starvation_s: Seconds = 60.0  # Every request is sent within this time, if any replica serves.
+    # A replica with so many requests without a first token gets no more of this class.
+    waiting: Count | None = None
+    # Uncached prompt tokens at which a replica gets no more of this class.
+    prefill_tokens: CountOrNone | None = None
+    kv_usage: Share | None = None  # A replica whose KV cache is fuller gets no more of this class.
+    # A replica whose streams take longer per output token gets no more of this class. 0: off.
+    tpot_s: SecondsOrOff | None = None
+    idle: bool = False  # Send this class only to replicas on which nothing runs.
+    share: Share = 0.4  # Share of the pool's tokens, if `queue.reservations` are on.
     timeouts: ClassTimeouts = ClassTimeouts()
+
+
+class CriticalClass(ClassSettings, frozen=True):
+    weight: Weight = 16.0
+    depth: Count = 1000
+    starvation_s: Seconds = 5.0
+    # One more than other classes: a critical request does not wait for them.
+    waiting: Count | None = 4
+    kv_usage: Share | None = 1.0
+    share: Share = 0.1
+
+
+class HighClass(ClassSettings, frozen=True):
+    weight: Weight = 8.0
+    depth: Count = 5000
+    starvation_s: Seconds = 15.0
+    share: Share = 0.3
+
+
+class LowClass(ClassSettings, frozen=True):
+    weight: Weight = 2.0
+    starvation_s: Seconds = 300.0
+    kv_usage: Share | None = 0.9
+    share: Share = 0.15
+
+
+class BatchClass(ClassSettings, frozen=True):
+    weight: Weight = 1.0
+    depth: Count = 100_000
+    # Longer than for other classes: a restart that loads a large model takes minutes.
+    absent_s: SecondsOrOff = 600.0
+    starvation_s: Seconds = 1800.0
+    # Batch requests go only to replicas on which no request waits for its first token.
+    waiting: Count | None = 1
+    prefill_tokens: CountOrNone | None = 0
+    kv_usage: Share | None = 0.85
+    share: Share = 0.05
+
+
+class Classes(Frozen, frozen=True):
+    """What differs by class."""
+
+    critical: CriticalClass = CriticalClass()
+    high: HighClass = HighClass()
+    normal: ClassSettings = ClassSettings()
+    low: LowClass = LowClass()
+    batch: BatchClass = BatchClass()
+
+    @property
+    def by_name(self) -> dict[str, ClassSettings]:
+        """The settings of each class, the most urgent class first."""
+        return {
+            "critical": self.critical,
+            "high": self.high,
+            "normal": self.normal,
+            "low": self.low,
+            "batch": self.batch,
+        }
 
 
 class PriorityRule(Frozen, frozen=True):
@@ -297,73 +371,6 @@ class Continuation(Frozen, frozen=True):
     attempts: Count = 2  # Continuations of one stream.
 
 
-class QueueClass(Frozen, frozen=True):
-    """The queue's rules for one class. Unset: the value in `queue.gates`."""
-
-    # Share of turns where classes compete. The class `critical` goes first without a turn.
-    weight: Weight = 4.0
-    depth: Count = 10_000  # Requests that wait at once. Beyond: 429.
-    timeout_s: SecondsOrOff = 0.0  # Longest wait, then 503. 0: as long as the client waits.
-    absent_s: SecondsOrOff = 10.0  # Longest wait for a replica while none is up, then 503.
-    starvation_s: Seconds = 60.0  # Every request is sent within this time, if any replica serves.
-    # A replica with so many requests without a first token gets no more of this class.
-    waiting: Count | None = None
-    # Uncached prompt tokens at which a replica gets no more of this class.
-    prefill_tokens: CountOrNone | None = None
-    kv_usage: Share | None = None  # A replica whose KV cache is fuller gets no more of this class.
-    # A replica whose streams take longer per output token gets no more of this class. 0: off.
-    tpot_s: SecondsOrOff | None = None
-    idle: bool = False  # Send this class only to replicas on which nothing runs.
-    share: Share = 0.4  # Share of the pool's tokens, if `queue.reservations` are on.
-
-
-class CriticalClass(QueueClass, frozen=True):
-    weight: Weight = 16.0
-    depth: Count = 1000
-    starvation_s: Seconds = 5.0
-    # One more than other classes: a critical request does not wait for them.
-    waiting: Count | None = 4
-    kv_usage: Share | None = 1.0
-    share: Share = 0.1
-
-
-class HighClass(QueueClass, frozen=True):
-    weight: Weight = 8.0
-    depth: Count = 5000
-    starvation_s: Seconds = 15.0
-    share: Share = 0.3
-
-
-class LowClass(QueueClass, frozen=True):
-    weight: Weight = 2.0
-    starvation_s: Seconds = 300.0
-    kv_usage: Share | None = 0.9
-    share: Share = 0.15
-
-
-class BatchClass(QueueClass, frozen=True):
-    weight: Weight = 1.0
-    depth: Count = 100_000
-    # Longer than for other classes: a restart that loads a large model takes minutes.
-    absent_s: SecondsOrOff = 600.0
-    starvation_s: Seconds = 1800.0
-    # Batch requests go only to replicas on which no request waits for its first token.
-    waiting: Count | None = 1
-    prefill_tokens: CountOrNone | None = 0
-    kv_usage: Share | None = 0.85
-    share: Share = 0.05
-
-
-class QueueClasses(Frozen, frozen=True):
-    """The queue's rules by class."""
-
-    critical: CriticalClass = CriticalClass()
-    high: HighClass = HighClass()
-    normal: QueueClass = QueueClass()
-    low: LowClass = LowClass()
-    batch: BatchClass = BatchClass()
-
-
 class QueueGates(Frozen, frozen=True):
     """When a replica is sent another request: while it is below `waiting` or `prefill_tokens`."""
 
@@ -386,7 +393,7 @@ class QueueLimits(Frozen, frozen=True):
 class Reservations(Frozen, frozen=True):
     """Shares of a pool's tokens that are kept for a class while it wants them."""
 
-    enabled: bool = False  # Turn reservations on. `queue.classes.*.share` has the shares.
+    enabled: bool = False  # Turn reservations on. `classes.*.share` has the shares.
     strict: bool = False  # Other classes cannot borrow an unused share.
 
 
@@ -420,7 +427,6 @@ class Queue(Frozen, frozen=True):
     skips: CountOrNone = 16  # How often a request can be passed over for one with a cached prefix.
     # Use the timeout that SDKs announce in a header as the deadline of requests without a stream.
     sdk_timeouts: bool = True
-    classes: QueueClasses = QueueClasses()
     gates: QueueGates = QueueGates()
     limits: QueueLimits = QueueLimits()
     reservations: Reservations = Reservations()
@@ -542,10 +548,8 @@ class Config(Frozen, frozen=True):
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
     hedging: Hedging = Hedging()
-    classes: dict[
-        str, ClassRules
-    ] = {}  # What differs by class: critical, high, normal, low, batch.
     queue: Queue = Queue()
+    classes: Classes = Classes()
     priority: Priority = Priority()
     keys: Keys = Keys()
     continuation: Continuation = Continuation()

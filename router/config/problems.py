@@ -7,6 +7,8 @@ repeat or distort the first error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from router.core.errors import ConfigError
 
 
@@ -45,3 +47,9 @@ def _with_ancestors(path: str) -> list[str]:
 
 def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+def said(problems: Sequence[str]) -> str:
+    """All problems of one configuration, as a command prints them; no line break at the end."""
+    count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return "\n  ".join([f"the configuration has {count}:", *problems])

@@ -64,7 +64,7 @@ class Context:
         self.scheduler = scheduler
         self.queue: QueueDriver | None = None  # `None`: requests are sent without queueing.
         if config.queue.enabled:
-            self.queue = QueueDriver(config.queue, fleet, chooser, metrics, scheduler)
+            self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
         self.closing = False  # The router is stopping; no request or attempt is begun.
@@ -82,7 +82,7 @@ class Context:
         self.budget.adopt(config.retry)
         self.store.adopt(config.continuation)
         if self.queue is not None:
-            self.queue.adopt(config.queue, orders)
+            self.queue.adopt(config, orders)
 
     def takes_steps(self) -> bool:
         """Whether pending requests of a flow make its next request less urgent.

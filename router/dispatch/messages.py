@@ -15,6 +15,11 @@ MESSAGES: dict[Reason, str] = {
     Reason.WHOLE_TIMEOUT: "the replica did not finish its answer in time",
     Reason.TOTAL_TIMEOUT: "the request took longer than it may",
     Reason.EMPTY_STREAM: "the replica ended its stream without content",
+    # An error that a replica answers is relayed. These messages are for errors that were not kept,
+    # because another attempt was to answer and then failed as well.
+    Reason.STREAM_ERROR: "the replica reported an error instead of content",
+    Reason.SERVER_ERROR: "the replica answered with a server error",
+    Reason.REPLICA_REFUSED: "the replica refused the request",
     Reason.REPLICA_BUSY: "every replica is busy",
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",

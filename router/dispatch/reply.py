@@ -32,7 +32,7 @@ from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers
 from router.wire.http1 import error_shapes as shapes
-from router.wire.http1.error_shapes import Told
+from router.wire.http1.error_shapes import ErrorFacts
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, ResponseReader
 
@@ -62,8 +62,8 @@ class Reply:
         "bytes_out",
         "continuation",
         "gap_s",
+        "is_complete",
         "is_text",
-        "is_whole",
         "is_work",
         "keep_alive",
         "progress",
@@ -93,7 +93,7 @@ class Reply:
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body.
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
-        self.is_whole = False  # All of the response was written.
+        self.is_complete = False  # All of the response was written.
         self.is_work = False  # An engine's answer that took tokens was relayed.
         # The answer came on a path that the router does not know, and it may be text.
         self.is_text = False
@@ -227,7 +227,7 @@ class Reply:
             self._client.write(b"%x\r\n%b\r\n0\r\n\r\n" % (size, body))
         else:
             self._client.write(b"0\r\n\r\n")
-        self.is_whole = True
+        self.is_complete = True
 
     @property
     def has_broken(self) -> bool:
@@ -311,7 +311,7 @@ class Reply:
             event = b"%x\r\n%b\r\n" % (len(event), event)
         self._client.write(event)
 
-    def late_error(self, told: Told) -> None:
+    def late_error(self, told: ErrorFacts) -> None:
         """Write an error event into a stream that has begun. The stream ends after it."""
         tap = self._tap
         number = 0 if tap is None else tap.events
@@ -335,7 +335,7 @@ class Reply:
                 family=shapes.family_of(self._target),
             )
         )
-        self.is_whole = True
+        self.is_complete = True
         return keep_alive
 
     def truncate(self, err: RouterError) -> bool:

@@ -70,8 +70,11 @@ class Rules:
     def __init__(self, config: Config) -> None:
         limits, timeouts = config.limits, config.timeouts
         self.times = Times(timeouts)  # For classes without timeouts of their own.
+        none = ClassTimeouts()
         self._by_class = {
-            name: Times(timeouts, rules.timeouts) for name, rules in config.classes.items()
+            name: Times(timeouts, settings.timeouts)
+            for name, settings in config.classes.by_name.items()
+            if settings.timeouts != none
         }
         self.write_stall_s = timeouts.write_stall_s
         self.response_hold = limits.response_hold  # Bytes.

@@ -1,7 +1,7 @@
 """Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
 
 The steps: `identify` (the key), `urgency` (the priority) and `flow` (the flow that shares the
-fleet), all before an exchange is made, and `enter` once the prompt is measured. `Entry.leave`
+fleet), all before an exchange is made, and `enter` once the prompt is measured. `TenantShare.leave`
 releases what `enter` returned; it counts once, whatever ended the request.
 
 A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
@@ -23,7 +23,7 @@ from secrets import token_hex
 from typing import Final
 
 from router.admission.concurrency import Concurrency
-from router.admission.limits import Account, Grant, Verdict
+from router.admission.limits import Account, Grant, LimitCheck
 from router.config.keys import KeyLine
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
@@ -42,18 +42,18 @@ from router.wire.origins import INSIDE
 # Prefix of an owner's name if the key is in the key file; other owners are hashes.
 _NAMED: Final = b"key:"
 _REASONS = {
-    Verdict.CONCURRENCY: Reason.KEY_CONCURRENCY,
-    Verdict.REQUESTS: Reason.KEY_REQUESTS,
-    Verdict.TOKENS: Reason.KEY_TOKENS,
+    LimitCheck.CONCURRENCY: Reason.KEY_CONCURRENCY,
+    LimitCheck.REQUESTS: Reason.KEY_REQUESTS,
+    LimitCheck.TOKENS: Reason.KEY_TOKENS,
 }
 _WORDS = {
-    Verdict.CONCURRENCY: "this key has as many requests at replicas as it may",
-    Verdict.REQUESTS: "this key has sent as many requests a minute as it may",
-    Verdict.TOKENS: "this key has used as many tokens a minute as it may",
+    LimitCheck.CONCURRENCY: "this key has as many requests at replicas as it may",
+    LimitCheck.REQUESTS: "this key has sent as many requests a minute as it may",
+    LimitCheck.TOKENS: "this key has used as many tokens a minute as it may",
 }
 
 
-class Entry:
+class TenantShare:
     """What one request holds of its tenant's limits, and its place among the flow's pending
     requests."""
 
@@ -298,7 +298,7 @@ class Tenants:
         is_batch: bool,
         takes_steps: bool,
         waits: bool,
-    ) -> Entry | None:
+    ) -> TenantShare | None:
         """Check the limits of an inference request, and count it.
 
         Returns `None` if the request holds nothing of a tenant's limits. `is_batch`: it only gets
@@ -318,7 +318,7 @@ class Tenants:
                     concurrency = account.concurrency
         if grant is None and not takes_steps:
             return None
-        entry = Entry(flow, self.pending if takes_steps else None, grant, concurrency)
+        entry = TenantShare(flow, self.pending if takes_steps else None, grant, concurrency)
         if takes_steps:
             entry.steps = self.pending.come(flow)
         return entry
@@ -339,7 +339,7 @@ def _granted(
     """Take the request from the account's limits. Raises RouterError."""
     tokens = account.expected(prompt, most_output)
     verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
-    if verdict != Verdict.YES:
+    if verdict != LimitCheck.WITHIN:
         # The time is unknown, because any running request may end at any moment.
         wait_s = max(1, ceil(account.wait_s))
         raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)

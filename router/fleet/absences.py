@@ -2,7 +2,7 @@
 
 The fleet table computes which replicas are fit; this class keeps the time of each change. A request
 that finds no fit replica compares this time with the limit of its class
-(`queue.classes.*.absent`).
+(`classes.*.absent`).
 
 Must never: keep a name that the fleet does not know, or read a clock.
 """

@@ -19,7 +19,7 @@ from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
 # Engine name ("" if not detected), the names of the replica's own model, the names of its adapters.
-Entry = tuple[str, frozenset[str], frozenset[str]]
+ModelsOfReplica = tuple[str, frozenset[str], frozenset[str]]
 
 
 class Defaults:
@@ -32,8 +32,8 @@ class Defaults:
         self._replicas = replicas
         # Value: engine and adapters.
         self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}
-        self._by_model: dict[str, list[Entry]] = {}
-        self._all: Sequence[Entry] = ()
+        self._by_model: dict[str, list[ModelsOfReplica]] = {}
+        self._all: Sequence[ModelsOfReplica] = ()
         self._is_stale = True
 
     def changed(self) -> None:
@@ -45,7 +45,7 @@ class Defaults:
         if self._seen.get(replica) != (replica.engine, replica.adapters):
             self._is_stale = True
 
-    def of(self, model: str | None) -> Sequence[Entry]:
+    def of(self, model: str | None) -> Sequence[ModelsOfReplica]:
         """Return the entries of the replicas that serve `model`; for `None`, of the whole fleet."""
         if self._is_stale:
             self._build()
@@ -56,7 +56,7 @@ class Defaults:
         replicas = self._replicas.values()
         self._seen = {replica: (replica.engine, replica.adapters) for replica in replicas}
         owns: dict[tuple[frozenset[str], frozenset[str]], frozenset[str]] = {}
-        found: dict[tuple[frozenset[str], Entry], None] = {}
+        found: dict[tuple[frozenset[str], ModelsOfReplica], None] = {}
         for replica in replicas:
             models, adapters = replica.models, replica.adapters
             if models is None or not (replica.listed or models - {ANY}):
@@ -69,7 +69,7 @@ class Defaults:
             if not own and replica.listed is not None:
                 own = replica.listed - adapters
             found[models, (replica.engine or "", own, adapters)] = None
-        by_model: dict[str, list[Entry]] = {}
+        by_model: dict[str, list[ModelsOfReplica]] = {}
         for models, entry in found:
             for model in models:
                 by_model.setdefault(model, []).append(entry)

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from policies.contract import PolicyConfigError, make_policy
+from policies.hedging.contract import make_policy as make_hedging
 from policies.queueing.contract import make_order
 from router.emulator.core.timing import Timing
 from router.simulator.scenario import Fault
@@ -37,12 +38,17 @@ def policy(text: str) -> Choice:
     return _choice(text, make_policy)
 
 
-NO_QUEUE = "off"
+OFF = "off"
 
 
 def queue(text: str) -> Choice:
     """The same of an order policy; `off`: nobody waits in the router."""
-    return Choice(text, text, {}) if text == NO_QUEUE else _choice(text, make_order)
+    return Choice(text, text, {}) if text == OFF else _choice(text, make_order)
+
+
+def hedging(text: str) -> Choice:
+    """The same of a hedging policy; `off` is one of them."""
+    return _choice(text, make_hedging)
 
 
 def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choice:

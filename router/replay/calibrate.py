@@ -10,9 +10,9 @@ Must never: give a number without saying what it rests on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from router.audit.reading import Progress, Reading
@@ -54,6 +54,7 @@ class Calibration:
     sequences_peak: int  # most that decoded at once at one replica
     context_peak: int  # ... and most tokens of context they had
     sequences_full: int  # ... while others waited and none was prefilled; 0: that never was
+    context_full: int  # ... tokens of context then
     report: tuple[str, ...]  # for people
 
 
@@ -61,20 +62,32 @@ def calibrate(
     *paths: str,
     base: Timing = _BASE,
     model: str | None = None,
+    until: float | None = None,
+    replicas: Container[str] | None = None,
     step_tokens: int = STEP_TOKENS,
     on_progress: Progress | None = None,
 ) -> Calibration:
     """The timing of the engines behind a log, or behind the logs of several routers.
 
-    `base`: whose ratios fill what the log cannot tell; `model`: only this one's requests.
+    `base`: whose ratios fill what the log cannot tell; `model`: only this one's requests; `until`:
+    only of what arrived before (seconds since 1970); `replicas`: only what these answered.
     Raises CalibrationError if neither part can be fitted, TraceError for what is no access log,
     OSError, and MissingExtra without numpy and scipy.
     """
 
+    latest = inf if until is None else until
+
+    def is_wanted(row: Row) -> bool:
+        return (
+            row.ts < latest
+            and (model is None or row.model == model)
+            and (replicas is None or row.replica in replicas)
+        )
+
     def stays_of(place: Callable[[Stay], None]) -> Callable[[Iterable[Row]], Iterator[Stay]]:
         def stays(rows: Iterable[Row]) -> Iterator[Stay]:
             for row in rows:
-                stay = stay_of(row) if model is None or row.model == model else None
+                stay = stay_of(row) if is_wanted(row) else None
                 if stay is not None:
                     place(stay)
                     yield stay
@@ -131,6 +144,7 @@ def calibrate(
         sequences_peak=second.sequences_peak,
         context_peak=round(second.context_peak),
         sequences_full=second.full_sequences,
+        context_full=round(second.full_context),
         report=lines(
             timing,
             prefill,

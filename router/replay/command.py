@@ -1,7 +1,9 @@
 """`hedgerow replay`: a trace against policies and fleet sizes, a table and a page about it.
 
-Every combination of policy and fleet size is one run. The same flags give the same table and JSON,
-byte for byte. Exit status: 0 done, 1 a run went wrong, 2 a mistake in the flags or the trace. Must
+Every combination of policies and fleet size is one run. The same flags give the same table and
+JSON, byte for byte. An access log is first simulated as it was, and compared with what it says:
+where the two differ too much, nothing else is simulated. Exit status: 0 done, 1 a run went wrong, 2
+a mistake in the flags, the configuration or the trace, 3 the simulation is not like the log. Must
 never: leave half a file behind.
 """
 
@@ -10,34 +12,36 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from router.config.model import Queue
-from router.emulator.core.core_config import CoreConfig
-from router.emulator.core.timing import PROFILES, Timing
-from router.replay import arguments as words
+from router.config.load import load
+from router.config.model import Config
+from router.config.problems import said
+from router.config.varied import varied
+from router.core.errors import ConfigError
+from router.replay.candidates import Candidate, as_configured, candidates
 from router.replay.described import facts_of
-from router.replay.flags import POLICIES, PROFILE, add_arguments
-from router.replay.job import Job, Source
+from router.replay.engine_model import engine_model
+from router.replay.flags import add_arguments
+from router.replay.job import Source
+from router.replay.plan import Plan
+from router.replay.reading import read
 from router.replay.report.columns import of_parts, of_runs, parts_of
 from router.replay.report.document import document
 from router.replay.report.findings import findings
 from router.replay.report.html import page
 from router.replay.report.run import Replay
-from router.replay.report.slo import Slo
 from router.replay.report.table import build, plain
-from router.replay.sizing import replicas_for
+from router.replay.report.truth import of_truth
+from router.replay.truth.verdict import verdict
 from router.replay.workers import Broken, Refused, run_all
-from router.simulator.scenario import Polls, Scenario
-from router.traces import Trace, TraceFacts, describe
 
 __all__ = ["add_arguments", "main"]
 
-_DONE, _WENT_WRONG, _MISTAKE = 0, 1, 2
+_DONE, _WENT_WRONG, _MISTAKE, _NOT_TRUSTED = 0, 1, 2, 3
 
 
 def main(args: argparse.Namespace) -> int:
@@ -50,6 +54,8 @@ def main(args: argparse.Namespace) -> int:
         replay = _replayed(args, status)
     except (Refused, ValueError) as err:  # TraceError is one, and so is what a scenario refuses
         return _say(str(err), _MISTAKE)
+    except ConfigError as err:
+        return _say(said(err.problems), _MISTAKE)
     except Broken as err:
         return _say(str(err), _WENT_WRONG)
     finally:
@@ -60,11 +66,18 @@ def main(args: argparse.Namespace) -> int:
         _write(args, replay)
     except OSError as err:
         return _say(f"{err.filename}: cannot be written: {err.strerror}", _WENT_WRONG)
+    if _is_refused(args, replay):
+        return _say(
+            "the simulation is not like the log, so nothing is compared; --calibrate fits the "
+            "engine model to the log, --anyway compares all the same",
+            _NOT_TRUSTED,
+        )
     return _DONE
 
 
 def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
-    """Read, size, say what is simulated, simulate. Raises Refused, Broken, ValueError."""
+    """Read, size, say what is simulated, simulate. Raises Refused, Broken, ConfigError,
+    ValueError."""
     source = Source(
         path=args.file,
         format=args.format,
@@ -75,29 +88,57 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
         until_s=args.until,
         speedup=args.speedup,
     )
+    base, compared = _candidates(args)
     try:
         trace = source.open()
-        traffic = describe(trace)
+        traffic, fleet = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None
-    timing, model_name, calibration = _engine_model(args, status)
-    jobs = _jobs(args, source, trace, traffic, timing)
-    facts = facts_of(trace, traffic, jobs, model_name=model_name, estimated=args.replicas is None)
+    logged = fleet.groups(base)
+    half_s = args.speedup * traffic.duration_s / 2.0  # of the file's own clock
+    model = engine_model(
+        args,
+        logged,
+        trace.block_tokens,
+        trace.zero_s + half_s,
+        None if status is None else status.calibrated,
+    )
+    plan = Plan(args, source, trace, traffic, model)
+    jobs = plan.jobs(compared, args.replicas)
+    judged = plan.judged(as_configured(base), logged, half_s) if logged else None
+    facts = facts_of(trace, traffic, jobs, model_name=model.name, estimated=plan.is_estimated)
+    replay = Replay(
+        title=f"Replay of {trace.name}",
+        runs=(),
+        facts=facts,
+        calibration=model.report,
+        when=f"{datetime.now():%Y-%m-%d %H:%M}",
+    )
     if status is not None:
         status.close()
         status.runs = len(jobs)
     if not args.quiet:
         out = _out(args)
-        for what, how in [*facts, *(("calibration", line) for line in calibration)]:
+        for what, how in [*facts, *(("calibration", line) for line in model.report)]:
             print(f"{what + ':':14}{how}", file=out)
         print(file=out, flush=True)
-    return Replay(
-        title=f"Replay of {trace.name}",
-        runs=run_all(jobs, args.jobs, status),
-        facts=facts,
-        calibration=calibration,
-        when=f"{datetime.now():%Y-%m-%d %H:%M}",
-    )
+    if judged is None:
+        return replace(replay, runs=run_all(jobs, args.jobs, status))
+    (run,) = run_all([judged], 1, status)
+    replay = replace(replay, runs=[run], truth=verdict(run.judged))
+    if _is_refused(args, replay):
+        return replay
+    # The logged fleet as configured may be among what is compared: it is simulated once.
+    others = [job for job in jobs if job.scenario != judged.scenario or job.source != judged.source]
+    found = dict(zip(map(id, others), run_all(others, args.jobs, status), strict=True))
+    runs = [replace(found.get(id(job), run), policy=job.policy) for job in jobs]
+    return replace(replay, runs=runs)
+
+
+def _is_refused(args: argparse.Namespace, replay: Replay) -> bool:
+    """The simulation is not like the log, and nobody wants to know more."""
+    truth = replay.truth
+    return truth is not None and bool(truth.off) and not args.anyway
 
 
 def _out(args: argparse.Namespace) -> TextIO:
@@ -105,109 +146,34 @@ def _out(args: argparse.Namespace) -> TextIO:
     return sys.stderr if args.json == Path("-") else sys.stdout
 
 
-def _engine_model(
-    args: argparse.Namespace, status: _StatusLine | None
-) -> tuple[Timing, str, Sequence[str]]:
-    """The timing, what to call it, and how well it fits. Raises Refused."""
-    if args.timing is not None:
-        if args.profile is not None:
-            raise Refused("--profile and --timing say the same; give one of them")
-        return args.timing, "given", ()
-    profile = args.profile or PROFILE
-    if not args.calibrate:
-        return PROFILES[profile], profile, ()
-    from router.replay.calibrate import MissingExtra, calibrate
-
-    try:
-        found = calibrate(
-            args.file,
-            base=PROFILES[profile],
-            model=args.model,
-            step_tokens=args.max_num_batched_tokens,
-            on_progress=None if status is None else status.calibrated,
-        )
-    except MissingExtra as err:
-        raise Refused(str(err)) from None
-    return found.timing, "fitted to the log", found.report
-
-
-def _jobs(
-    args: argparse.Namespace, source: Source, trace: Trace, traffic: TraceFacts, timing: Timing
-) -> list[Job]:
-    """All runs: fleet by fleet, policies in their order, then the same with shared knowledge."""
-    slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
-    choices = args.policy or [words.policy(name) for name in POLICIES]
-    labels = [choice.label for choice in choices]
-    queues = args.queue or [words.queue(words.NO_QUEUE)]
-    for flag, asked in (("--policy", labels), ("--queue", [queue.label for queue in queues])):
-        twice = next((label for label in asked if asked.count(label) > 1), None)
+def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
+    """The configuration, and what is compared. Raises Refused for an axis with one value twice,
+    ConfigError for the file."""
+    base = Config() if args.config is None else load(args.config)
+    if args.poll_interval is not None:
+        base = varied(base, polling={"interval_s": args.poll_interval})
+    axes = []
+    for flag in ("policy", "queue", "hedging"):
+        asked = getattr(args, flag) or []
+        labels = [choice.label for choice in asked]
+        twice = next((label for label in labels if labels.count(label) > 1), None)
         if twice is not None:
-            raise Refused(f"{flag} {twice} is given twice")
-    if args.kv_tokens < trace.block_tokens:
-        raise Refused(f"--kv-tokens: one block has {trace.block_tokens} tokens")
-    core = CoreConfig(
-        max_num_seqs=args.max_num_seqs,
-        max_num_batched_tokens=args.max_num_batched_tokens,
-        num_blocks=args.kv_tokens // trace.block_tokens,
-        block_size=trace.block_tokens,
-    )
-    sizes = args.replicas or (
-        replicas_for(
-            trace,
-            timing,
-            rate=traffic.rate,
-            kv_tokens=args.kv_tokens,
-            max_num_seqs=args.max_num_seqs,
-            tpot_s=slo.tpot_s,
-        ),
-    )
-    for fault in args.fault:
-        if fault.replica >= min(sizes):
-            raise Refused(
-                f"--fault: no replica {fault.replica} in a fleet of {min(sizes)}; the first is 0"
-            )
-    jobs = [
-        Job(
-            policy=f"{choice.label}, queue {queue.label}" if args.queue else choice.label,
-            scenario=Scenario(
-                replicas=size,
-                core=core,
-                timing=timing,
-                policy=choice.name,
-                options=choice.options,
-                queue=_queue(queue),
-                routers=args.routers,
-                shared=args.shared,
-                polls=Polls(
-                    interval_s=args.poll_interval,
-                    delay_s=args.poll_delay,
-                    loss=args.poll_loss,
-                ),
-                faults=tuple(args.fault),
-                seed=args.seed,
-            ),
-            source=source,
-            slo=slo,
-        )
-        for size in sizes
-        for choice in choices
-        for queue in queues
-    ]
-    if args.routers > 1 and not args.shared:
-        jobs += [replace(job, scenario=replace(job.scenario, shared=True)) for job in jobs]
-    return jobs
-
-
-def _queue(choice: words.Choice) -> Queue:
-    if choice.name == words.NO_QUEUE:
-        return Queue(enabled=False)
-    return Queue(enabled=True, policy=choice.name, options=dict(choice.options))
+            raise Refused(f"--{flag} {twice} is given twice")
+        axes.append(asked)
+    return base, candidates(base, *axes)
 
 
 def _print(args: argparse.Namespace, replay: Replay) -> None:
     runs = replay.runs
     table = build(runs, of_runs(runs), group=lambda run: run.place, sort=args.sort)
     out = _out(args)
+    if replay.truth is not None:
+        if replay.truth.is_judged:
+            print(plain(of_truth(replay.truth)), file=out)
+        print("".join(f"{line}\n" for line in replay.truth.lines()), file=out)
+    if _is_refused(args, replay):
+        out.flush()
+        return
     print(plain(table), end="", file=out)
     if args.queue and (parts := parts_of(runs, "by_class")):
         by_class = build(parts, of_parts("class", parts), group=lambda part: part.name)
@@ -262,6 +228,9 @@ class _StatusLine:
         """So many runs are done, and one of the others says how far it is."""
         if text:
             self._show(f"{done} of {self.runs} runs done; {text}"[:150])
+
+    def read(self, share: float) -> None:
+        self._show(f"reading, {share:.0%}")
 
     def calibrated(self, share: float) -> None:
         self._show(f"fitting the engine model, {share:.0%}")

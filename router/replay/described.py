@@ -11,7 +11,7 @@ from itertools import pairwise
 from router.emulator.core.timing import Timing
 from router.replay.job import Job
 from router.replay.report.table import number
-from router.simulator.scenario import Fault, Scenario
+from router.simulator.scenario import Fault, Group, Scenario
 from router.traces import Trace, TraceFacts
 
 Fact = tuple[str, str]
@@ -23,13 +23,13 @@ def facts_of(
     """`model_name`: of the engine model; `estimated`: nobody said how many replicas."""
     first = jobs[0]
     found = [
-        ("traffic", _traffic(trace, facts)),
+        ("traffic", _traffic(trace, facts, first.scenario)),
         ("fleet", _fleet(jobs, estimated)),
-        ("engine", _engine(first.scenario)),
-        ("engine model", f"{model_name}: {_timing(first.scenario.timing)}"),
+        *_engines(first.scenario, model_name),
         ("routers", _routers(jobs)),
-        ("hedging", _hedging(first.scenario)),
+        ("hedging", "; ".join(dict.fromkeys(_hedging(job.scenario) for job in jobs))),
         *_queues(jobs),
+        *_left_out(first.scenario),
         (
             "SLO",
             f"first token within {first.slo.ttft_s:g} s, "
@@ -45,7 +45,7 @@ def facts_of(
     return found
 
 
-def _traffic(trace: Trace, facts: TraceFacts) -> str:
+def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario) -> str:
     text = f"{trace.name} ({trace.format}): {facts.rows:,} requests"
     if facts.duration_s > 0.0:
         text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
@@ -59,11 +59,17 @@ def _traffic(trace: Trace, facts: TraceFacts) -> str:
     if trace.slot_s:
         text += f"; arrivals spread over the {trace.slot_s:g} s their times are known to"
     if len(facts.models) > 1:
-        text += f"; {len(facts.models)} models, simulated as one"
+        text += f"; {len(facts.models)} models"
+        if all(group.models is None for group in scenario.groups):
+            text += ", served by every replica"
     return text
 
 
 def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
+    groups = jobs[0].scenario.groups
+    if len(groups) > 1:
+        counts = " + ".join(f"{group.replicas:,}" for group in groups)
+        return f"{jobs[0].scenario.replicas:,} replicas in {len(groups)} groups: {counts}"
     sizes = sorted({job.scenario.replicas for job in jobs})
     text = ", ".join(f"{size:,}" for size in sizes)
     if len(sizes) > 3:
@@ -77,11 +83,39 @@ def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
     return text
 
 
-def _engine(scenario: Scenario) -> str:
-    core = scenario.core
+def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
+    """Of every group; nothing names a group that is the whole fleet."""
+    found = []
+    for place, group in enumerate(scenario.groups, 1):
+        of = f" {place}" if len(scenario.groups) > 1 else ""
+        found.append((f"engine{of}", _engine(group)))
+        found.append((f"engine model{of}", f"{model_name}: {_timing(group.timing)}"))
+    return found
+
+
+def _left_out(scenario: Scenario) -> list[Fact]:
+    """What the configuration says and no simulation does."""
+    config = scenario.config
+    left = [
+        name
+        for name, is_set in (
+            ("prefix.exact", config.prefix.exact),
+            ("prefix.isolate_tenants", config.prefix.isolate_tenants),
+            ("continuation", config.continuation.enabled),
+            ("batches", config.batches.enabled),
+        )
+        if is_set
+    ]
+    return [("not simulated", ", ".join(left))] if left else []
+
+
+def _engine(group: Group) -> str:
+    core = group.core
     return (
         f"at most {core.max_num_seqs:,} sequences and {core.max_num_batched_tokens:,} tokens a "
         f"step; {core.num_blocks * core.block_size:,} KV tokens in blocks of {core.block_size}"
+        + ("" if group.models is None else f"; for {', '.join(group.models)}")
+        + ("" if group.weight == 1.0 else f"; weight {group.weight:g}")
     )
 
 
@@ -111,15 +145,15 @@ def _routers(jobs: Sequence[Job]) -> str:
         both = len({job.scenario.shared for job in jobs}) > 1
         text += ", apart and sharing all they know" if both else ""
         text += ", sharing all they know" if scenario.shared and not both else ""
-    polls = scenario.polls
-    if not polls.interval_s:
+    polls, interval_s = scenario.polls, scenario.config.polling.interval_s
+    if not interval_s:
         return f"{text}; engines are never polled"
-    text += f"; engines polled every {polls.interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
+    text += f"; engines polled every {interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
     return text + (f", {polls.loss:.1%} lost" if polls.loss else "")
 
 
 def _hedging(scenario: Scenario) -> str:
-    rules = scenario.hedging
+    rules = scenario.config.hedging
     if rules.policy == "off":
         return "off"
     return (
@@ -129,11 +163,11 @@ def _hedging(scenario: Scenario) -> str:
 
 
 def _queues(jobs: Sequence[Job]) -> list[Fact]:
-    asked = [job.scenario.queue for job in jobs]
+    asked = [job.scenario.config.queue for job in jobs]
     if not any(rules.enabled for rules in asked):
         return []
     orders = dict.fromkeys(rules.policy if rules.enabled else "none" for rules in asked)
-    return [("queue", f"{', '.join(orders)}; gates, classes and limits as shipped")]
+    return [("queue", f"{', '.join(orders)}; gates, classes and limits as configured")]
 
 
 def _fault(fault: Fault) -> str:

@@ -16,12 +16,12 @@ from router.replay.report.slo import Slo
 from router.simulator.scenario import Polls
 from router.traces import FORMATS
 
-POLICIES = ("kv_aware", "least_load", "round_robin")
 PROFILE = "realistic"
-_KV_TOKENS = 400_000  # of an 8B model with grouped KV heads (128 KiB a token) on 80 GB: 54 GB left
+KV_TOKENS = 400_000  # of an 8B model with grouped KV heads (128 KiB a token) on 80 GB: 54 GB left
 _SLO = Slo()
 _POLLS = Polls()
 _CORE = CoreConfig()
+SLOTS = _CORE.max_num_seqs
 
 _DESCRIPTION = """\
 Replay recorded traffic against routing policies and fleet sizes, on the router's own decision code
@@ -72,7 +72,8 @@ def _add_fleet(group: Any) -> None:
         "--replicas",
         type=words.sizes,
         metavar="N|A..B|A..B:STEP|A,B,C",
-        help="sizes of the fleet (default: one, estimated to be 70%% busy without any cache)",
+        help="sizes of a fleet of equal replicas (default: the fleet of the access log; else one "
+        "that is estimated to be 70%% busy without any cache)",
     )
     add(
         "--profile",
@@ -91,20 +92,23 @@ def _add_fleet(group: Any) -> None:
     model.add_argument(
         "--calibrate",
         action="store_true",
-        help="fit them to the access log itself; what it cannot tell is as in the profile",
+        help="fit them to the first half of the access log; what it cannot tell is as in the "
+        "profile",
     )
-    for flag, default in (
-        ("--max-num-seqs", _CORE.max_num_seqs),
-        ("--max-num-batched-tokens", _CORE.max_num_batched_tokens),
-        ("--kv-tokens", _KV_TOKENS),
-    ):
+    for flag, usual in (("--max-num-seqs", SLOTS), ("--kv-tokens", KV_TOKENS)):
         add(
             flag,
             type=words.count,
-            default=default,
             metavar="N",
-            help=f"of each engine (default: {default:,})",
+            help=f"of each engine (default: as in the access log; else {usual:,})",
         )
+    add(
+        "--max-num-batched-tokens",
+        type=words.count,
+        default=_CORE.max_num_batched_tokens,
+        metavar="N",
+        help=f"of each engine (default: {_CORE.max_num_batched_tokens:,})",
+    )
     add(
         "--fault",
         type=words.fault,
@@ -118,20 +122,23 @@ def _add_fleet(group: Any) -> None:
 def _add_routers(group: Any) -> None:
     add = group.add_argument
     add(
-        "--policy",
-        type=words.policy,
-        action="append",
-        metavar="NAME[:option=value,...]",
-        help=f"repeat to compare (default: {', '.join(POLICIES)})",
+        "--config",
+        metavar="FILE",
+        help="the router's configuration (default: the shipped one); its replicas are not taken",
     )
-    add(
-        "--queue",
-        type=words.queue,
-        action="append",
-        metavar="NAME[:option=value,...]",
-        help="order of those that wait in the router, each with each policy; off: nobody does; "
-        "repeat to compare (default: off)",
-    )
+    for flag, choice, text in (
+        ("--policy", words.policy, "routing policy of all models"),
+        ("--queue", words.queue, "order policy of the queue; off: no queue"),
+        ("--hedging", words.hedging, "hedging policy; off: no hedging"),
+    ):
+        add(
+            flag,
+            type=choice,
+            action="append",
+            metavar="NAME[:option=value,...]",
+            help=f"{text}; repeat to compare, each is combined with the others (default: as "
+            "configured)",
+        )
     add(
         "--routers",
         type=words.count,
@@ -140,8 +147,13 @@ def _add_routers(group: Any) -> None:
         help="in front of the same fleet; the same is run with shared knowledge, to compare",
     )
     add("--shared", action="store_true", help="routers share all they know; only that is run")
+    add(
+        "--poll-interval",
+        type=words.not_negative,
+        metavar="S",
+        help="between polls; 0: never (default: as configured)",
+    )
     for flag, kind, default, metavar, text in (
-        ("--poll-interval", words.not_negative, _POLLS.interval_s, "S", "between polls; 0: never"),
         ("--poll-delay", words.not_negative, _POLLS.delay_s, "S", "until a poll is known"),
         ("--poll-loss", words.share, _POLLS.loss, "P", "share of polls that bring nothing"),
     ):
@@ -168,6 +180,11 @@ def _add_output(group: Any) -> None:
     )
     add("--html", type=Path, metavar="FILE", help="write a page with tables and plots")
     add("--json", type=Path, metavar="FILE|-", help="write all figures; - for standard output")
+    add(
+        "--anyway",
+        action="store_true",
+        help="compare candidates although the simulation is not like the log",
+    )
     add("--quiet", action="store_true", help="the table only")
     add("--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)")
 

@@ -5,6 +5,7 @@ Must never: print.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TextIO
@@ -13,6 +14,8 @@ from router.replay.progress import ProgressLine
 from router.replay.report.run import Run
 from router.replay.report.slo import Slo
 from router.replay.report.summary import Summary
+from router.replay.truth.judged import Half, Judged
+from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
 from router.traces import Trace, open_trace
@@ -53,6 +56,7 @@ class Job:
     scenario: Scenario
     source: Source
     slo: Slo
+    half: Half | None = None  # of the log that is to be compared; None: nothing is
 
     def run(self, line: TextIO | None = None) -> Run:
         """Simulate it. `line`: who shows how far it is. Raises as `simulate` does."""
@@ -61,12 +65,30 @@ class Job:
         label = f"{self.policy}, {self.scenario.replicas} replicas"
         progress = None if line is None else ProgressLine(label, traffic, forced=True, out=line)
         began = perf_counter()
-        totals = simulate(self.scenario, traffic, summary, progress=progress)
+        judged = None if self.half is None else Judged(self.half)
+        recorder = summary if judged is None else _Both(summary, judged)
+        totals = simulate(self.scenario, traffic, recorder, progress=progress)
         return Run(
             self.policy,
             self.scenario,
             summary,
             events=totals.events,
             policy_errors=totals.policy_errors,
+            judged=() if judged is None else tuple(judged.rows()),
             wall_s=perf_counter() - began,
         )
+
+
+class _Both:
+    """The recorder of a run that is judged."""
+
+    def __init__(self, summary: Summary, judged: Judged) -> None:
+        self._summary = summary
+        self._judged = judged
+
+    def ended(self, outcome: Outcome) -> None:
+        self._summary.ended(outcome)
+        self._judged.ended(outcome)
+
+    def sampled(self, now: float, loads: Sequence[float]) -> None:
+        self._summary.sampled(now, loads)

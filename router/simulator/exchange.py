@@ -147,7 +147,7 @@ class SimulatedExchange(RoutedRequest):
         """`router`, `number`: which router's request it is, and which of its requests.
         `engine_priority`: the number that engines get."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
-        super().__init__(context, view, urgency, arrival.at, route, view.stream, b"")
+        super().__init__(context, view, urgency, arrival.at, route, b"")
         if route.repeatable:
             self.hedges_as = arrival.priority
         self._port = port
@@ -216,7 +216,7 @@ class SimulatedExchange(RoutedRequest):
             self,
             attempt,
             self._port.engine_of(attempt.at),
-            self.streamed,
+            self.view.stream,
             self.engine_priority,
         )
         self._tell_of(attempt)
@@ -291,8 +291,8 @@ class SimulatedExchange(RoutedRequest):
             return
         self.outcome.first = now
         self._set_timer(now + self.times.token_gap_s)
-        ttft_s = now - attempt.began if self.streamed else None
-        if self.streamed:
+        ttft_s = now - attempt.began if self.view.stream else None
+        if self.view.stream:
             self.work.flows(attempt.at.cadence, now)
             io.relayed = 1
         driver.shows(attempt, ttft_s, now)
@@ -377,7 +377,7 @@ class SimulatedExchange(RoutedRequest):
             self.driver.cancel(reason)
         shown = outcome.first >= 0.0
         # Each token is an event of its own.
-        end_request(self, reason, 200 if shown else 0, 0, tokens if self.streamed else -1, now)
+        end_request(self, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now)
         outcome.ended = now
         outcome.reason = reason
         outcome.attempts = len(state.attempts)

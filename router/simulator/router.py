@@ -14,10 +14,12 @@ from functools import partial
 from random import Random
 from typing import Any, Final, cast
 
+import msgspec
+
 from policies.contract import RequestView
-from router.config.model import Config, Prefix, Priority, Retry, Routing, Timeouts
+from router.config.model import Health, Prefix
 from router.config.model import Replica as ReplicaConfig
-from router.core.urgency import NORMAL, NUMBERS, Urgency
+from router.core.urgency import NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
@@ -33,7 +35,7 @@ from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
 from router.simulator.exchange import RouterPort, SimulatedExchange
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
+from router.simulator.scenario import Group, Scenario
 from router.simulator.traffic import Arrival
 
 # A router measures prompts in bytes. Traffic comes in tokens; it is given this many bytes for each,
@@ -45,7 +47,6 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 FAR_S: Final = 2.0
 _SOURCE: Final = "traffic"  # what says how urgent a request is
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
-_USUAL: Final = Urgency(float(NORMAL), _SOURCE)
 
 
 class SimulatedRouter(RouterPort):
@@ -66,54 +67,36 @@ class SimulatedRouter(RouterPort):
         self._clock = clock
         self._on_end = on_end
         rng = Random(f"router {number} of {scenario.seed}")
-        core = scenario.core
-        rules = Prefix(
-            block_bytes=int(core.block_size * TOKEN_BYTES),
-            blocks=scenario.prefix_blocks,
-            entries=scenario.prefix_entries,
-            kv_tokens=core.num_blocks * core.block_size,
-        )
+        config = scenario.config
+        rules = _prefix_rules(scenario)
         self._most_blocks = rules.blocks
         self.metrics = Metrics()
         self.knowledge = PrefixLookup(rules, shards=1)  # no event loop waits while it grows
-        routing = Routing(
-            policy=scenario.policy, options=dict(scenario.options), sample=scenario.sample
-        )
-        self.policies = Policies.of(routing)
+        self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
-            scenario.health,
+            config.health,
             cast(Any, Timers(clock)),
             rng,
             self._fleet_changed,
             self._fleet_event,
             self.knowledge,
-            scenario.polls.stale_s,
+            config.polling.stale_s,
             clock,
         )
         self.chooser = Chooser(
-            self.policies, routing.sample, self.knowledge, self.metrics, rng, clock
+            self.policies, config.routing.sample, self.knowledge, self.metrics, rng, clock
         )
-        config = Config(
-            retry=Retry(attempts=scenario.attempts),
-            timeouts=Timeouts(
-                first_token_s=scenario.first_token_s,
-                whole_s=scenario.whole_s,
-                token_gap_s=scenario.token_gap_s,
-            ),
-            queue=scenario.queue,
-            priority=Priority(steps=scenario.steps),
-        )
-        self.hedger = Hedger(scenario.hedging, self.fleet, HedgeCounts())
+        self.hedger = Hedger(config.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
-        for index, engine in enumerate(engines):
-            named = ReplicaConfig(url=f"http://replica-{index}", id=f"r{index}")
-            replica = Replica(named, scenario.health, None)
-            self.engines[replica] = engine
+        each = [group for group in scenario.groups for _ in range(group.replicas)]
+        for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
+            self.engines[_replica(index, group, config.health)] = engine
         self.fleet.add_all(list(self.engines))
         # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._pending = Pending()  # requests of each flow
-        self._tells_priority = core.priority_scheduling
+        self._tells_priority = any(group.core.priority_scheduling for group in scenario.groups)
+        self._usual = _URGENCIES[config.priority.default]
         self.context = Context(
             config,
             self.fleet,
@@ -131,7 +114,7 @@ class SimulatedRouter(RouterPort):
         """A request arrives."""
         self.arrived = number = self.arrived + 1
         flow = _flow(arrival)
-        urgency = _URGENCIES.get(arrival.priority, _USUAL)
+        urgency = _URGENCIES.get(arrival.priority, self._usual)
         if self.context.takes_steps():
             urgency = with_steps(urgency, self._pending.come(flow))
         exchange = SimulatedExchange(
@@ -156,7 +139,8 @@ class SimulatedRouter(RouterPort):
         # What generates nothing shows nothing before it is whole.
         streamed = arrival.stream and arrival.output_tokens > 0
         view = RequestView(arrival.kind, arrival.model, streamed, prompt_bytes)
-        self.knowledge.measure(view, arrival.blocks[: self._most_blocks], prompt_bytes)
+        blocks = arrival.blocks[: self._most_blocks]
+        self.knowledge.measure(view, blocks, prompt_bytes)
         view.session = arrival.session
         return view
 
@@ -244,6 +228,35 @@ class SimulatedRouter(RouterPort):
             if any(own):
                 found.append(f"router {self.number}: leases of {replica.id} are out: {own}")
         return found
+
+
+def _replica(index: int, group: Group, health: Health) -> Replica:
+    """How the router knows a replica of a group, by its number in the fleet."""
+    config = ReplicaConfig(
+        url=f"http://replica-{index}",
+        id=f"r{index}",
+        models=group.models,
+        weight=group.weight,
+        max_inflight=group.max_inflight,
+        zone=group.zone,
+        node=group.node,
+    )
+    return Replica(config, health, None)
+
+
+def _prefix_rules(scenario: Scenario) -> Prefix:
+    """The configuration's, in the traffic's blocks: they cover as many tokens of a prompt, and of
+    all prompts. Every engine tells its KV size; until it has, the largest one is assumed."""
+    rules = scenario.config.prefix
+    block_bytes = int(scenario.core.block_size * TOKEN_BYTES)
+    finer = rules.block_bytes / block_bytes
+    return msgspec.structs.replace(
+        rules,
+        block_bytes=block_bytes,
+        blocks=max(1, int(rules.blocks * finer)) if rules.enabled else 0,
+        entries=max(1, int(rules.entries * finer)),
+        kv_tokens=max(g.core.num_blocks * g.core.block_size for g in scenario.groups),
+    )
 
 
 def _flow(arrival: Arrival) -> Flow:

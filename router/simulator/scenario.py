@@ -5,35 +5,32 @@ Plain values, checked when they are made. Must never: hold state of a run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from router.config.model import Health, Hedging, Queue
+from router.config.model import Config
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
 
+NETWORK_S: Final = 0.0005  # of a machine room
 _64_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polls:
-    """How routers hear of engines: each one's figures, every so often, late, sometimes never."""
+    """What happens to the polls of engines. How often they come, and when their figures are too
+    old, is in the configuration (`polling`)."""
 
-    interval_s: float = 1.0  # from what one brought to the beginning of the next; 0: never
     jitter: float = 0.2  # share of the interval by which a poll may come early or late
     delay_s: float = 0.005  # from the engine's figures to the router's knowing them
     loss: float = 0.0  # share of polls that bring nothing
-    stale_s: float = 10.0  # older figures count as unknown
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.interval_s < float("inf"):
-            raise ValueError("the interval of the polls is 0 or more seconds")
         if not (0.0 <= self.jitter < 1.0 and 0.0 <= self.loss <= 1.0):
             raise ValueError("the jitter of the polls is a share below 1, their loss one up to 1")
-        if not (0.0 <= self.delay_s < float("inf") and self.stale_s > 0.0):
-            raise ValueError("polls take 0 or more seconds, and are stale after more than 0")
+        if not 0.0 <= self.delay_s < float("inf"):
+            raise ValueError("polls take 0 or more seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,49 +91,82 @@ class Straggling:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One fleet, its routers and their rules."""
+class Group:
+    """Equal replicas."""
 
     replicas: int
     core: CoreConfig  # its block_size is the traffic's block_tokens; it tells no single tokens
     timing: Timing
-    policy: str = "kv_aware"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    models: tuple[str, ...] | None = None  # that they serve; None: any
+    weight: float = 1.0  # as `replicas[].weight`, and so are the others
+    max_inflight: int | None = None
+    zone: str = ""
+    node: str = ""
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ValueError("a group has at least one replica")
+        if self.models is not None and not self.models:
+            raise ValueError("a group serves at least one model")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One fleet, its routers and their configuration.
+
+    Of the configuration count the sections that decide about requests; its `replicas` do not: the
+    fleet is `groups`. Classes and keys are the arrivals' `priority` and `tenant`.
+    """
+
+    groups: tuple[Group, ...]  # the numbers of replicas count through them
+    config: Config = field(default_factory=Config)
     routers: int = 1  # in front of the same fleet; requests are dealt out at random
     shared: bool = False  # the routers share all they know: they are one
-    network_s: float = 0.0005  # one way, between router and engine
+    network_s: float = NETWORK_S  # one way, between router and engine
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
     straggling: Straggling = Straggling()
-    hedging: Hedging = field(
-        default_factory=Hedging
-    )  # as the proxy's own; classes are the arrivals' `priority`
-    # As the proxy's own; keys are the arrivals' `tenant`.
-    queue: Queue = field(default_factory=lambda: Queue(enabled=False))
-    # As `priority.steps`: a user's next request is less urgent while others of his are pending.
-    # Engines are told of it if they go by it (`core.priority_scheduling`).
-    steps: bool = True
-    health: Health = field(default_factory=Health)  # when a replica is suspect, ejected, warm again
-    attempts: int = 3  # per request, as `retry.attempts`
-    first_token_s: float = 300.0  # as `timeouts.first_token`; inf: however long it takes
-    whole_s: float = 1800.0  # as `timeouts.whole`, of what is not streamed; or inf
-    token_gap_s: float = 60.0  # as `timeouts.token_gap`; only a frozen replica makes a gap
-    prefix_entries: int = 1_000_000  # (block, replica) pairs that a router remembers
-    prefix_blocks: int = 512  # leading blocks a router looks at, as `prefix.blocks`
-    sample: int = 64  # candidates a policy sees of a larger fleet, as `routing.sample`
     sample_s: float = 1.0  # between two looks at everybody's load for the report; 0: never
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if self.replicas < 1:
-            raise ValueError("a fleet has at least one replica")
+        if not self.groups:
+            raise ValueError("a fleet has at least one group of replicas")
+        if len({group.core.block_size for group in self.groups}) > 1:
+            raise ValueError("the engines of one fleet have blocks of one size")
         if self.routers < 1:
             raise ValueError("there is at least one router")
-        if min(self.attempts, self.prefix_entries, self.prefix_blocks, self.sample) < 1:
-            raise ValueError("attempts, prefix_entries, prefix_blocks and sample are 1 or more")
         if not 0.0 <= self.network_s < float("inf"):
             raise ValueError("the network takes 0 or more seconds")
-        if not min(self.first_token_s, self.whole_s, self.token_gap_s) > 0.0 <= self.sample_s:
-            raise ValueError("timeouts are above 0 seconds, sample_s is 0 or more")
+        if not self.sample_s >= 0.0:
+            raise ValueError("sample_s is 0 or more seconds")
         if any(not 0 <= fault.replica < self.replicas for fault in self.faults):
             raise ValueError("a fault names a replica that does not exist")
+
+    @property
+    def replicas(self) -> int:
+        """Of all groups."""
+        return sum(group.replicas for group in self.groups)
+
+    @property
+    def core(self) -> CoreConfig:
+        """The sizes of the first group's engines; `block_size` is the same in all groups."""
+        return self.groups[0].core
+
+    @property
+    def timing(self) -> Timing:
+        """The timing of the first group's engines."""
+        return self.groups[0].timing
+
+
+def equal(
+    replicas: int, core: CoreConfig, timing: Timing, models: tuple[str, ...] | None = None
+) -> tuple[Group, ...]:
+    """A fleet of equal replicas: one group."""
+    return (Group(replicas=replicas, core=core, timing=timing, models=models),)
+
+
+def resized(scenario: Scenario, replicas: int) -> Scenario:
+    """The same with so many replicas in its only group. Raises ValueError if there are several."""
+    (group,) = scenario.groups
+    return replace(scenario, groups=(replace(group, replicas=replicas),))

@@ -31,25 +31,28 @@ class SimulatedPoller:
         clock: Clock,
         fleet: Fleet,
         engines: Mapping[Replica, SimulatedEngine],
+        interval_s: float,
         rules: Polls,
         rng: Random,
         *,
         counts_tokens: bool,
     ) -> None:
-        """`counts_tokens`: the pace of running streams is needed, which costs a look at each."""
+        """`interval_s`: from what one brought to the beginning of the next; 0: never.
+        `counts_tokens`: the pace of running streams is needed, which costs a look at each."""
         self.counts_tokens = counts_tokens
         self.polls = 0  # that have begun
         self.skips_idle = True  # do not tell the fleet what it knows; tests compare both ways
         self.clock = clock
         self.fleet = fleet
+        self.interval_s = interval_s
         self.rules = rules
         self.rng = rng
         self._turns: dict[Replica, _Turn] = {}
-        if rules.interval_s:
+        if interval_s:
             for replica, engine in engines.items():
                 turn = self._turns[replica] = _Turn(self, replica, engine)
                 # Spread over one interval, so that a large fleet is not asked all at once.
-                turn.rests(rules.interval_s * rng.random())
+                turn.rests(interval_s * rng.random())
 
     def hurry(self, replica: Replica) -> None:
         """Poll a replica as soon as may be, not at its next turn."""
@@ -59,8 +62,7 @@ class SimulatedPoller:
 
     def pause_s(self) -> float:
         """Until the next poll of a replica."""
-        rules = self.rules
-        return rules.interval_s * (1.0 + rules.jitter * (2.0 * self.rng.random() - 1.0))
+        return self.interval_s * (1.0 + self.rules.jitter * (2.0 * self.rng.random() - 1.0))
 
 
 class _Turn:
@@ -94,7 +96,7 @@ class _Turn:
         if self._is_hurried:
             self._is_hurried = False
             poller = self._poller
-            soonest = self._began + gap_s(poller.rules.interval_s)
+            soonest = self._began + gap_s(poller.interval_s)
             until = min(until, max(poller.clock.now, soonest))
         self._due = until
         self._poller.clock.at(until, self.begins)

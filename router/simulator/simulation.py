@@ -27,7 +27,7 @@ from router.simulator.probes import SimulatedProber
 from router.simulator.queue_counts import counted
 from router.simulator.recorder import LoadRecorder, Recorder
 from router.simulator.router import SimulatedRouter
-from router.simulator.scenario import Fault, Scenario
+from router.simulator.scenario import Fault, Group, Scenario
 from router.simulator.signals import SimulatedPoller
 from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, Traffic
@@ -71,6 +71,7 @@ class Simulation:
                 f"those of the traffic {traffic.block_tokens}"
             )
         self.scenario = scenario
+        config = scenario.config
         self.clock = clock = Clock()
         self._traffic = traffic
         self._recorder = recorder
@@ -81,18 +82,8 @@ class Simulation:
         self._requests = 0
         self._ended = 0
         self._ends: dict[Reason, int] = {}
-        # Single tokens concern nobody here; an engine goes from one end to the next at once.
-        core = replace(scenario.core, token_events=False, leap=True, kv_events=False)
         self.engines = tuple(
-            SimulatedEngine(
-                clock,
-                core,
-                scenario.timing,
-                scenario.network_s,
-                scenario.straggling,
-                scenario.seed,
-            )
-            for _ in range(scenario.replicas)
+            engine for group in scenario.groups for engine in self._engines_of(group)
         )
         self._deal = Random(f"deal {scenario.seed}")
         self.routers = tuple(
@@ -104,9 +95,10 @@ class Simulation:
                 clock,
                 router.fleet,
                 router.engines,
+                config.polling.interval_s,
                 scenario.polls,
                 Random(f"polls {router.number} of {scenario.seed}"),
-                counts_tokens=scenario.queue.enabled and Rules(scenario.queue).bounds_pace,
+                counts_tokens=config.queue.enabled and Rules(config).bounds_pace,
             )
             for router in self.routers
         )
@@ -117,7 +109,7 @@ class Simulation:
             SimulatedProber(
                 clock,
                 router.fleet,
-                scenario.health,
+                config.health,
                 Random(f"probes {router.number} of {scenario.seed}"),
             )
             for router in self.routers
@@ -126,6 +118,20 @@ class Simulation:
             clock.at(fault.at, partial(self._fails, fault))
             if fault.until < inf:
                 clock.at(fault.until, partial(self._recovers, fault))
+
+    def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
+        # Single tokens concern nobody here; an engine goes from one end to the next at once.
+        core = replace(group.core, token_events=False, leap=True, kv_events=False)
+        scenario = self.scenario
+        for _ in range(group.replicas):
+            yield SimulatedEngine(
+                self.clock,
+                core,
+                group.timing,
+                scenario.network_s,
+                scenario.straggling,
+                scenario.seed,
+            )
 
     def run(self) -> Totals:
         """Once."""

@@ -62,6 +62,7 @@ class Trace:
         self._until_s = inf if until_s is None else until_s
         self._model = model
         self._lines: Lines | None = None  # of the latest pass
+        self.zero_s = 0.0  # what the clock of the file said at 0, by the latest pass
 
     def __iter__(self) -> Iterator[Arrival]:
         """One pass. Raises TraceError, and OSError if the file is gone."""
@@ -107,6 +108,7 @@ class Trace:
         for arrival in self._ordered(lines):
             if zero is None:
                 zero = arrival.at
+                self.zero_s = zero + since
             after = arrival.at - zero
             if after < since or (model is not None and arrival.model != model):
                 continue

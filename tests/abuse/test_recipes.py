@@ -523,7 +523,7 @@ async def metrics_that_are_a_bomb(victim: Victim) -> None:
 # -- tenants --------------------------------------------------------------------------------------
 
 
-@recipe(extra="queue: {classes: {normal: {depth: 200}}}\n")
+@recipe(extra="classes: {normal: {depth: 200}}\n")
 async def a_tenant_that_invents_credentials(victim: Victim) -> None:
     """Six hundred requests, each with another bearer token, while the replica does not answer."""
     victim.hostile.behave = Answer(b"", ends="hangs")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
 from router.admission.concurrency import Concurrency
-from router.admission.limits import Account, Grant, Verdict
+from router.admission.limits import Account, Grant, LimitCheck
 from router.core.errors import Reason
 from router.core.urgency import BATCH
 from tests.admission.test_pools import Desk, Fleet
@@ -45,9 +45,9 @@ def test_what_may_wait_takes_requests_and_tokens_at_its_arrival_and_no_place() -
     ours = Account(1, 3, 1000.0, 0.0)
     grants = []
     for _ in range(3):
-        assert ours.ask(100, 0.0, waits=True) == Verdict.YES
+        assert ours.ask(100, 0.0, waits=True) == LimitCheck.WITHIN
         grants.append(Grant(ours, 100, 100, waits=True))
-    assert ours.ask(100, 0.0, waits=True) == Verdict.REQUESTS
+    assert ours.ask(100, 0.0, waits=True) == LimitCheck.REQUESTS
     assert ours.left(0.0) == (pytest.approx(0.0), pytest.approx(700.0))
     assert (ours.under_way, ours.concurrency.own) == (3, 0)
     for grant in grants:
@@ -58,15 +58,15 @@ def test_what_may_wait_takes_requests_and_tokens_at_its_arrival_and_no_place() -
 def test_batch_counts_from_its_arrival_and_refuses_no_chat() -> None:
     ours = Account(2, None, None, 0.0)
     for _ in range(2):
-        assert ours.ask(1, 0.0, is_batch=True, waits=True) == Verdict.YES
-    assert ours.ask(1, 0.0, is_batch=True, waits=True) == Verdict.CONCURRENCY
-    assert ours.ask(1, 0.0, waits=True) == Verdict.YES
+        assert ours.ask(1, 0.0, is_batch=True, waits=True) == LimitCheck.WITHIN
+    assert ours.ask(1, 0.0, is_batch=True, waits=True) == LimitCheck.CONCURRENCY
+    assert ours.ask(1, 0.0, waits=True) == LimitCheck.WITHIN
     assert ours.concurrency.may_pass(is_batch=False)
     ours.settle(1, None, None, 1.0, is_batch=True, waits=True)
     ours.concurrency.take(False, 1.0)
-    assert ours.ask(1, 1.0, is_batch=True, waits=True) == Verdict.CONCURRENCY
+    assert ours.ask(1, 1.0, is_batch=True, waits=True) == LimitCheck.CONCURRENCY
     ours.concurrency.give(False, 2.0)
-    assert ours.ask(1, 2.0, is_batch=True, waits=True) == Verdict.YES
+    assert ours.ask(1, 2.0, is_batch=True, waits=True) == LimitCheck.WITHIN
 
 
 def test_others_pass_and_the_blocked_come_in_their_order() -> None:
@@ -117,7 +117,7 @@ def test_users_of_a_key_share_its_places(policy: str) -> None:
 
 
 def test_leaving_expiry_and_eviction_while_blocked() -> None:
-    rules = config(gates=OPEN, classes=every_class(depth=3, timeout_s=20.0))
+    rules = config(gates=OPEN, classes=every_class(depth=3, wait_s=20.0))
     world = World([Spot("a")], rules)
     limit = Concurrency(1)
     first = come(world, limit, output=2000, key="k")

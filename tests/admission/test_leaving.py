@@ -96,7 +96,7 @@ def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
 
 
 def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
-    rules = config(classes={"normal": {"depth": 100, "timeout_s": 1000.0}})
+    rules = config(classes={"normal": {"depth": 100, "wait_s": 1000.0}})
     world = World([Spot("a", slots=8)], rules)
     world.come_often(0.01, 6000, tokens=9000, output=10)  # one per second is served
     world.run(50.0)
@@ -111,7 +111,7 @@ def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
 
 
 def test_a_class_has_a_time_limit_in_the_queue() -> None:
-    world = World([Spot("a")], config(classes={"normal": {"timeout_s": 20.0}}))
+    world = World([Spot("a")], config(classes={"normal": {"wait_s": 20.0}}))
     world.pool.spots[0].prefills = True
     world.come(number=0.0, tokens=9000, output=10)
     world.come(number=0.0, tokens=9000, output=10)
@@ -172,7 +172,7 @@ def test_leaving_before_being_sent_and_after() -> None:
 
 
 def test_ends_race_to_exactly_one() -> None:
-    world = full(classes={"normal": {"timeout_s": 5.0}})
+    world = full(classes={"normal": {"wait_s": 5.0}})
     queue, spot = world.queue, world.pool.spots[0]
     ticket = world.come(tokens=10, output=10)
     queue.settle(ticket, 10, 10, world.now)  # it was not sent
@@ -321,8 +321,8 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
 def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) -> None:
     rng = Random(seed)
     classes = {
-        "normal": {"timeout_s": 5.0, "starvation_s": 2.0, "depth": 30, "absent_s": 1.0},
-        "batch": {"timeout_s": 20.0, "starvation_s": 4.0},
+        "normal": {"wait_s": 5.0, "starvation_s": 2.0, "depth": 30, "absent_s": 1.0},
+        "batch": {"wait_s": 20.0, "starvation_s": 4.0},
     }
     rules = config(
         policy=name,

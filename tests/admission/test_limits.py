@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from router.admission.limits import Account, Bucket, Grant, Verdict
+from router.admission.limits import Account, Bucket, Grant, LimitCheck
 
 MINUTE_S = 60.0
 
@@ -23,78 +23,78 @@ def account(
 
 def test_a_minutes_worth_at_once_and_then_evenly() -> None:
     ours = account(requests=60)
-    assert [ours.ask(1, 0.0) for _ in range(60)] == [Verdict.YES] * 60
-    assert ours.ask(1, 0.0) == Verdict.REQUESTS
+    assert [ours.ask(1, 0.0) for _ in range(60)] == [LimitCheck.WITHIN] * 60
+    assert ours.ask(1, 0.0) == LimitCheck.REQUESTS
     assert ours.wait_s == pytest.approx(1.0)
-    assert ours.ask(1, 0.5) == Verdict.REQUESTS
+    assert ours.ask(1, 0.5) == LimitCheck.REQUESTS
     assert ours.wait_s == pytest.approx(0.5)
-    assert ours.ask(1, 1.0) == Verdict.YES
-    assert ours.ask(1, 1.0) == Verdict.REQUESTS
+    assert ours.ask(1, 1.0) == LimitCheck.WITHIN
+    assert ours.ask(1, 1.0) == LimitCheck.REQUESTS
 
 
 def test_concurrency() -> None:
     ours = account(concurrency=2)
     assert [ours.ask(1, 0.0) for _ in range(3)] == [
-        Verdict.YES,
-        Verdict.YES,
-        Verdict.CONCURRENCY,
+        LimitCheck.WITHIN,
+        LimitCheck.WITHIN,
+        LimitCheck.CONCURRENCY,
     ]
     assert ours.wait_s == 0.0, "nobody knows when one of them ends"
     ours.settle(1, None, None, 1.0)
-    assert ours.ask(1, 1.0) == Verdict.YES
+    assert ours.ask(1, 1.0) == LimitCheck.WITHIN
 
 
 def test_the_longer_wait_counts() -> None:
     ours = account(requests=1, tokens=60)
-    assert ours.ask(60, 0.0) == Verdict.YES
-    assert ours.ask(30, 0.0) == Verdict.REQUESTS
+    assert ours.ask(60, 0.0) == LimitCheck.WITHIN
+    assert ours.ask(30, 0.0) == LimitCheck.REQUESTS
     assert ours.wait_s == pytest.approx(60.0)
     ours = account(requests=60, tokens=60)
-    assert ours.ask(60, 0.0) == Verdict.YES
-    assert ours.ask(30, 0.0) == Verdict.TOKENS
+    assert ours.ask(60, 0.0) == LimitCheck.WITHIN
+    assert ours.ask(30, 0.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(30.0)
 
 
 def test_a_refusal_takes_nothing() -> None:
     ours = account(concurrency=10, requests=5, tokens=100)
-    assert ours.ask(90, 0.0) == Verdict.YES
+    assert ours.ask(90, 0.0) == LimitCheck.WITHIN
     before = ours.left(0.0)
     for _ in range(5):
-        assert ours.ask(50, 0.0) == Verdict.TOKENS
+        assert ours.ask(50, 0.0) == LimitCheck.TOKENS
     assert ours.left(0.0) == before
     assert ours.under_way == 1
 
 
 def test_more_than_there_can_ever_be_gets_in_on_a_full_bucket_and_owes() -> None:
     ours = account(tokens=60)
-    assert ours.ask(600, 0.0) == Verdict.YES
-    assert ours.ask(1, 0.0) == Verdict.TOKENS
+    assert ours.ask(600, 0.0) == LimitCheck.WITHIN
+    assert ours.ask(1, 0.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(541.0)
 
 
 def test_the_truth_is_settled() -> None:
     ours = account(tokens=6000)
-    assert ours.ask(1000, 0.0) == Verdict.YES
+    assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
     ours.settle(1000, 400, 100, 0.0)  # 600 are returned
     assert ours.left(0.0)[1] == pytest.approx(5600)
-    assert ours.ask(100, 0.0) == Verdict.YES
+    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, 8000, 7900, 0.0)  # the actual use was far higher: a debt
     assert ours.left(0.0)[1] == pytest.approx(-2400)
-    assert ours.ask(1, 10.0) == Verdict.TOKENS
+    assert ours.ask(1, 10.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(14.01)
-    assert ours.ask(1, 10.0 + 14.01) == Verdict.YES
+    assert ours.ask(1, 10.0 + 14.01) == LimitCheck.WITHIN
 
 
 def test_without_a_truth_the_estimate_stands() -> None:
     ours = account(tokens=600)
-    assert ours.ask(100, 0.0) == Verdict.YES
+    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, None, None, 0.0)
     assert ours.left(0.0)[1] == pytest.approx(500)
 
 
 def test_what_is_given_back_never_overfills() -> None:
     ours = account(tokens=600)
-    assert ours.ask(100, 0.0) == Verdict.YES
+    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, 0, None, 1000.0)
     assert ours.left(1000.0)[1] == 600
 
@@ -111,7 +111,7 @@ def test_a_request_is_expected_to_answer_as_the_last_ones_did() -> None:
 
 def test_a_grant_is_settled_once() -> None:
     ours = account(concurrency=1, tokens=600)
-    assert ours.ask(100, 0.0) == Verdict.YES
+    assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     grant = Grant(ours, 100, 80)
     for _ in range(3):
         grant.settle(40, 10, 0.0)
@@ -121,12 +121,12 @@ def test_a_grant_is_settled_once() -> None:
 
 def test_new_limits_keep_what_is_used() -> None:
     ours = account(concurrency=1, requests=10, tokens=100)
-    assert ours.ask(50, 0.0) == Verdict.YES
+    assert ours.ask(50, 0.0) == LimitCheck.WITHIN
     ours.adopt(2, 20, None, 0.0)
-    assert ours.ask(50, 0.0) == Verdict.YES
+    assert ours.ask(50, 0.0) == LimitCheck.WITHIN
     assert ours.left(0.0) == (pytest.approx(17.0), None)
     ours.adopt(2, None, 100, 0.0)
-    assert ours.ask(1, 0.0) == Verdict.CONCURRENCY
+    assert ours.ask(1, 0.0) == LimitCheck.CONCURRENCY
 
 
 def test_a_clock_that_stands_or_turns_back_gives_nothing() -> None:
@@ -146,14 +146,14 @@ def test_the_wait_told_is_exact(gaps: list[tuple[float, int]], rate: float) -> N
     now = 0.0
     for gap_s, tokens in gaps:
         now += gap_s
-        if ours.ask(tokens, now) == Verdict.YES:
+        if ours.ask(tokens, now) == LimitCheck.WITHIN:
             continue
         wait_s = ours.wait_s
         assert wait_s > 0.0
         if wait_s > 1e-3:
-            assert ours.ask(tokens, now + wait_s * 0.99) == Verdict.TOKENS
+            assert ours.ask(tokens, now + wait_s * 0.99) == LimitCheck.TOKENS
         now += math.nextafter(wait_s, math.inf)
-        assert ours.ask(tokens, now) == Verdict.YES
+        assert ours.ask(tokens, now) == LimitCheck.WITHIN
 
 
 @given(GAPS, st.integers(1, 100))
@@ -164,7 +164,7 @@ def test_no_window_sees_more_than_the_bucket_and_its_rate(
     now, allowed = 0.0, []
     for gap_s, _ in gaps:
         now += gap_s
-        if ours.ask(1, now) == Verdict.YES:
+        if ours.ask(1, now) == LimitCheck.WITHIN:
             allowed.append(now)
     for first, begin in enumerate(allowed):
         for count, end in enumerate(allowed[first:], 1):
@@ -185,7 +185,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(tokens=st.integers(0, 3000))
     def ask(self, tokens: int) -> None:
-        if self.ours.ask(tokens, self.now) == Verdict.YES:
+        if self.ours.ask(tokens, self.now) == LimitCheck.WITHIN:
             self.grants.append((Grant(self.ours, tokens, tokens), tokens))
             self.used += tokens
 

@@ -13,7 +13,7 @@ from router.admission.gates.aimd_limit import FIRST, LEAST, MOST, AimdLimit
 from router.admission.output_lengths import FLOWS_MAX, OutputPredictor
 from router.admission.rules import Rules
 from router.admission.waiting.stride import Stride
-from router.config.model import Queue as Config
+from router.config.model import Config
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
 
@@ -146,7 +146,7 @@ def test_age_never_makes_anybody_more_urgent_than_high() -> None:
 
 def test_who_starves_is_promoted_while_there_is_time_left() -> None:
     for rules in Rules(Config()).classes:
-        assert rules.promote_s < rules.bound_s <= rules.timeout_s
+        assert rules.promote_s < rules.bound_s <= rules.wait_s
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
     rules = config(
         preemption={"enabled": True, "budget": 1.0},
         gates={"prefill_tokens": 0},
-        classes={"low": {"timeout_s": 0.15}},
+        classes={"low": {"wait_s": 0.15}},
     )
     world = World([Spot("a", slots=4)], rules)
     low = [world.come(**LOW) for _ in range(3)]

@@ -122,8 +122,8 @@ def test_a_deadline_that_may_be_met_waits() -> None:
 
 
 def test_a_class_with_a_timeout_refuses_what_it_could_not_serve() -> None:
-    world = crowded(classes=every_class(timeout_s=1000.0, starvation_s=1000.0))
-    world.queue.adopt(config(classes=every_class(timeout_s=10.0, starvation_s=10.0)))
+    world = crowded(classes=every_class(wait_s=1000.0, starvation_s=1000.0))
+    world.queue.adopt(config(classes=every_class(wait_s=10.0, starvation_s=10.0)))
     ticket = make_ticket(tokens=1, arrival=world.now)
     with pytest.raises(RouterError) as caught:
         world.queue.offer(ticket, world.now)

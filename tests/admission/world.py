@@ -21,8 +21,7 @@ from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
 from router.admission.pool import Pool
 from router.admission.queue import CANCELLED, Queue
 from router.admission.timers import Expired
-from router.config.model import Queue as Config
-from router.config.model import in_file
+from router.config.model import Config, in_file
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
@@ -32,8 +31,10 @@ from tests.tickets import looked_up, make_ticket
 
 
 def config(**fields: Any) -> Config:
-    """The section `queue`, from the fields of `Config` and of the sections in it."""
-    return msgspec.convert(_in_file(fields), Config)
+    """A configuration: `classes` is its section, the other fields are those of the queue."""
+    queue = _in_file(fields)
+    classes = queue.pop("classes", {})
+    return msgspec.convert({"queue": queue, "classes": classes}, Config)
 
 
 def _in_file(fields: Any) -> Any:
@@ -46,7 +47,7 @@ def _in_file(fields: Any) -> Any:
 
 
 def every_class(**rules: Any) -> dict[str, Any]:
-    """The section `queue.classes` with the same rules for each."""
+    """The section `classes` with the same rules for each."""
     return dict.fromkeys(("critical", "high", "normal", "low", "batch"), rules)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -11,17 +10,12 @@ import msgspec
 import pytest
 
 from policies.queueing.ticket import CLASSES, ENDED, SENT
-from router.admission.counts import EXPIRIES
 from router.config.model import (
     BatchClass,
-    CriticalClass,
+    Classes,
     Hedging,
-    HighClass,
-    LowClass,
     Priority,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueLimits,
     Reservations,
 )
@@ -29,8 +23,9 @@ from router.config.model import Preemption as PreemptionRules
 from router.core.errors import ConfigError, Reason
 from router.core.urgency import BATCH, NORMAL
 from router.fleet.engines.common.priority import EPOCH
+from tests.app.pages import page
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, in_turn, json_ok, until_closed
-from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
 from tests.harness.messages import (
     DONE,
@@ -38,112 +33,25 @@ from tests.harness.messages import (
     SSE_HEAD,
     chat,
     chunk,
-    completion,
     json_response,
     request,
     role,
     token,
 )
-from tests.harness.reading import Response
+from tests.harness.queueing import (
+    BY_HAND,
+    ONE,
+    Turnstile,
+    counts,
+    dropped,
+    of_each,
+    of_normal,
+    queue,
+    send,
+    waiting,
+)
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import Router, assert_error, running, scenario
-
-BY_HAND = "the test says which replica is fit"
-ONE = {"max_inflight": 1}  # per replica
-
-
-def queue(**rules: Any) -> Queue:
-    return Queue(enabled=True, **{"order": "strict", **rules})
-
-
-def of_normal(**rules: Any) -> QueueClasses:
-    return QueueClasses(normal=QueueClass(**rules))
-
-
-def of_each(**rules: Any) -> QueueClasses:
-    """The same rules for every class."""
-    return QueueClasses(
-        critical=CriticalClass(**rules),
-        high=HighClass(**rules),
-        normal=QueueClass(**rules),
-        low=LowClass(**rules),
-        batch=BatchClass(**rules),
-    )
-
-
-class Turnstile:
-    """A replica that answers one request per permit, and records the tags of requests."""
-
-    def __init__(self) -> None:
-        self.permits = asyncio.Semaphore(0)
-        self.tags: list[str] = []
-        self.bodies: list[dict[str, Any]] = []
-
-    async def __call__(self, connection: ReplicaConnection) -> None:
-        while asked := await connection.recv_request():
-            body = json.loads(asked.body)
-            self.bodies.append(body)
-            self.tags.append(body.get("tag", ""))
-            await self.permits.acquire()
-            await connection.send(completion())
-
-    def open(self, times: int = 1) -> None:
-        for _ in range(times):
-            self.permits.release()
-
-
-def waiting(router: Router) -> int:
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    return line.pools.waiting
-
-
-def counts(router: Router, what: str) -> list[int]:
-    """Queue counts by class: a counter of this name, or drops for this reason.
-
-    "expired" adds up all time limits.
-    """
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    told = line.pools.queues[0].counts
-    if what == "expired":
-        return [sum(told.dropped[reason][n] for reason in EXPIRIES) for n in range(CLASSES)]
-    found: list[int] = told.dropped[what] if what in told.dropped else getattr(told, what)
-    return found
-
-
-def dropped(router: Router) -> dict[tuple[str, int], int]:
-    """Drops by reason and class."""
-    line = router.app.parts.dispatcher.queue
-    assert line is not None
-    counted = line.pools.queues[0].counts.dropped
-    return {(str(why), n): by[n] for why, by in counted.items() for n in range(CLASSES) if by[n]}
-
-
-async def send(router: Router, tag: str, *, queued: bool = True, **body: Any) -> RawClient:
-    """Send a request on its own connection; return when it waits (not `queued`: when it is
-    sent).
-    """
-    client = await router.client()
-    before = waiting(router)
-    under_way = len(router.app.parts.dispatcher.exchanges)
-    await client.send(chat(tag=tag, **body))
-    if queued:
-        await eventually(lambda: waiting(router) == before + 1, f"{tag} waits")
-    else:
-        exchanges = router.app.parts.dispatcher.exchanges
-        await eventually(lambda: len(exchanges) == under_way + 1, f"{tag} is under way")
-        assert waiting(router) == before
-    return client
-
-
-async def admin(router: Router, path: str) -> Response:
-    client = await RawClient.connect(router.app.admin_port)
-    try:
-        await client.send(request(path, "Connection: close"))
-        return await client.recv_response()
-    finally:
-        client.close()
+from tests.harness.running import assert_error, running, scenario
 
 
 @scenario
@@ -204,8 +112,8 @@ async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
 @scenario
 async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_normal(wait_s=0.2, starvation_s=0.1)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         second = await send(router, "second")
         answer = await second.recv_response()
@@ -221,9 +129,11 @@ async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> Non
 @scenario
 async def test_a_stream_whose_wait_is_limited_is_told_with_a_status() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.5, starvation_s=0.1))
+    classes = of_normal(wait_s=0.5, starvation_s=0.1)
     timeouts = {"commit_after_s": 0.1}
-    async with running(turnstile, replica=ONE, queue=rules, timeouts=timeouts) as router:
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, timeouts=timeouts
+    ) as router:
         first = await send(router, "first", queued=False)
         second = await send(router, "second", stream=True)
         assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)
@@ -251,18 +161,18 @@ async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rules", "reason"),
+    ("rules", "classes", "reason"),
     [
-        (queue(classes=of_normal(depth=1)), Reason.QUEUE_FULL),
-        (queue(limits=QueueLimits(flow=1)), Reason.QUEUE_FLOW_FULL),
-        (queue(limits=QueueLimits(bytes=150)), Reason.QUEUE_BYTES_FULL),
+        (queue(), of_normal(depth=1), Reason.QUEUE_FULL),
+        (queue(limits=QueueLimits(flow=1)), Classes(), Reason.QUEUE_FLOW_FULL),
+        (queue(limits=QueueLimits(bytes=150)), Classes(), Reason.QUEUE_BYTES_FULL),
     ],
 )
-def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
+def test_what_is_too_much_is_refused(rules: Queue, classes: Classes, reason: Reason) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
-        async with running(turnstile, replica=ONE, queue=rules) as router:
+        async with running(turnstile, replica=ONE, queue=rules, classes=classes) as router:
             first = await send(router, "first", queued=False)
             second = await send(router, "second")
             third = await router.client()
@@ -280,8 +190,10 @@ def test_what_is_too_much_is_refused(rules: Queue, reason: Reason) -> None:
 
 @scenario
 async def test_a_replica_that_never_comes_is_waited_for_a_while() -> None:
-    rules = queue(classes=of_each(absent_s=0.2))
-    async with running(json_ok, queue=rules, quiet_control_plane=BY_HAND) as router:
+    classes = of_each(absent_s=0.2)
+    async with running(
+        json_ok, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
+    ) as router:
         unknown = await router.ask(chat(model="other"), "POST")
         assert_error(unknown, Reason.MODEL_NOT_FOUND)
         fleet = router.app.parts.fleet
@@ -422,11 +334,10 @@ async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
         await connection.recv_request()
         await until_closed(connection)
 
-    rules = queue(
-        preemption=PreemptionRules(enabled=True, after_s=0.05),
-        classes=QueueClasses(batch=QueueClass(timeout_s=0.5)),
-    )
-    async with running(in_turn(never, then=chat_either), replica=ONE, queue=rules) as router:
+    rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
+    classes = Classes(batch=BatchClass(wait_s=0.5))
+    behave = in_turn(never, then=chat_either)
+    async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
         await asyncio.sleep(0.7)
@@ -497,7 +408,8 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
             return msgspec.structs.replace(
                 app.config,
                 replicas=tuple(replicas),
-                queue=queue(policy="fifo", classes=of_normal(depth=1)),
+                queue=queue(policy="fifo"),
+                classes=of_normal(depth=1),
             )
 
         app.read_again = read_again
@@ -548,7 +460,7 @@ async def test_who_waits_is_shown() -> None:
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
         others = [await send(router, str(n), priority="low") for n in range(3)]
-        told = (await admin(router, "/queue")).json()
+        told = await page(router, "/queue")
         assert (told["enabled"], told["waiting"]) == (True, 3)
         assert told["pools"][0]["classes"]["low"]["waiting"] == 3
         assert told["pools"][0]["replicas"] == ["r0"]
@@ -558,10 +470,11 @@ async def test_who_waits_is_shown() -> None:
         turnstile.open(4)
         for client in (first, *others):
             assert (await client.recv_response()).status == 200
-        page = bytes((await admin(router, "/metrics")).body).decode()
-        assert 'hedgerow_queue_depth{class="low"} 0.0' in page
-        assert 'hedgerow_queue_granted_total{class="low"} 3.0' in page
-        assert 'hedgerow_queue_wait_seconds_count{class="low"} 3.0' in page
+        samples = await scrape(router.app.admin_port)
+        low = frozenset({("class", "low")})
+        assert samples["hedgerow_queue_depth", low] == 0.0
+        assert samples["hedgerow_queue_granted_total", low] == 3.0
+        assert samples["hedgerow_queue_wait_seconds_count", low] == 3.0
 
 
 @scenario

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from router.audit.examine import examine
-from router.config.model import Queue, QueueClass, QueueClasses
+from router.config.model import Classes, LowClass
 from router.core.errors import Reason
 from tests.app.pages import page
-from tests.app.test_line import ONE, Turnstile, queue, send, waiting
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang
 from tests.harness.messages import (
@@ -22,6 +22,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -108,21 +109,21 @@ async def is_refused(router: Router) -> None:
 
 
 def test_drops_by_class_and_reason() -> None:
-    stories: tuple[tuple[Callable[[Router], Awaitable[None]], Queue, dict[str, int]], ...] = (
-        (leaves, queue(), {"left": 1}),
-        (expires, queue(classes=of_low(timeout_s=0.1)), {"queue_timeout": 1}),
-        (is_refused, queue(classes=of_low(depth=1)), {"queue_full": 1, "left": 1}),
+    stories: tuple[tuple[Callable[[Router], Awaitable[None]], Classes, dict[str, int]], ...] = (
+        (leaves, Classes(), {"left": 1}),
+        (expires, of_low(wait_s=0.1), {"queue_timeout": 1}),
+        (is_refused, of_low(depth=1), {"queue_full": 1, "left": 1}),
     )
-    for act, rules, wanted in stories:
+    for act, classes, wanted in stories:
 
         @scenario
         async def story(
             act: Callable[[Router], Awaitable[None]] = act,
-            rules: Queue = rules,
+            classes: Classes = classes,
             wanted: dict[str, int] = wanted,
         ) -> None:
             turnstile = Turnstile()
-            async with running(turnstile, replica=ONE, queue=rules) as router:
+            async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
                 first = await send(router, "first", queued=False)
                 await act(router)
                 turnstile.open()
@@ -136,8 +137,8 @@ def test_drops_by_class_and_reason() -> None:
         story()
 
 
-def of_low(**rules: float) -> QueueClasses:
-    return QueueClasses(low=QueueClass(**rules))  # type: ignore[arg-type]
+def of_low(**rules: Any) -> Classes:
+    return Classes(low=LowClass(**rules))
 
 
 @scenario
@@ -169,8 +170,8 @@ async def test_the_log_tells_who_waited_and_how_long() -> None:
 @scenario
 async def test_the_log_tells_of_a_wait_in_vain() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_low(timeout_s=0.1))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_low(wait_s=0.1)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         late = await send(router, "second", priority="low")
         assert_error(await late.recv_response(), Reason.QUEUE_TIMEOUT)

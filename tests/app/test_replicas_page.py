@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tests.app.pages import page
-from tests.app.test_line import ONE, Turnstile, queue, send
 from tests.harness.behaviours import answer, json_ok
 from tests.harness.messages import chat, json_response
+from tests.harness.queueing import ONE, Turnstile, queue, send
 from tests.harness.running import running, scenario
 
 BROKEN = answer(json_response({"error": {"message": "broken"}}, 500))

@@ -14,7 +14,6 @@ from router.config.model import Keys, Prefix, Price, Queue
 from router.config.model import Usage as UsageConfig
 from router.core.errors import Reason
 from tests.app.pages import page
-from tests.app.test_line import ONE, Turnstile, queue, send
 from tests.faults.process.metrics import number
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import (
@@ -29,6 +28,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, queue, send
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 

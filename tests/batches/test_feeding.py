@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import msgspec
 from openai import AsyncOpenAI
 
 from router.batches.run.sending import AHEAD
-from router.config.model import Queue
+from router.config.model import BatchClass, Classes, Queue
 from router.core.urgency import BATCH, NORMAL
 from router.dispatch.queueing.queue_driver import QueueDriver
 from tests.batches.helpers import jsonl, line, numbered, open_door, sdk, submit, until
@@ -235,12 +234,11 @@ async def test_what_other_clients_queue_as_batch_does_not_keep_lines_out(tmp_pat
 
 @scenario
 async def test_a_full_queue_is_waited_for(tmp_path: Path) -> None:
-    rules: Any = {"enabled": True, "classes": {"batch": {"depth": 3}}}
     async with (
         open_door(
             tmp_path,
             json_ok,
-            queue=msgspec.convert(rules, Queue),
+            classes=Classes(batch=BatchClass(depth=3)),
             replica={"max_inflight": 1},
             batches={"attempts": 1},
         ) as router,

@@ -73,7 +73,7 @@ def test_the_starters_values_are_defaults_unless_they_are_called_examples() -> N
     default = msgspec.to_builtins(Config())
     for section in ("routing", "queue", "hedging", "continuation", "timeouts", "limits", "prefix"):
         assert_included(shown[section], default[section], examples)
-    for section in ("drain", "health", "access_log", "keys", "priority"):
+    for section in ("classes", "drain", "health", "access_log", "keys", "priority"):
         assert_included(shown[section], default[section], examples)
 
 

@@ -24,12 +24,6 @@ def test_the_default_is_good_also_with_everything_switched_on() -> None:
     assert parse(f"{REPLICA}queue: {on}").queue.reservations.enabled
 
 
-def test_a_class_keeps_its_own_defaults_beside_what_is_given() -> None:
-    queue = parse(f"{REPLICA}queue: {{classes: {{batch: {{depth: 7}}}}}}").queue
-    assert (queue.classes.batch.depth, queue.classes.batch.waiting) == (7, 1)
-    assert queue.classes.batch.timeout_s == Queue().classes.batch.timeout_s
-
-
 @pytest.mark.parametrize("name", order_names())
 def test_every_order_can_be_asked_for(name: str) -> None:
     assert parse(f"{REPLICA}queue: {{policy: {name}}}").queue.policy == name
@@ -43,27 +37,13 @@ def test_every_order_can_be_asked_for(name: str) -> None:
         ("{policy: drr, options: {quanta: 5}}", "queue.options.quanta"),
         ("{order: sideways}", "queue.order"),
         ("{gates: {waiting: 0}}", "queue.gates.waiting"),
-        ("{classes: {urgent: {}}}", "queue.classes.urgent"),
-        (
-            "{classes: {low: {timeout: 600, starvation: 601}}}",
-            "queue.classes.low.starvation",
-        ),
         ("{absent_s: 10}", "queue.absent_s"),
-        (
-            "{reservations: {enabled: true}, classes: {batch: {share: 0}}}",
-            "queue.classes.batch.share",
-        ),
-        ("{reservations: {enabled: true}, classes: {batch: {share: 0.5}}}", "queue.classes"),
         ("{preemption: {gap: 0}}", "queue.preemption.gap"),
     ],
 )
 def test_what_is_wrong_is_named(queue: str, path: str) -> None:
     (problem,) = problems_of(queue)
     assert problem.startswith(f"{path}:"), problem
-
-
-def test_shares_need_not_fit_where_nothing_is_reserved() -> None:
-    parse(f"{REPLICA}queue: {{classes: {{batch: {{share: 0.5}}}}}}")
 
 
 def test_a_misspelt_order_is_guessed() -> None:

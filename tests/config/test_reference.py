@@ -51,8 +51,8 @@ def test_what_is_said_of_a_setting() -> None:
     assert head.range == "above 0s and at most 10000000s"
     assert head.text == "From a request's first byte to the end of its head."
     assert SETTINGS["limits.body"].default == "`64MiB`"
-    assert SETTINGS["queue.classes.high.depth"].default == "`5000`"
-    assert SETTINGS["queue.classes.high.depth"].text == SETTINGS["queue.classes.low.depth"].text
+    assert SETTINGS["classes.high.depth"].default == "`5000`"
+    assert SETTINGS["classes.high.depth"].text == SETTINGS["classes.low.depth"].text
     assert SETTINGS["prefix.blocks"].restart
     assert SETTINGS["queue.enabled"].restart
     assert SETTINGS["listen"].restart

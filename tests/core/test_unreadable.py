@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from router.core.unreadable import NOT_JSON
-from router.wire.http1.sse import FirstContent, Verdict
+from router.wire.http1.sse import EventKind, FirstContent
 from tests.places import ROOT
 
 
@@ -27,4 +27,4 @@ def test_nobody_catches_only_some_of_it() -> None:
 
 def test_a_byte_of_an_engine_that_is_no_text_is_content() -> None:
     event = b'data: {"choices":[{"delta":{"content":"\xff"}}]}\n\n'
-    assert FirstContent(1000).feed(event) == Verdict.CONTENT
+    assert FirstContent(1000).feed(event) == EventKind.CONTENT

@@ -87,7 +87,7 @@ def settings(*urls: str, **fields: Any) -> Config:
             "access_log": AccessLog(path=""),
             "drain": Drain(lame_duck_s=0.0, grace_s=5.0),
             **fields,
-            "queue": clocks.queue(fields.get("queue")),
+            "classes": clocks.classes(fields.get("classes")),
         }
     )
 

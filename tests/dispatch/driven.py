@@ -21,7 +21,7 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.config.model import (
-    ClassRules,
+    Classes,
     Config,
     Continuation,
     Health,
@@ -168,7 +168,6 @@ class Driven(RoutedRequest):
             Urgency(number, "test"),
             world.time.at,
             Route("chat", True, JSON, repeatable, light),
-            streamed,
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
@@ -252,7 +251,7 @@ class Driven(RoutedRequest):
         self._ends(f"truncate {self.name}: {reason}", reason)
 
     def is_continued(self) -> bool:
-        return self.continued and self.streamed
+        return self.continued and self.view.stream
 
     def rest(self) -> list[bytes] | Outcome:
         return [b"the rest"]
@@ -308,7 +307,7 @@ class Driven(RoutedRequest):
             self.world.chooser.finished(self.view, before, None)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
-        self.driver.shows(attempt, now - attempt.began if self.streamed else None, now)
+        self.driver.shows(attempt, now - attempt.began if self.view.stream else None, now)
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:
@@ -405,7 +404,7 @@ class World:
         hedging: Hedging | None = None,
         retry: Retry | None = None,
         timeouts: Timeouts | None = None,
-        classes: dict[str, ClassRules] | None = None,
+        classes: Classes | None = None,
         continuation: Continuation | None = None,
         health: Health | None = None,
         most: int | None = None,
@@ -422,7 +421,7 @@ class World:
             health=Health(eject_after=100) if health is None else health,
             queue=Queue(enabled=False) if queue is None else queue,
             continuation=Continuation() if continuation is None else continuation,
-            classes={} if classes is None else classes,
+            classes=Classes() if classes is None else classes,
         )
         self.config = config
         self.said: list[str] = []
@@ -464,6 +463,12 @@ class World:
         self.queue = self.context.queue
         self.budget = self.context.budget
         self.time.turn()
+
+    def adopts(self, **sections: Any) -> None:
+        """A reload gives the queue a configuration that differs in these sections."""
+        assert self.queue is not None
+        self.config = msgspec.structs.replace(self.config, **sections)
+        self.queue.adopt(self.config)
 
     # -- the fleet --------------------------------------------------------------------------------
 

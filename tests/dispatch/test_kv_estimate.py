@@ -12,8 +12,7 @@ from policies.contract import Context, RequestView, make_policy
 from router.admission.gates.gate import OBSTACLES, Facts
 from router.admission.gates.gate import obstacle as closes
 from router.admission.rules import Rules
-from router.config.model import Hedging
-from router.config.model import Queue as QueueConfig
+from router.config.model import Config, Hedging
 from router.core.lease import Lease, poll_begins
 from router.core.urgency import NORMAL
 from router.dispatch.hedging.backups import obstacle
@@ -26,7 +25,7 @@ from tests.harness.running import scenario
 
 NOW = 1000.0
 KV_TOKENS = 100_000
-RULES = Rules(QueueConfig()).classes[NORMAL]
+RULES = Rules(Config()).classes[NORMAL]
 VIEW = RequestView(model="m", stream=True, prompt_tokens=100)
 
 

@@ -1,9 +1,10 @@
 """Two engines with few slots and many requests, behind a router that got only their URLs.
 
-A request that waits long because the slots are full is no sign of a failed engine. All requests
-must be served, no engine may be suspected or ejected, and no first token may be much later than
-with the same load directly at the engines. The direct load runs before and after the routed one,
-because a machine's speed changes by a fifth within minutes: the later of both times counts.
+A request that waits long because the slots are full says nothing about its engine: all must be
+served, none may be suspected or ejected, and the router must not leave slots empty while requests
+wait: the share of slots in use until the last request has its first token is compared with that of
+the same load straight at the engines, before and after. Times are printed and not compared: the
+speed of a machine changes by 40 % from one minute to the next.
 
 Engines with other slots than the folder's default run for this module only, one pair after the
 other. `python -m tests.engine.compare` runs longer loads of every kind.
@@ -34,7 +35,7 @@ from tests.engine.loads.rounds import (
 from tests.engine.machine import environment
 
 WAIT_S = 15.0  # of the last stream, at least
-NOT_LATER = 1.2  # factor on the longest wait directly at the engines
+IN_USE = 1 / 1.2  # of the share of slots in use straight at the engines
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,10 @@ def test_streams_are_served_in_time_and_no_engine_is_blamed(pair: Pair, tmp_path
         assert_all_served(pair, seen, light)
         runs.append(straight(pair.engines, ask, pair.tokens))
         print(f"straight: {described(runs[-1])}")
-        before, after = (max(run.waits_s) for run in runs[-2:])
-        assert max(seen.waits_s) <= NOT_LATER * max(before, after)
+        slots = pair.slots * len(pair.engines)
+        before, after = (run.slots_in_use(slots) for run in runs[-2:])
+        print(f"slots in use: {before:.2f}, routed {seen.slots_in_use(slots):.2f}, {after:.2f}")
+        assert seen.slots_in_use(slots) >= IN_USE * min(before, after)
 
 
 @pytest.mark.parametrize("pair", [4], indirect=True, scope="module")

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from router.config.model import Health, Polling, Queue, QueueClasses, in_file
+from router.config.model import Classes, Health, Polling, in_file
 
 FASTER = 10.0  # than shipped: a probe every 0.5 s, a poll every 0.1 s
 NEVER_S = 3600.0
@@ -29,19 +29,16 @@ def polling(**changed: Any) -> Polling:
     return msgspec.structs.replace(_faster(Polling()), **changed)
 
 
-def queue(rules: Queue | None = None) -> Queue:
-    """These rules, or the shipped ones.
-
-    A class waits less long for a lost fleet, unless the test sets that time.
-    """
-    given = Queue() if rules is None else rules
-    classes = {}
-    for name in QueueClasses.__struct_fields__:
-        own, shipped = getattr(given.classes, name), getattr(QueueClasses(), name)
-        if own.absent_s == shipped.absent_s:
+def classes(given: Classes | None = None) -> Classes:
+    """These settings, or the shipped ones; a class waits less long for a fleet that is gone, unless
+    the test says how long."""
+    shipped = Classes().by_name
+    changed: dict[str, Any] = {}
+    for name, own in (Classes() if given is None else given).by_name.items():
+        if own.absent_s == shipped[name].absent_s:
             own = msgspec.structs.replace(own, absent_s=own.absent_s / FASTER)
-        classes[name] = own
-    return msgspec.structs.replace(given, classes=QueueClasses(**classes))
+        changed[name] = own
+    return Classes(**changed)
 
 
 def _faster(shipped: Section) -> Section:

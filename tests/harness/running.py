@@ -275,7 +275,7 @@ async def running(
             polling=clocks.polling(**(polling or {})),
             access_log=AccessLog(**{"path": str(log_path), "flush_s": 0.02, **(access_log or {})}),
             drain=Drain(**{"lame_duck_s": 0.0, "grace_s": 1.0, **(drain or {})}),
-            **{**config, "queue": clocks.queue(config.get("queue"))},
+            **{**config, "classes": clocks.classes(config.get("classes"))},
         )
         app = App(settings)
         await app.start()

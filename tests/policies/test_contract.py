@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pickle
+from copy import copy
 from random import Random
 
 import pytest
 
 from policies.contract import Candidate, Context, RequestView, make_policy, policy_names
 from tests.policies.helpers import PROMPT, VIEW, burst, context, fleet, trickle
+from tests.policies.real_views import real_views
 
 pytestmark = pytest.mark.parametrize("name", policy_names())
 
 # Without a cached prefix a burst spreads almost evenly. `random` promises less.
 EVEN = {name: 5 if name == "p2c" else 1 for name in policy_names() if name != "random"}
+REAL = real_views()
 FACTS = tuple(name for name in dir(Candidate("")) if not name.startswith("_"))
 
 
@@ -36,7 +39,12 @@ def anyone(id: str, rng: Random) -> Candidate:
 
 
 def any_view(rng: Random) -> RequestView:
-    """Any request: without blocks or count, or with both, which need not agree."""
+    """Any request: one that intake made of a real body, or one whose facts need not agree."""
+    if rng.random() < 0.5:
+        view = copy(rng.choice(REAL))
+        view.attempts = rng.choice((0, 0, 1, 2))
+        view.output_limit = rng.choice((-1, 16, 4096))
+        return view
     blocks = tuple(rng.getrandbits(64) for _ in range(rng.choice((0, 1, 40))))
     return RequestView(
         prompt_tokens=rng.choice((0, 1, 5000)),

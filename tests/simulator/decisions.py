@@ -21,13 +21,14 @@ from typing import Any, ClassVar
 from aiohttp import web
 
 from policies.contract import C, Candidate, Context, Pick, RequestView, RoutingPolicy
-from router.config.model import Hedging, Priority, Queue
+from router.config.model import Classes, Config, Hedging, Polling, Prefix, Priority, Queue, Routing
 from router.emulator.engine import Engine
 from router.emulator.http.bodies import ChatBody, decode
 from router.emulator.http.faults import NONE, Faults
 from router.emulator.http.server import make_app
 from router.emulator.settings import EngineSettings
-from router.simulator.scenario import Fault, Polls, Scenario
+from router.simulator.router import TOKEN_BYTES
+from router.simulator.scenario import Fault, Scenario, equal
 from router.simulator.simulation import Simulation
 from router.simulator.traffic import Arrival
 from tests.harness import clocks
@@ -104,6 +105,7 @@ class World:
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
     queue: Queue
+    classes: Classes
     hedging: Hedging
     health: dict[str, Any]
     seed: int = 1  # of the policy
@@ -129,17 +131,19 @@ def _messages(text: str) -> list[dict[str, str]]:
 def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> Story:
     """Simulate the scenario."""
     scenario = Scenario(
-        replicas=world.replicas,
-        core=world.engines.core_config(),
-        timing=world.engines.timing(),
-        policy=POLICY,
+        groups=equal(world.replicas, world.engines.core_config(), world.engines.timing()),
+        config=Config(
+            routing=Routing(policy=POLICY),
+            polling=Polling(interval_s=0.0),
+            hedging=world.hedging,
+            queue=world.queue,
+            classes=clocks.classes(world.classes),
+            priority=Priority(steps=False),
+            health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
+            prefix=Prefix(block_bytes=int(world.engines.block_size * TOKEN_BYTES)),
+        ),
         network_s=network_s,
-        polls=Polls(interval_s=0.0),
         faults=world.faults,
-        hedging=world.hedging,
-        queue=clocks.queue(world.queue),
-        steps=False,
-        health=clocks.health(**{**clocks.QUIET_HEALTH, **world.health}),
         sample_s=0.0,
         seed=seed,
     )
@@ -225,6 +229,7 @@ async def by_proxy(world: World) -> Story:
                 *(server.url for server in servers),
                 policy=POLICY,
                 queue=world.queue,
+                classes=world.classes,
                 hedging=world.hedging,
                 health=world.health,
                 priority=Priority(steps=False),

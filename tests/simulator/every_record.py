@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from router.config.model import Hedging, Preemption, Queue
+from router.config.model import Config, Hedging, Preemption, Queue
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Fault, Polls, Scenario, Straggling
+from router.simulator.scenario import Fault, Polls, Scenario, Straggling, equal
 from router.simulator.simulation import simulate
 from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, Traffic
@@ -24,14 +24,18 @@ SIZE = 128
 def scenario() -> Scenario:
     """Eight replicas and two routers; one replica is slow for a while, another one dies."""
     return Scenario(
-        replicas=8,
+        groups=equal(
+            8,
+            CoreConfig(num_blocks=400, block_size=SIZE, priority_scheduling=True),
+            PROFILES["realistic"],
+        ),
+        config=Config(
+            queue=Queue(policy="fair", preemption=Preemption(enabled=True)),
+            hedging=Hedging(policy="fixed", options={"delay_s": 0.7}, budget=0.5, utilisation=1.0),
+        ),
         routers=2,
-        core=CoreConfig(num_blocks=400, block_size=SIZE, priority_scheduling=True),
-        timing=PROFILES["realistic"],
         polls=Polls(loss=0.05),
         straggling=Straggling(share=0.1),
-        queue=Queue(policy="fair", preemption=Preemption(enabled=True)),
-        hedging=Hedging(policy="fixed", options={"delay_s": 0.7}, budget=0.5, utilisation=1.0),
         faults=(
             Fault(at=20.0, replica=1, kind="slow", until=30.0, factor=5.0),
             Fault(at=35.0, replica=2, kind="kill", until=50.0),

@@ -6,7 +6,6 @@ import pytest
 
 from policies.contract import make_policy, policy_names
 from router.core.errors import Reason
-from router.simulator.scenario import Polls
 from router.simulator.simulation import Simulation
 from router.simulator.traffic import Arrival
 from tests.simulator.worlds import BLOCK, Kept, Script, blocks, world
@@ -16,7 +15,7 @@ from tests.simulator.worlds import BLOCK, Kept, Script, blocks, world
 def test_it_sends_all_requests(policy: str) -> None:
     tokens = 6 * BLOCK
     arrivals = [Arrival(number, 0.1 * number, tokens, 3, blocks(tokens, 1)) for number in range(9)]
-    scenario = world(replicas=3, policy=policy, polls=Polls(interval_s=0.1))
+    scenario = world(replicas=3, policy=policy, interval_s=0.1)
     simulation = Simulation(scenario, Script(arrivals), Kept())
     totals = simulation.run()
     assert totals.ends == {Reason.OK: len(arrivals)}

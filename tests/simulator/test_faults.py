@@ -10,7 +10,7 @@ import pytest
 from router.config.model import Health, Retry
 from router.core.errors import Reason
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Fault, Polls
+from router.simulator.scenario import Fault
 from router.simulator.simulation import Simulation, simulate
 from router.simulator.traffic import Arrival
 from tests.simulator.worlds import CORE, Kept, Script, blocks, world
@@ -52,18 +52,20 @@ def test_nobody_connects_to_a_dead_replica() -> None:
     assert kept[1].reason is Reason.OK
 
 
-def caching_world(polls: Polls) -> list[Outcome]:
+def caching_world(interval_s: float) -> list[Outcome]:
     """The same prompt before its replica is started anew, and twice afterwards."""
     kill = Fault(at=5.0, replica=0, kind="kill", until=6.0)
     words = blocks(160, 3)
     arrivals = [Arrival(number, at, 160, 2, words) for number, at in enumerate((0.0, 20.0, 21.0))]
     kept = Kept()
-    simulate(world(policy="kv_aware", faults=(kill,), polls=polls), Script(arrivals), kept)
+    simulate(
+        world(policy="kv_aware", faults=(kill,), interval_s=interval_s), Script(arrivals), kept
+    )
     return kept.outcomes
 
 
 def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
-    first, second, third = caching_world(Polls(interval_s=1.0))
+    first, second, third = caching_world(1.0)
     assert (first.cached_tokens, second.cached_tokens) == (0, 0)
     assert third.cached_tokens == 144  # the last token is always computed
     # Its polls have said that it is a new engine.
@@ -71,7 +73,7 @@ def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
 
 
 def test_a_router_that_does_not_poll_believes_in_the_old_cache() -> None:
-    _, second, _ = caching_world(Polls(interval_s=0.0))
+    _, second, _ = caching_world(0.0)
     assert (second.expected_tokens, second.cached_tokens) == (160, 0)
 
 

@@ -3,7 +3,6 @@ leading blocks as it is told."""
 
 from __future__ import annotations
 
-from router.simulator.scenario import Polls
 from router.simulator.simulation import Simulation
 from router.simulator.traffic import Arrival
 from tests.simulator.worlds import BLOCK, Kept, Script, blocks, world
@@ -11,7 +10,7 @@ from tests.simulator.worlds import BLOCK, Kept, Script, blocks, world
 
 def test_what_the_index_may_hold_is_what_the_engine_has_room_for() -> None:
     arrivals = [Arrival(number, 0.1 * number, 100, 3, blocks(100, 1)) for number in range(5)]
-    scenario = world(replicas=3, policy="kv_aware", polls=Polls(interval_s=0.1))
+    scenario = world(replicas=3, policy="kv_aware", interval_s=0.1)
     simulation = Simulation(scenario, Script(arrivals), Kept())
     simulation.run()
     router = simulation.routers[0]

@@ -13,11 +13,11 @@ import pytest
 from policies.queueing.contract import order_names
 from router.config.model import (
     BatchClass,
+    Classes,
+    ClassSettings,
     Hedging,
     Preemption,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueGates,
     QueueLimits,
 )
@@ -109,8 +109,10 @@ def test_too_many_are_refused_at_once() -> None:
 
 
 def test_whoever_waits_too_long_is_told_so_to_the_moment() -> None:
-    rules = queued(classes=QueueClasses(normal=QueueClass(timeout_s=0.05)))
-    kept, totals = play(world(queue=rules), Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3))
+    classes = Classes(normal=ClassSettings(wait_s=0.05))
+    kept, totals = play(
+        world(queue=queued(), classes=classes), Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3)
+    )
     assert kept[1].reason is Reason.QUEUE_TIMEOUT
     assert kept[1].ended == pytest.approx(0.06) and kept[1].queued_s < 0.0
     assert totals.queues["expired"] == (0, 0, 1, 0, 0)
@@ -177,12 +179,11 @@ def test_engines_that_go_by_priority_are_told_it() -> None:
 
 def test_a_request_that_waited_is_told_when_it_arrived() -> None:
     core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits there, too
-    rules = queued(
-        batch_becomes_normal_after_s=0.2, classes=QueueClasses(batch=BatchClass(waiting=1))
-    )
+    rules = queued(batch_becomes_normal_after_s=0.2)
+    classes = Classes(batch=BatchClass(waiting=1))
     seen: list[tuple[int, int]] = []
     simulation = Simulation(
-        world(core=core, queue=rules),
+        world(core=core, queue=rules, classes=classes),
         Script([Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3, priority="batch")]),
         Kept(),
     )
@@ -243,7 +244,7 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
             preemption=Preemption(enabled=True, after_s=0.05),
             gates=QueueGates(waiting=1, prefill_tokens=256),
         ),
-        polls=Polls(interval_s=0.5),
+        interval_s=0.5,
         hedging=Hedging(policy="fixed", options={"delay_s": 0.2}, budget=0.5),
         faults=(
             Fault(at=2.0, replica=0, kind="kill", until=4.0),
@@ -270,9 +271,7 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
 
 
 def test_the_report_has_waits_and_ends_by_class() -> None:
-    rules = queued(
-        classes=QueueClasses(normal=QueueClass(timeout_s=0.05), batch=BatchClass(depth=1))
-    )
+    classes = Classes(normal=ClassSettings(wait_s=0.05), batch=BatchClass(depth=1))
     summary = Summary(Slo(), 1)
     arrivals = [
         Arrival(0, 0.0, 100, 3, priority="high"),
@@ -280,7 +279,7 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
         Arrival(2, 0.02, 100, 3, priority="batch"),
         Arrival(3, 0.03, 100, 3, priority="batch"),
     ]
-    simulate(world(queue=rules), Script(arrivals), summary)
+    simulate(world(queue=queued(), classes=classes), Script(arrivals), summary)
     told = summary.document()["classes"]
     assert {name: (one["refused"], one["expired"]) for name, one in told.items()} == {
         "high": (0, 0),
@@ -295,8 +294,9 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
 def test_an_early_poll_comes_when_somebody_waits_for_it() -> None:
     """Answers that show nothing before they are whole, more of them than an engine of unknown size
     is taken to run, close a gate that only a poll opens."""
-    polls = Polls(interval_s=60.0, jitter=0.0, delay_s=0.001)
-    scenario = world(queue=queued(), polls=polls, core=replace(CORE, max_num_seqs=64))
+    polls = Polls(jitter=0.0, delay_s=0.001)
+    core = replace(CORE, max_num_seqs=64)
+    scenario = world(queue=queued(), interval_s=60.0, polls=polls, core=core)
     arrivals = [
         Arrival(number, 59.0, 100, 200, stream=False)  # four seconds of decoding
         for number in range(int(FIRST) + 1)

@@ -18,7 +18,7 @@ from random import Random
 import pytest
 
 from policies.contract import ROUTING, policy_names
-from router.config.model import BatchClass, Hedging, Queue, QueueClasses, QueueGates
+from router.config.model import BatchClass, Classes, Hedging, Queue, QueueGates
 from router.emulator.settings import EngineSettings
 from router.simulator.scenario import Fault
 from router.simulator.traffic import Arrival
@@ -100,11 +100,8 @@ WORLD = World(
         Fault(at=4.1, replica=0, kind="freeze", until=5.9),
         Fault(at=6.75, replica=1, kind="kill", until=inf),
     ),
-    queue=Queue(
-        policy="strict",
-        gates=QueueGates(waiting=1, prefill_tokens=0),
-        classes=QueueClasses(batch=BatchClass(depth=2)),
-    ),
+    queue=Queue(policy="strict", gates=QueueGates(waiting=1, prefill_tokens=0)),
+    classes=Classes(batch=BatchClass(depth=2)),
     hedging=Hedging(policy="fixed", options={"delay_s": 0.6}, budget=1.0, utilisation=1.0),
     health={"suspect_min_s": 60.0},  # longer than the freeze
 )

@@ -19,12 +19,11 @@ import router.dispatch.exchange as proxy_exchange
 import router.simulator.exchange as simulator_exchange
 from router.admission.pools import Pools
 from router.config.model import (
+    Classes,
     Health,
     Hedging,
     Preemption,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueGates,
 )
 from router.core.build import is_compiled
@@ -41,7 +40,6 @@ from router.fleet.table import Fleet
 from router.simulator.scenario import Fault
 from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
-from tests.app.test_line import of_each
 from tests.harness.behaviours import (
     chat_either,
     hang,
@@ -61,6 +59,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import of_each, of_normal
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 from tests.simulator.worlds import Kept, Script, world
@@ -172,6 +171,7 @@ class Story:
     timeouts: dict[str, float] = field(default_factory=dict)
     hedging: Hedging = field(default_factory=Hedging)
     queue: Queue = field(default_factory=lambda: Queue(enabled=False))
+    classes: Classes = field(default_factory=Classes)
     health: dict[str, Any] = field(default_factory=lambda: SUSPICIOUS)
     together: bool = False  # each arrival comes when the one before it is in the router
 
@@ -462,7 +462,7 @@ def queued(**rules: Any) -> Queue:
 
 
 # Pauses between connections that fail are not the same on both clocks.
-AT_ONCE = of_each(absent_s=0.0)
+NO_PAUSES = of_each(absent_s=0.0)
 
 # The first token of the first comes at 0.122 s, or later where its prompt is longer.
 QUEUE_STORIES = {
@@ -485,7 +485,8 @@ QUEUE_STORIES = {
             Arrival(2, 0.03, 100, 3),
             Arrival(3, 0.04, 100, 3),
         ),
-        queue=queued(classes=QueueClasses(normal=QueueClass(depth=1))),
+        queue=queued(),
+        classes=of_normal(depth=1),
         health={},
         together=True,
     ),
@@ -496,7 +497,8 @@ QUEUE_STORIES = {
             Arrival(1, 0.02, 600, 3),
             Arrival(2, 0.03, 100, 3),
         ),
-        queue=queued(classes=QueueClasses(normal=QueueClass(timeout_s=0.2))),
+        queue=queued(),
+        classes=of_normal(wait_s=0.2),
         health={},
         together=True,
     ),
@@ -516,7 +518,7 @@ QUEUE_STORIES = {
 ALL = {
     **STORIES,
     **{
-        f"{name}, with a queue": replace(STORIES[name], queue=queued(classes=AT_ONCE))
+        f"{name}, with a queue": replace(STORIES[name], queue=queued(), classes=NO_PAUSES)
         for name in STORIES
     },
     **QUEUE_STORIES,
@@ -558,6 +560,7 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
             health=story.health,
             hedging=story.hedging,
             queue=story.queue,
+            classes=story.classes,
             policy="round_robin",
             quiet_control_plane="the calls of polls and probes would stand between those compared",
         ) as router:
@@ -576,6 +579,7 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
         faults=story.faults,
         hedging=story.hedging,
         queue=story.queue,
+        classes=story.classes,
         **story.timeouts,
     )
     with monkeypatch.context() as patch:

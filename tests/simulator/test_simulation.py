@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from policies.contract import RequestView
+from router.config.varied import varied
 from router.core.errors import Reason
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
 from router.simulator.exchange import SimulatedAttempt, SimulatedExchange
@@ -182,7 +183,8 @@ def test_polls_let_blind_routers_see_each_other() -> None:
     scenario = world(replicas=4, core=core, policy="least_load", routers=4)
     blind, polled = Kept(), Kept()
     simulate(scenario, Script(arrivals), blind)
-    simulate(replace(scenario, polls=Polls(interval_s=0.1)), Script(arrivals), polled)
+    often = replace(scenario, config=varied(scenario.config, polling={"interval_s": 0.1}))
+    simulate(often, Script(arrivals), polled)
     assert mean_ttft(polled.outcomes) < mean_ttft(blind.outcomes)
 
 
@@ -225,7 +227,7 @@ def test_traffic_that_goes_back_in_time_or_has_other_blocks_is_refused() -> None
 
 
 def test_traffic_without_a_request_ends_at_once() -> None:
-    totals = simulate(world(polls=Polls()), Script([]), Kept())
+    totals = simulate(world(interval_s=1.0), Script([]), Kept())
     assert (totals.requests, totals.events, totals.seconds) == (0, 0, 0.0)
 
 
@@ -268,7 +270,8 @@ def lively_world() -> tuple[Traffic, Scenario]:
         replicas=5,
         policy="kv_aware",
         routers=3,
-        polls=Polls(interval_s=0.2, loss=0.1),
+        interval_s=0.2,
+        polls=Polls(loss=0.1),
         faults=(
             Fault(at=5.0, replica=1, kind="kill", until=9.0),
             Fault(at=12.0, replica=2, kind="freeze", until=30.0),

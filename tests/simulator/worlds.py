@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Polls, Scenario
+from router.simulator.router import TOKEN_BYTES
+from router.simulator.scenario import Scenario, equal
 from router.simulator.traffic import Arrival
 
 BLOCK = 16
@@ -23,19 +25,50 @@ CORE = CoreConfig(
 # Round figures: prefill 10 ms + 1 ms a token, decode 20 ms a step whoever is in it.
 TIMING = Timing(0.010, 0.001, 0.0, 0.020, 0.0, 0.0)
 WORLD = Scenario(
-    replicas=1,
-    core=CORE,
-    timing=TIMING,
-    policy="round_robin",
+    groups=equal(1, CORE, TIMING),
+    config=varied(
+        routing={"policy": "round_robin"},
+        queue={"enabled": False},
+        polling={"interval_s": 0.0},
+        prefix={"block_bytes": int(BLOCK * TOKEN_BYTES)},
+    ),
     network_s=0.001,
-    polls=Polls(interval_s=0.0),
     sample_s=0.0,
 )
+# Short names of settings: the section and the name in it. "": the whole section.
+_SETTINGS = {
+    "policy": ("routing", "policy"),
+    "hedging": ("hedging", ""),
+    "queue": ("queue", ""),
+    "health": ("health", ""),
+    "steps": ("priority", "steps"),
+    "attempts": ("retry", "attempts"),
+    "first_token_s": ("timeouts", "first_token_s"),
+    "token_gap_s": ("timeouts", "token_gap_s"),
+    "prefix_blocks": ("prefix", "blocks"),
+    "interval_s": ("polling", "interval_s"),
+    "stale_s": ("polling", "stale_s"),
+}
+_GROUP = ("replicas", "core", "timing")
 
 
 def world(**changes: Any) -> Scenario:
-    """A scenario that differs in these fields."""
-    return replace(WORLD, **changes)
+    """A scenario that differs in these: of its only group, of its configuration or its own."""
+    (group,) = WORLD.groups
+    own: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name in _GROUP:
+            group = replace(group, **{name: value})
+        elif name in _SETTINGS:
+            section, setting = _SETTINGS[name]
+            if setting:
+                sections.setdefault(section, {})[setting] = value
+            else:
+                sections[section] = value
+        else:
+            own[name] = value
+    return replace(WORLD, groups=(group,), config=varied(WORLD.config, **sections), **own)
 
 
 def blocks(tokens: int, *path: int) -> tuple[int, ...]:

@@ -51,4 +51,11 @@ def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:
 
 def told(arrival: Arrival) -> tuple[Any, ...]:
     """Everything an arrival says, to compare."""
-    return tuple(getattr(arrival, name) for name in dir(Arrival) if not name.startswith("_"))
+    return _slots(arrival) + (() if arrival.logged is None else _slots(arrival.logged))
+
+
+def _slots(told: object) -> tuple[Any, ...]:
+    """NaN as a word, because it differs from itself."""
+    names = [name for name in dir(type(told)) if not name.startswith("_") and name != "logged"]
+    values = [getattr(told, name) for name in names]
+    return tuple("nan" if value != value else value for value in values)

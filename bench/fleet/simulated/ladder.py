@@ -30,13 +30,15 @@ from itertools import pairwise
 from bench.findings.found import Found
 from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
+from bench.fleet.simulated.worlds import routed
 from bench.overhead.goals import Verdict
-from router.config.model import Health
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
 from router.replay.report.slo import Slo
 from router.replay.report.table import Column, build
-from router.simulator.scenario import Scenario
+from router.simulator.router import TOKEN_BYTES
+from router.simulator.scenario import Scenario, equal
 from router.traces import Trace, describe, open_trace, reuse_bound
 
 REPLICAS = 16
@@ -47,7 +49,6 @@ RUNGS = ("random", "least_load", "prefix_affinity", "kv_aware")
 BLIND = 4  # independent routers without shared knowledge
 SLO = Slo(30.0, 0.2)  # a target for the time to first token that even the longest prompt can meet
 _NEVER_S = 1e9
-_PATIENT = Health(suspect_min_s=_NEVER_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,17 @@ def run(
 
 def _world(seed: int, block_tokens: int) -> Scenario:
     return Scenario(
-        replicas=REPLICAS,
-        core=CoreConfig(num_blocks=KV_TOKENS // block_tokens, block_size=block_tokens),
-        timing=PROFILES[PROFILE],
-        health=_PATIENT,
-        first_token_s=float("inf"),
-        whole_s=float("inf"),
+        groups=equal(
+            REPLICAS,
+            CoreConfig(num_blocks=KV_TOKENS // block_tokens, block_size=block_tokens),
+            PROFILES[PROFILE],
+        ),
+        config=varied(
+            queue={"enabled": False},
+            health={"suspect_min_s": _NEVER_S},
+            timeouts={"first_token_s": float("inf"), "whole_s": float("inf")},
+            prefix={"block_bytes": int(block_tokens * TOKEN_BYTES)},
+        ),
         seed=seed,
     )
 
@@ -107,7 +113,7 @@ def _task(
 ) -> Task:
     return Task(
         policy=policy if routers == 1 else f"{policy}, {routers} routers apart",
-        scenario=replace(world, policy=policy, routers=routers),
+        scenario=replace(routed(world, policy), routers=routers),
         traffic=partial(trace, speedup=speedup),
         slo=SLO,
     )

@@ -22,7 +22,7 @@ from functools import partial
 from bench.findings.found import Found
 from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
-from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate
+from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate, routed
 from bench.overhead.goals import Verdict
 from router.replay.report.slo import Slo
 from router.replay.report.table import Column, build
@@ -118,7 +118,7 @@ def task(policy: str, rate: float, seed: int, length: Length) -> Task:
     warm_s = 150 / (0.5 * cold_rate(LLMD, [_SIZE]))
     return Task(
         policy=policy,
-        scenario=replace(LLMD, policy=policy, seed=seed),
+        scenario=replace(routed(LLMD, policy), seed=seed),
         traffic=partial(
             Warmed,
             rate=rate,

@@ -9,13 +9,13 @@ not know beforehand which scenario matches the traffic.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from math import inf, isfinite
 
 from bench.findings.found import Found
 from bench.fleet.simulated.task import Result, Task, play
-from bench.fleet.simulated.worlds import FLEET, WARM, World, worlds
+from bench.fleet.simulated.worlds import FLEET, WARM, World, routed, worlds
 from bench.overhead.goals import Verdict
 from router.replay.report.slo import Slo
 from router.replay.report.table import Column, build
@@ -77,7 +77,7 @@ def task(world: World, policy: str, seed: int) -> Task:
 
     return Task(
         policy=policy,
-        scenario=replace(world.scenario(seed), policy=policy),
+        scenario=routed(world.scenario(seed), policy),
         traffic=partial(world.traffic, seed),
         slo=SLO,
         measure_from=WARM * world.seconds,

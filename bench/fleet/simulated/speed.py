@@ -20,11 +20,12 @@ from time import process_time
 from bench.findings.found import Found
 from bench.fleet.simulated.matrix import SLO
 from bench.fleet.simulated.task import Task
-from bench.fleet.simulated.worlds import FLEET, World, shared
+from bench.fleet.simulated.worlds import CONFIG, FLEET, World, routed, shared
 from bench.overhead.goals import Verdict
 from router.config.model import Queue
+from router.config.varied import varied
 from router.replay.report.table import Column, build
-from router.simulator.scenario import Straggling
+from router.simulator.scenario import Straggling, resized
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import Lengths, Mix, PowerUser
 
@@ -126,12 +127,14 @@ def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
         make=partial(shared, groups=groups),
         load=0.7,
         requests=round(requests / (1.0 + SURGE * SURGE_FOR)),
-        fleet=replace(FLEET, replicas=replicas, queue=Queue(), straggling=LATE),
+        fleet=replace(
+            resized(FLEET, replicas), config=varied(CONFIG, queue=Queue()), straggling=LATE
+        ),
     )
     seconds = world.seconds
     return Task(
         policy=policy,
-        scenario=replace(world.scenario(seed), policy=policy),
+        scenario=routed(world.scenario(seed), policy),
         traffic=partial(surging, world.rate, seconds, seed, groups=groups),
         slo=SLO,
     )

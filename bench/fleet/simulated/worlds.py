@@ -13,9 +13,10 @@ from itertools import islice
 from typing import Any, Literal
 
 from bench.fleet import capacity
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
-from router.simulator.scenario import Fault, Polls, Scenario
+from router.simulator.scenario import Fault, Polls, Scenario, equal, resized
 from router.simulator.traffic import Arrival, Traffic
 from router.simulator.workloads import (
     Chat,
@@ -28,6 +29,13 @@ from router.simulator.workloads import (
 )
 
 BLOCK_TOKENS = 128
+# What is compared is where requests go: none waits in the router. All else is as shipped.
+CONFIG = varied(queue={"enabled": False})
+
+
+def routed(fleet: Scenario, policy: str) -> Scenario:
+    """The same with another routing policy."""
+    return replace(fleet, config=varied(fleet.config, routing={"policy": policy}))
 
 
 def core(kv_tokens: int) -> CoreConfig:
@@ -47,7 +55,7 @@ def cold_rate(fleet: Scenario, sizes: Sequence[tuple[float, int]]) -> float:
 # parameters), in which each card has slightly more work than with half of 32.8e9 parameters.
 LLMD_TIMING = PROFILES["llama2-70b-h100x4"].scaled((32.8e9 / 2) / (69.0e9 / 4))
 LLMD_KV_TOKENS = 307_328
-LLMD = Scenario(replicas=8, core=core(LLMD_KV_TOKENS), timing=LLMD_TIMING)
+LLMD = Scenario(groups=equal(8, core(LLMD_KV_TOKENS), LLMD_TIMING), config=CONFIG)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +86,7 @@ class Warmed(Shared):
 # -- what policies meet ---------------------------------------------------------------------------
 
 # An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
-FLEET = Scenario(replicas=8, core=core(154_112), timing=PROFILES["realistic"])
+FLEET = Scenario(groups=equal(8, core(154_112), PROFILES["realistic"]), config=CONFIG)
 WARM = 0.2  # share of a scenario in which nothing is counted
 _LAW = 4000  # number of requests from which a workload's lengths are estimated
 
@@ -160,7 +168,7 @@ def worlds(requests: int) -> list[World]:
     as many).
     """
     blind = replace(FLEET, routers=4)
-    large = replace(FLEET, replicas=96)
+    large = resized(FLEET, 96)
     giant = partial(shared, groups=1, question_tokens=250)
     many = partial(shared, groups=150 * 12)
     world = partial(World, requests=requests)
@@ -257,7 +265,9 @@ def worlds(requests: int) -> list[World]:
             words="the same, polled every ten seconds",
             make=unique,
             load=0.7,
-            fleet=replace(blind, polls=Polls(interval_s=10.0, stale_s=30.0)),
+            fleet=replace(
+                blind, config=varied(CONFIG, polling={"interval_s": 10.0, "stale_s": 30.0})
+            ),
         ),
         world(
             name="no",

@@ -1,17 +1,13 @@
-"""Simulated outcomes and lines of an access log in the player's words, so that one summary serves
-all of them.
-"""
+"""Simulated outcomes in the player's words, so that one summary serves both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import inf
 from typing import Any
 
 import msgspec
 
 from bench.fleet.player import DRAIN_S, Played, Record
-from router.audit.rows import Row
 from router.core.errors import Reason
 from router.simulator.outcome import Outcome
 
@@ -64,39 +60,6 @@ class Outcomes:
         self.tokens_in_window += sum(self._from <= at < self._until for at in times)
 
 
-def of_log(rows: Iterable[Row], zero: float, measure_from: float) -> dict[str, Any]:
-    """What an access log tells; `zero` is when its traffic began, seconds since 1970."""
-    records = []
-    served = _Served()
-    is_counted = True
-    for row in rows:
-        due = row.ts - zero
-        error = "" if row.reason == Reason.OK else row.reason
-        records.append(
-            Record(
-                due=due,
-                sent=due,
-                ttft=None if row.ttft_ms is None else row.ttft_ms * 1e-3,
-                seconds=row.duration_ms * 1e-3,
-                prompt_tokens=row.prompt_tokens or row.estimated_tokens,
-                output_tokens=row.output_tokens or 0,
-                measured=due >= measure_from,
-                error=error,
-            )
-        )
-        if due >= measure_from and not error:
-            is_counted = is_counted and row.cached_tokens is not None
-            served.add(row.replica, row.prompt_tokens or 0, row.cached_tokens or 0)
-    records.sort(key=lambda record: record.due)
-    return _played(records, 0, span_s(records), served.counters(is_counted=is_counted))
-
-
-def span_s(records: Iterable[Record]) -> float:
-    """From the first request that is measured to the end of the last; 1 of none."""
-    times = [(r.due, r.due + r.seconds) for r in records if r.measured]
-    return max(end for _, end in times) - min(due for due, _ in times) if times else 1.0
-
-
 class _Served:
     """Measured requests and their tokens by replica."""
 
@@ -109,11 +72,9 @@ class _Served:
         mine["queried"] += prompt
         mine["hits"] += cached
 
-    def counters(self, *, is_counted: bool = True) -> list[list[dict[str, float]]]:
-        """As if read before and after. Not `is_counted`: nobody knows what was cached."""
+    def counters(self) -> list[list[dict[str, float]]]:
+        """As if read before and after."""
         after = list(self._by_replica.values())
-        if not is_counted:
-            after = [{**one, "queried": 0.0, "hits": 0.0} for one in after]
         return [[NOTHING] * len(after), after]
 
 

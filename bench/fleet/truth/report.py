@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bench.fleet.report import aligned, markdown_table
-from bench.fleet.truth.rows import Range, Row, Truth, error_of, error_text
+from bench.fleet.truth.rows import Range, Row, Truth
 from router.replay.report.table import number
+from router.replay.truth.errors import error_of, error_text
 
 _HEAD = ("", "unit", "measured", "", "simulated", "", "error")
 _BEYOND = "beyond HTTP"

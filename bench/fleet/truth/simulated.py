@@ -12,10 +12,10 @@ from bench.fleet.engines import BLOCK_TOKENS, MAX_NUM_SEQS, Spec
 from bench.fleet.script import Script
 from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from bench.fleet.truth.traffic import ScriptTraffic
-from router.config.model import Polling, Prefix, Queue, Retry, Routing, Timeouts
+from router.config.model import Prefix
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
-from router.fleet.prefix.index import TokenRatio
-from router.simulator.scenario import Polls, Scenario
+from router.simulator.scenario import Scenario, equal
 from router.simulator.simulation import Simulation
 
 
@@ -34,23 +34,10 @@ def differences(world: Scenario) -> list[str]:
 def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
     """The fleet of a spec behind a router as shipped. Raises ValueError for sizes that are none."""
     engine = spec.engine()
-    polling, prefix = Polling(), Prefix()
-    # So far does the router as shipped look into a prompt, and so much does it remember.
-    finer = prefix.block_bytes / (BLOCK_TOKENS * TokenRatio.DEFAULT)
+    core = CoreConfig(max_num_seqs=MAX_NUM_SEQS, num_blocks=spec.blocks, block_size=BLOCK_TOKENS)
     return Scenario(
-        replicas=spec.count,
-        core=CoreConfig(max_num_seqs=MAX_NUM_SEQS, num_blocks=spec.blocks, block_size=BLOCK_TOKENS),
-        timing=engine.timing,
-        policy=policy,
-        polls=Polls(interval_s=polling.interval_s, stale_s=polling.stale_s),
-        attempts=Retry().attempts,
-        first_token_s=Timeouts().first_token_s,
-        whole_s=Timeouts().whole_s,
-        token_gap_s=Timeouts().token_gap_s,
-        queue=Queue(),
-        prefix_entries=int(prefix.entries * finer),
-        prefix_blocks=int(prefix.blocks * finer),
-        sample=Routing().sample,
+        groups=equal(spec.count, core, engine.timing),
+        config=varied(routing={"policy": policy}),
         sample_s=0.0,
         seed=seed,
     )

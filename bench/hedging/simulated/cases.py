@@ -162,10 +162,9 @@ def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
 
 def task(case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length) -> Task:
     scenario: Scenario = replace(
-        world.fleet(length.replicas),
+        world.hedged(world.fleet(length.replicas), hedging),
         straggling=case.straggling,
         faults=case.faults(length),
-        hedging=hedging,
         seed=seed,
     )
     until = WARM_S + length.measured_s

@@ -87,7 +87,7 @@ def all_hedgeable(
     until = WARM_S + length.measured_s
     return Task(
         policy=hedging.policy,
-        scenario=replace(scenario, hedging=hedging, seed=seed),
+        scenario=replace(world.hedged(scenario, hedging), seed=seed),
         traffic=partial(
             world.traffic, rate, until, seed, urgent=1.0, urgent_class=world.MOST_URGENT
         ),

@@ -45,7 +45,7 @@ def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
         [
             Task(
                 policy=name,
-                scenario=replace(world.fleet(length.replicas), hedging=hedging, seed=seed),
+                scenario=replace(world.hedged(world.fleet(length.replicas), hedging), seed=seed),
                 traffic=partial(
                     world.traffic, HALF.load * rate, until, seed, urgent_class=world.MOST_URGENT
                 ),

@@ -16,7 +16,9 @@ from dataclasses import replace
 from itertools import islice
 
 from bench.fleet.simulated.worlds import FLEET, cold_rate
-from router.simulator.scenario import Scenario, Straggling
+from router.config.model import Hedging
+from router.config.varied import varied
+from router.simulator.scenario import Scenario, Straggling, resized
 from router.simulator.traffic import Traffic
 from router.simulator.workloads import Mix, Unique
 
@@ -30,7 +32,12 @@ _LAW = 20_000  # number of requests from which the workload's lengths are estima
 
 def fleet(replicas: int = REPLICAS) -> Scenario:
     # Replica loads are not sampled: no figure of this bench uses them.
-    return replace(FLEET, replicas=replicas, straggling=STRAGGLING, sample_s=0.0)
+    return replace(resized(FLEET, replicas), straggling=STRAGGLING, sample_s=0.0)
+
+
+def hedged(scenario: Scenario, hedging: Hedging) -> Scenario:
+    """The same with other rules for hedging."""
+    return replace(scenario, config=varied(scenario.config, hedging=hedging))
 
 
 def saturation(scenario: Scenario) -> float:

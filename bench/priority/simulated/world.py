@@ -13,9 +13,11 @@ from typing import Final, TypeVar
 
 from bench.priority import traffic as law
 from bench.priority.orders import rules
+from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
-from router.simulator.scenario import Scenario
+from router.simulator.router import TOKEN_BYTES
+from router.simulator.scenario import Scenario, equal
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import new_blocks
 
@@ -26,14 +28,16 @@ _RAMP_S: Final = 5.0  # seconds over which the clients start
 
 def scenario(order: str, seed: int) -> Scenario:
     return Scenario(
-        replicas=law.ENGINES,
-        core=CoreConfig(
-            max_num_seqs=law.SLOTS,
-            num_blocks=law.KV_TOKENS // BLOCK_TOKENS,
-            block_size=BLOCK_TOKENS,
+        groups=equal(
+            law.ENGINES,
+            CoreConfig(
+                max_num_seqs=law.SLOTS,
+                num_blocks=law.KV_TOKENS // BLOCK_TOKENS,
+                block_size=BLOCK_TOKENS,
+            ),
+            PROFILES[law.PROFILE],
         ),
-        timing=PROFILES[law.PROFILE],
-        queue=rules(order),
+        config=varied(queue=rules(order), prefix={"block_bytes": int(BLOCK_TOKENS * TOKEN_BYTES)}),
         sample_s=0.0,
         seed=seed,
     )

@@ -4,7 +4,7 @@ Accounts compete for the places of a class and for the bytes of all bodies; memb
 their account (`router/intake/flow.py`). When either is full, the newest request of the largest
 member of the largest account is evicted. Three rules limit this:
 
-- A request can be evicted only while its client has been sent nothing (`commits`).
+- A request can be evicted only while its client has been sent nothing (`allows_early_status`).
 - Accounts without a known key are evicted before known keys, whatever these hold, as long as all of
   them together hold more than a tenth. So neither side can take the whole queue from the other.
 - A new request evicts only from a larger party: from an account that holds more than its own, else
@@ -95,8 +95,8 @@ class Holders:
     """The parties of one queue."""
 
     __slots__ = (
-        "_committed",
-        "_committed_bytes",
+        "_early",
+        "_early_bytes",
         "_known",
         "_limit",
         "_parties",
@@ -110,8 +110,8 @@ class Holders:
         self._unknown = Group()
         self._parties = 0  # accounts and members
         # Waiting requests that can no longer be evicted.
-        self._committed = [0] * CLASSES
-        self._committed_bytes = 0
+        self._early = [0] * CLASSES
+        self._early_bytes = 0
         self._limit = limit
         self._step = max(1, limit // _STEPS)
 
@@ -206,18 +206,18 @@ class Holders:
             newest.insert(0, ticket)  # it was sent before, and waits again
         else:
             newest.append(ticket)
-        if ticket.committed:
-            self._committed[urgency] += 1
-            self._committed_bytes += ticket.view.body_bytes
+        if ticket.has_early_status:
+            self._early[urgency] += 1
+            self._early_bytes += ticket.view.body_bytes
         self._count(ticket, 1)
 
     def left(self, ticket: Ticket) -> None:
         """A request no longer waits."""
         member: Party = ticket.party
         urgency = ticket.urgency
-        if ticket.committed:
-            self._committed[urgency] -= 1
-            self._committed_bytes -= ticket.view.body_bytes
+        if ticket.has_early_status:
+            self._early[urgency] -= 1
+            self._early_bytes -= ticket.view.body_bytes
         self._count(ticket, -1)
         newest = member.newest[urgency]
         if newest is not None and len(newest) > _DEAD + 2 * member.waiting:
@@ -226,24 +226,24 @@ class Holders:
         if not member.waiting:
             self.tidy(member)
 
-    def commits(self, ticket: Ticket, depth: int) -> bool:
+    def allows_early_status(self, ticket: Ticket, depth: int) -> bool:
         """Whether the client of a waiting request may be sent an early 200.
 
         After that the request cannot be evicted. At most half of a class and of the bytes may be in
         this state, or a flow could fill the queue and never be evicted. `depth`: the limit of its
         class.
         """
-        if ticket.committed:
+        if ticket.has_early_status:
             return True
         urgency = ticket.urgency
         if (
-            2 * (self._committed[urgency] + 1) > depth
-            or 2 * (self._committed_bytes + ticket.view.body_bytes) > self._limit
+            2 * (self._early[urgency] + 1) > depth
+            or 2 * (self._early_bytes + ticket.view.body_bytes) > self._limit
         ):
             return False
-        ticket.committed = True
-        self._committed[urgency] += 1
-        self._committed_bytes += ticket.view.body_bytes
+        ticket.has_early_status = True
+        self._early[urgency] += 1
+        self._early_bytes += ticket.view.body_bytes
         member: Party = ticket.party
         account = member.account
         assert account is not None
@@ -261,7 +261,7 @@ class Holders:
         assert account is not None
         urgency = ticket.urgency
         size = ticket.view.body_bytes if by > 0 else -ticket.view.body_bytes
-        fresh = 0 if ticket.committed else by
+        fresh = 0 if ticket.has_early_status else by
         group = account.group
         depth = group.depth
         depth[urgency] = depth[urgency] + by  # `+=` on a list boxes both numbers
@@ -381,7 +381,7 @@ def _newest(party: Party, urgency: int) -> Ticket | None:
     tickets = party.newest[urgency]
     while tickets:
         ticket = tickets[-1]
-        if ticket.state == WAITING and not ticket.committed:
+        if ticket.state == WAITING and not ticket.has_early_status:
             return ticket
         tickets.pop()
     return None

@@ -169,9 +169,9 @@ class WaitLists(Blocker):
                 return None
         return victim
 
-    def commits(self, ticket: Ticket) -> bool:
+    def allows_early_status(self, ticket: Ticket) -> bool:
         """Whether the client of one that waits may be sent an early 200."""
-        return self.holders.commits(ticket, self._rules.classes[ticket.urgency].depth)
+        return self.holders.allows_early_status(ticket, self._rules.classes[ticket.urgency].depth)
 
     def enter(self, ticket: Ticket, now: float) -> None:
         """Add a ticket that begins to wait. No limit is checked."""

@@ -29,7 +29,7 @@ from router.dispatch.rules import Rules
 from router.fleet.engines.common.descriptor import Abort
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, ResponseReader
-from router.wire.http1.sse import FirstContent, Verdict
+from router.wire.http1.sse import EventKind, FirstContent
 from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 
@@ -263,13 +263,13 @@ class AttemptIO(Waiter):
             if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
                 return False
             return self._may_commit_whole(reader, whole)
-        verdict = Verdict.NOTHING
+        verdict = EventKind.NOTHING
         new = len(parts) - self._looked
         if new:  # Examine all new parts of one read together.
             verdict = scanner.feed(parts[-1] if new == 1 else b"".join(parts[self._looked :]))
         too_much = self._holds_too_much(parts)
-        if verdict == Verdict.BUSY or verdict == Verdict.ERROR:
-            busy = verdict == Verdict.BUSY
+        if verdict == EventKind.BUSY or verdict == EventKind.ERROR:
+            busy = verdict == EventKind.BUSY
             if busy:
                 self._driver.refused(self.attempt, None)
             return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)

@@ -36,7 +36,7 @@ from router.intake.body import EACH_UP_TO
 from router.intake.members import MemberScan, Place
 
 
-class Told:
+class PriorityParts:
     """The changes to a request that tell one replica its priority."""
 
     __slots__ = ("drops", "header", "member", "number", "refusal")
@@ -51,8 +51,8 @@ class Told:
         self.number = number  # The number as written in the body or the header.
 
 
-NOTHING: Final = Told(b"", b"", False, 0)
-_DROPPED: Final = Told(b"", b"", True, 0)
+NOTHING: Final = PriorityParts(b"", b"", False, 0)
+_DROPPED: Final = PriorityParts(b"", b"", True, 0)
 
 
 def dialect_of(replica: Replica) -> Dialect:
@@ -87,7 +87,7 @@ def tell(
     arrived: float,
     level_s: float,
     must: bool,
-) -> Told:
+) -> PriorityParts:
     """Return how the priority of a request to `path` is sent in this dialect.
 
     `arrived` is in seconds since 1970. `must`: write the number even if the engine assumes it by
@@ -97,12 +97,12 @@ def tell(
     if path not in dialect.paths:
         if path in dialect.header_paths:
             word = dialect.write(number, arrived, level_s, False)
-            return Told(b"", b"\r\n%b: %b" % (dialect.header, word), False, 0, word)
+            return PriorityParts(b"", b"\r\n%b: %b" % (dialect.header, word), False, 0, word)
         return NOTHING if number == NORMAL else _DROPPED
     if number == NORMAL and not must and not dialect.tells_normal:
         return NOTHING
     word = dialect.write(number, arrived, level_s, is_bounded)
-    return Told(b'"priority":' + word, b"", False, dialect.refusal, word)
+    return PriorityParts(b'"priority":' + word, b"", False, dialect.refusal, word)
 
 
 def absent(replica: Replica) -> bytes:

@@ -13,7 +13,7 @@ from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
 from router.dispatch.attempts.body_edit import append, size_of, with_length
 from router.dispatch.attempts.engine_priority import (
     NOTHING,
-    Told,
+    PriorityParts,
     absent,
     dialect_of,
     keeps_numbers,
@@ -131,7 +131,7 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> Told:
+def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> PriorityParts:
     """Return how the request's priority is sent to the replica."""
     asked = request.asked
     # A body this large is not edited, so it may contain a priority of its own.
@@ -160,7 +160,7 @@ def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest
 def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
     """Whether the router may ask for the stream's token counts when the client did not."""
     return (
-        request.streamed
+        request.view.stream
         and request.rules.asks_for_usage
         and asked.path in PATHS
         # Above this size it is unknown whether the client already asks.

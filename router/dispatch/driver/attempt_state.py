@@ -30,7 +30,7 @@ from typing import Final
 
 from router.core.errors import Reason
 from router.core.lease import Lease
-from router.dispatch.driver.retry import LOST, UNSENT, Verdict, judge
+from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
 from router.fleet.replica import Replica
 
 # Attempts with these reasons do not count towards the attempts that a request may have.
@@ -326,9 +326,9 @@ class AttemptState:
             repeatable=repeatable,
             known_dead=known_dead,
         )
-        if verdict == Verdict.NO:
+        if verdict == RetryChoice.NO:
             return Step.ANSWER
-        if verdict == Verdict.HERE:
+        if verdict == RetryChoice.HERE:
             # A stale connection executed nothing, so it uses up no attempt. This is granted once
             # per replica.
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
@@ -338,10 +338,10 @@ class AttemptState:
             # A request that crashes replicas must not reach the whole fleet: two replicas at most.
             return Step.ANSWER
         if len(self.attempts) >= MOST_CONNECTS or (
-            verdict == Verdict.BUDGET and self.reached >= self.most
+            verdict == RetryChoice.BUDGET and self.reached >= self.most
         ):
             return Step.ANSWER
-        return Step.ELSEWHERE if verdict == Verdict.ELSEWHERE else Step.BUDGET
+        return Step.ELSEWHERE if verdict == RetryChoice.ELSEWHERE else Step.BUDGET
 
     def end(self, reason: Reason, now: float) -> list[Attempt]:
         """End the request because the client left or the router answered.

@@ -28,7 +28,7 @@ from router.intake.routes import Route
 class DrivenRequest(QueuedRequest):
     """A request of the request driver. Times are monotonic seconds."""
 
-    __slots__ = ("first_s", "hedges_as", "is_whole", "request_id", "route", "streamed", "times")
+    __slots__ = ("first_s", "hedges_as", "request_id", "route", "times", "waits_for_whole")
 
     def __init__(
         self,
@@ -36,18 +36,16 @@ class DrivenRequest(QueuedRequest):
         urgency: Urgency,
         arrived: float,
         route: Route,
-        streamed: bool,
         times: Times,
         request_id: bytes,
     ) -> None:
         super().__init__(view, urgency, arrived)
         self.route = route
-        self.streamed = streamed
         # The first content is the whole answer.
-        self.is_whole = route.inference and not streamed and not route.light
+        self.waits_for_whole = route.inference and not view.stream and not route.light
         self.times = times  # The timeouts of the request's class.
         # Seconds that an attempt may take to its first content.
-        self.first_s = times.whole_s if self.is_whole else times.first_token_s
+        self.first_s = times.whole_s if self.waits_for_whole else times.first_token_s
         self.request_id = request_id  # The request id as the client knows it.
         self.hedges_as = ""  # The class under which the request may be hedged; "": it may not.
 

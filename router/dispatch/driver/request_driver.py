@@ -115,7 +115,7 @@ class RequestDriver:
                     attempt.at,
                     hedges_as,
                     hedges_as != "",
-                    request.streamed,
+                    request.view.stream,
                     attempt.began,
                 )
             except Exception as err:  # The request can be answered without a hedge.
@@ -135,7 +135,7 @@ class RequestDriver:
             now,
             tokens,
             held,
-            request.streamed,
+            request.view.stream,
             hedge=hedge,
             continues=continues,
             light=request.route.light,
@@ -145,7 +145,7 @@ class RequestDriver:
         queue = context.queue
         if queue is not None:
             queue.sent(request, replica, now, is_extra=hedge or continues)
-        if request.streamed:
+        if request.view.stream:
             attempt.is_alone = replica.waiting <= 1
             attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
         if request.times.is_own:
@@ -213,7 +213,9 @@ class RequestDriver:
             self.state.outrun(now)
             for other, tokens in zip(losers, computed, strict=True):
                 self._forget_prefix(other)
-                context.hedger.outrun(request.view, other, other.at, request.streamed, tokens, now)
+                context.hedger.outrun(
+                    request.view, other, other.at, request.view.stream, tokens, now
+                )
                 context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
@@ -240,7 +242,7 @@ class RequestDriver:
             ttft_s = None
         if request.route.is_known:
             context.chooser.shown(request.view, replica, attempt.held, ttft_s)
-            context.hedger.shown(request.view, attempt, replica, request.streamed, now)
+            context.hedger.shown(request.view, attempt, replica, request.view.stream, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
         """Handle a winner that answers with an error: the replica prefilled nothing."""
@@ -624,7 +626,7 @@ class RequestDriver:
         """Return the reason for an attempt whose first content did not come in time."""
         if self.state.commit == Commit.CONTENT:
             return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
-        return Reason.WHOLE_TIMEOUT if self._request.is_whole else Reason.TTFT_TIMEOUT
+        return Reason.WHOLE_TIMEOUT if self._request.waits_for_whole else Reason.TTFT_TIMEOUT
 
     def excuse(self) -> None:
         """Stop the first-content timers while the client does not read.
@@ -647,7 +649,7 @@ class RequestDriver:
         for attempt in self.live:
             if attempt is not self.state.winner:
                 attempt.first_due = max(soonest, attempt.began + request.first_s)
-                if request.streamed and not attempt.is_overdue:
+                if request.view.stream and not attempt.is_overdue:
                     replica = attempt.at
                     attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
 

@@ -43,7 +43,7 @@ def end_request(
         bytes_out,
         view.model,  # Not a name that the client may have invented.
         class_of(request),
-        request.streamed and sent == 200,
+        request.view.stream and sent == 200,
     )
     state = request.driver.state
     if replica is not None:
@@ -81,7 +81,7 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
         if is_exact and view.blocks:  # A shorter prompt is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
         # An estimate from the bytes of an answer does not measure its speed.
-        is_paced = request.streamed and (is_exact or events >= 0)
+        is_paced = request.view.stream and (is_exact or events >= 0)
         if is_paced and output is not None and output > 1:
             tpot_s = (now - work.first_at) / (output - 1)
             context.metrics.paced(class_of(request), tpot_s)

@@ -28,7 +28,7 @@ from router.config.model import Retry as Rules
 from router.core.errors import Reason
 
 
-class Verdict(IntEnum):
+class RetryChoice(IntEnum):
     NO = 0
     HERE = 1  # The same replica, over a new connection.
     ELSEWHERE = 2  # Another replica, without using the budget.
@@ -43,22 +43,22 @@ LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR
 
 def judge(
     reason: Reason, *, reused: bool, received: bool, repeatable: bool, known_dead: bool
-) -> Verdict:
+) -> RetryChoice:
     """Apply the table above.
 
     `received`: a byte of the response had come. `repeatable`: a property of the route.
     """
     if reason in UNSENT:
-        return Verdict.ELSEWHERE
+        return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
-        return Verdict.BUDGET
+        return RetryChoice.BUDGET
     if reason not in LOST:
-        return Verdict.NO
+        return RetryChoice.NO
     if reason is Reason.REPLICA_RESET and reused and not received:
-        return Verdict.HERE
+        return RetryChoice.HERE
     if not repeatable:
-        return Verdict.NO
-    return Verdict.ELSEWHERE if known_dead else Verdict.BUDGET
+        return RetryChoice.NO
+    return RetryChoice.ELSEWHERE if known_dead else RetryChoice.BUDGET
 
 
 class Budget:

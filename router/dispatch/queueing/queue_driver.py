@@ -36,7 +36,7 @@ from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.timers import Expired
 from router.admission.waiting.wait_lists import GIVE_WAY
-from router.config.model import Queue as Config
+from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Scheduler
 from router.core.urgency import BATCH
@@ -88,7 +88,8 @@ class QueueDriver:
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
         """Apply a reload. Waiting requests keep their arrival times. See `Pools.adopt`."""
-        if config != self.pools.queues[0].config:
+        before = self.pools.queues[0].config
+        if (config.queue, config.classes) != (before.queue, before.classes):
             self.pools.adopt(config, orders)
             self._scheduler.soon(self._tick)
 
@@ -197,9 +198,9 @@ class QueueDriver:
         for gone in evicted:
             _answer(gone)
 
-    def commits(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200. See `Pools.commits`."""
-        return self.pools.commits(ticket)
+    def allows_early_status(self, ticket: Ticket) -> bool:
+        """Whether the client of a request may be sent an early 200 (`Pools` decides)."""
+        return self.pools.allows_early_status(ticket)
 
     # -- what a request tells -------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.dispatch.attempts.fingerprint import FINISH, Closing
 from router.dispatch.usage.usage_numbers import Numbers
-from router.dispatch.usage.usage_shapes import Details, Told
+from router.dispatch.usage.usage_shapes import Details, UsageAnswer
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import COUNTS
 from router.wire.http1.digits import number_at
@@ -67,7 +67,7 @@ class Usage:
 UNKNOWN: Final = Usage(None, None, None, False)
 
 
-_told = msgspec.json.Decoder(Told).decode
+_told = msgspec.json.Decoder(UsageAnswer).decode
 _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
 _END: Final = 2048  # Bytes that are searched at the end of a body, or after a `usage`.
 
@@ -96,7 +96,7 @@ def native_of(data: bytes) -> Usage | None:
 
 def _told_by(numbers: Numbers) -> Usage | None:
     usage = _usage_from(
-        Told(
+        UsageAnswer(
             prompt_tokens=numbers.most(b"prompt_tokens", b"prompt_eval_count"),
             completion_tokens=numbers.most(
                 b"completion_tokens", b"eval_count", b"generated_tokens"
@@ -176,7 +176,7 @@ def _counts(data: bytes) -> Usage | None:
     return _usage_from(told)
 
 
-def _usage_from(told: Told) -> Usage | None:
+def _usage_from(told: UsageAnswer) -> Usage | None:
     """Return counts from the fields of any engine; `None` if there are none."""
     prompt = told.prompt_tokens
     cached = None

@@ -15,7 +15,7 @@ class Details(msgspec.Struct):
     cached_tokens: _Tokens | None = None
 
 
-class Told(msgspec.Struct):
+class UsageAnswer(msgspec.Struct):
     """Token counts: `usage` of OpenAI's chat and responses and of Anthropic's messages, or
     llama.cpp's `timings`."""
 

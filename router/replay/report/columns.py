@@ -122,7 +122,7 @@ def of_parts(what: str, parts: Sequence[Part] = ()) -> list[Column[Part]]:
         Column("slo", "in SLO", "%", lambda part: _scaled(part.group.attainment, _PERCENT), "high"),
         Column("hits", "hits", "%", lambda part: _scaled(part.group.hit_rate, _PERCENT), "high"),
     ]
-    if any(part.run.scenario.queue.enabled for part in parts):
+    if any(part.run.scenario.config.queue.enabled for part in parts):
         columns[4:4] = [
             Column("refused", "refused", value=lambda part: part.group.refused, better="low"),
             Column("expired", "expired", value=lambda part: part.group.expired, better="low"),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from router.replay.report.findings import findings
 from router.replay.report.run import Replay, Run
+from router.replay.truth.verdict import Verdict
 
 VERSION = 1  # raised when a field changes its meaning
 
@@ -23,6 +25,7 @@ def document(replay: Replay) -> str:
         "title": replay.title,
         "facts": dict(replay.facts),
         "calibration": list(replay.calibration),
+        "truth": None if replay.truth is None else _truth(replay.truth),
         "findings": findings(replay),
         "runs": [_run(run) for run in replay.runs],
         "run": {
@@ -36,6 +39,31 @@ def document(replay: Replay) -> str:
         },
     }
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _truth(truth: Verdict) -> dict[str, Any]:
+    """Logged beside simulated: times in ms, shares and their errors in percent and points."""
+    return {
+        "judged": truth.is_judged,
+        "trusted": truth.is_trusted,
+        "rows": [
+            {
+                "part": row.part,
+                "figure": row.name,
+                "unit": row.unit,
+                "requests": row.requests,
+                "logged": row.logged,
+                "simulated": _finite(row.simulated),
+                "error": row.error,
+                "off": row in truth.off,
+            }
+            for row in truth.rows
+        ],
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and isfinite(value) else None
 
 
 def _run(run: Run) -> dict[str, Any]:

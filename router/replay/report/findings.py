@@ -11,13 +11,21 @@ from math import inf, isfinite
 from router.replay.report.run import Replay, Run
 from router.replay.report.table import number
 from router.replay.report.words import seconds
+from router.replay.truth.judged import QUANTILES
+from router.replay.truth.verdict import Figures, not_ranked
 
 _ENOUGH = 0.99  # share of requests in the SLO from which a fleet is large enough
 
 
 def findings(replay: Replay) -> list[str]:
     """The best policy, the fleet each of them needs, what blindness costs, what is wrong."""
-    return [*_best(replay), *_large_enough(replay), *blindness(replay), *_failing(replay)]
+    return [
+        *_best(replay),
+        *_large_enough(replay),
+        *blindness(replay),
+        *_not_ranked(replay),
+        *_failing(replay),
+    ]
 
 
 def blindness(replay: Replay) -> list[str]:
@@ -106,6 +114,23 @@ def _large_enough(replay: Replay) -> list[str]:
             f"well as {largest.policy} on {_replicas(largest)} ({_percent(largest)})."
         )
     return found
+
+
+def _not_ranked(replay: Replay) -> list[str]:
+    """Policies that differ by less than the simulation differs from the log."""
+    truth = replay.truth
+    if truth is None or not truth.is_judged:
+        return []
+    runs = {run.policy: run.summary.all for run in replay.at(replay.focus())}
+    figures: dict[str, Figures] = {
+        policy: {
+            (name, q): None if (found := group.quantile(of, q)) is None else 1e3 * found
+            for name, of in (("TTFT", group.ttft), ("TPOT", group.tpot))
+            for q in QUANTILES
+        }
+        for policy, group in runs.items()
+    }
+    return not_ranked(truth.rows, figures)
 
 
 def _failing(replay: Replay) -> list[str]:

@@ -14,6 +14,7 @@ from router.replay.report.findings import findings
 from router.replay.report.pieces import document, drawn, facts, listed, section, table
 from router.replay.report.run import Replay, Run
 from router.replay.report.table import Column, build
+from router.replay.report.truth import of_truth
 
 
 def page(replay: Replay) -> str:
@@ -24,6 +25,12 @@ def page(replay: Replay) -> str:
 
 def _sections(replay: Replay) -> Iterator[str]:
     yield listed(findings(replay))
+    if replay.truth is not None:
+        yield section(
+            "Logged beside simulated",
+            table(of_truth(replay.truth)) if replay.truth.is_judged else "",
+            listed(replay.truth.lines()),
+        )
     figures = build(
         replay.runs, columns.of_runs(replay.runs), group=lambda run: run.place, deltas=True
     )

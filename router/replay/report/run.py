@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from router.replay.report.summary import Summary
+from router.replay.truth.judged import Row
+from router.replay.truth.verdict import Verdict
 from router.simulator.scenario import Scenario
 
 
@@ -33,6 +35,7 @@ class Run:
     summary: Summary
     events: int = 0  # that the simulation went through
     policy_errors: int = 0  # choices that the policy failed to make; they were made at random
+    judged: Sequence[Row] = ()  # its figures beside those of the log; () if that was not asked
     wall_s: float = 0.0  # how long that took; differs from run to run, so in no table
 
     @property
@@ -57,6 +60,7 @@ class Replay:
     facts: Sequence[tuple[str, str]] = ()  # what was simulated: (what, how), for a person
     calibration: Sequence[str] = ()  # how well the engine model fits, line by line
     when: str = ""  # the date of the replay, as a person writes it
+    truth: Verdict | None = None  # the logged fleet as configured, beside the log; None: no log
 
     def places(self) -> list[Place]:
         """Every place once, in the order in which they came."""

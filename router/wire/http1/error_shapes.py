@@ -53,7 +53,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Told(NamedTuple):
+class ErrorFacts(NamedTuple):
     """An error, whether the router or a replica reports it."""
 
     status: int
@@ -73,19 +73,19 @@ def family_of(target: bytes) -> int:
     return LINES if path.startswith(b"/api/") else OPENAI
 
 
-def of_router(err: RouterError) -> Told:
+def of_router(err: RouterError) -> ErrorFacts:
     """Returns an error that the router itself reports."""
-    return Told(err.status, err.message, None, err.reason.value, err.param)
+    return ErrorFacts(err.status, err.message, None, err.reason.value, err.param)
 
 
-def of_replica(status: int, body: bytes) -> Told:
+def of_replica(status: int, body: bytes) -> ErrorFacts:
     """Returns the error in a replica's answer whose status is not 2xx."""
     found = _read(body) if len(body) <= _READ_BYTES else {}
     message = found.get("message")
     if not isinstance(message, str) or not message:
         message = f"the replica answered {status}"
     kind, code, param = found.get("type"), found.get("code"), found.get("param")
-    return Told(
+    return ErrorFacts(
         status,
         message[:_MESSAGE],
         kind if isinstance(kind, str) and kind else None,
@@ -113,7 +113,7 @@ def _read(body: bytes) -> dict[str, Any]:
     return found  # OpenAI's without `error` around it: SGLang, TensorRT-LLM
 
 
-def body_of(told: Told, family: int, request_id: str = "") -> bytes:
+def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
     """Returns an error as a complete JSON body."""
     if family == LINES:
         return _encode({"error": told.message})
@@ -122,7 +122,7 @@ def body_of(told: Told, family: int, request_id: str = "") -> bytes:
     return _encode({"error": _openai(told)})
 
 
-def event_of(told: Told, family: int, request_id: str = "", number: int = 0) -> bytes:
+def event_of(told: ErrorFacts, family: int, request_id: str = "", number: int = 0) -> bytes:
     """An error inside a stream that has begun, with the status that came too late for the head.
 
     `number`: how many events came before it.
@@ -141,7 +141,7 @@ def event_of(told: Told, family: int, request_id: str = "", number: int = 0) -> 
     return b"data: " + _encode({"error": error}) + b"\n\n"
 
 
-def _openai(told: Told) -> dict[str, Any]:
+def _openai(told: ErrorFacts) -> dict[str, Any]:
     kind = told.type
     if kind is None:
         usual = "invalid_request_error" if told.status < 500 else "server_error"
@@ -151,7 +151,7 @@ def _openai(told: Told) -> dict[str, Any]:
     return {"message": told.message, "type": kind, "param": told.param, "code": told.code}
 
 
-def _anthropic(told: Told, request_id: str) -> dict[str, Any]:
+def _anthropic(told: ErrorFacts, request_id: str) -> dict[str, Any]:
     kind = told.type
     if kind not in _ANTHROPIC_KNOWN:
         usual = "invalid_request_error" if told.status < 500 else "api_error"

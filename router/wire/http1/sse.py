@@ -49,7 +49,7 @@ _QUIET_TYPES: Final = frozenset(
 _ERROR_TYPES: Final = frozenset({"error", "response.failed"})
 
 
-class Verdict(IntEnum):
+class EventKind(IntEnum):
     NOTHING = 0  # no content so far
     CONTENT = 1  # the stream has begun to answer
     ERROR = 2  # the engine reports an error instead
@@ -71,7 +71,7 @@ class FirstContent:
         self._after_cr = False
         self._cap = cap  # maximum bytes of one unfinished event that are examined
 
-    def feed(self, data: bytes) -> Verdict:
+    def feed(self, data: bytes) -> EventKind:
         """Returns the verdict on all data so far."""
         if self._after_cr and data.startswith(b"\n"):
             data = data[1:]  # after a CR in the previous read, this LF belongs to the same line end
@@ -94,54 +94,54 @@ class FirstContent:
             self.quiet += 1
             start = looked = end + 2
         self._pending = data[start:]
-        return Verdict.CONTENT if len(self._pending) > self._cap else Verdict.NOTHING
+        return EventKind.CONTENT if len(self._pending) > self._cap else EventKind.NOTHING
 
 
-def judge(event: bytes) -> Verdict:
+def judge(event: bytes) -> EventKind:
     """Returns the verdict on one event, passed without its closing blank line."""
     if b"data:" not in event:
-        return Verdict.NOTHING
+        return EventKind.NOTHING
     lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
     data = (lines[0] if len(lines) == 1 else b"\n".join(lines)).strip()
     if not data or data == b"[DONE]":
-        return Verdict.NOTHING
+        return EventKind.NOTHING
     try:
         body = _decode(data)
     except NOT_JSON:
-        return Verdict.CONTENT
+        return EventKind.CONTENT
     if not isinstance(body, dict):
-        return Verdict.CONTENT
+        return EventKind.CONTENT
     return _judge_body(body)
 
 
-def _judge_body(body: dict[str, Any]) -> Verdict:
+def _judge_body(body: dict[str, Any]) -> EventKind:
     kind = body.get("type")
     if body.get("error") is not None or kind in _ERROR_TYPES:
         return _judge_error(body.get("error"))
     if isinstance(kind, str):
-        return Verdict.NOTHING if kind in _QUIET_TYPES else Verdict.CONTENT
+        return EventKind.NOTHING if kind in _QUIET_TYPES else EventKind.CONTENT
     choices = body.get("choices")
     if not isinstance(choices, list):
-        return Verdict.CONTENT
+        return EventKind.CONTENT
     for choice in choices:
         if not isinstance(choice, dict):
-            return Verdict.CONTENT
+            return EventKind.CONTENT
         if choice.get("finish_reason") is not None or choice.get("text"):
-            return Verdict.CONTENT
+            return EventKind.CONTENT
         delta = choice.get("delta")
         if isinstance(delta, dict) and any(delta.get(key) for key in _TEXT_KEYS):
-            return Verdict.CONTENT
-    return Verdict.NOTHING
+            return EventKind.CONTENT
+    return EventKind.NOTHING
 
 
-def _judge_error(error: object) -> Verdict:
+def _judge_error(error: object) -> EventKind:
     """429 and 503 mean busy (TGI names it in words, with code 422); other 4xx are an answer."""
     if not isinstance(error, dict):
-        return Verdict.ERROR
+        return EventKind.ERROR
     code = error.get("code", error.get("http_status_code"))
     if code in (429, 503) or error.get("message") == "Model is overloaded":
-        return Verdict.BUSY
-    return Verdict.CONTENT if isinstance(code, int) and 400 <= code < 500 else Verdict.ERROR
+        return EventKind.BUSY
+    return EventKind.CONTENT if isinstance(code, int) and 400 <= code < 500 else EventKind.ERROR
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')

@@ -32,10 +32,8 @@ def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
 
 @pytest.mark.parametrize("tokens", [10_000, 0])
 def test_what_waits_at_a_replica_never_exceeds_its_target(tokens: int) -> None:
-    """The engine's own queue is bounded, the router's queue holds the rest, and all requests
-    finish.
-    """
-    rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"timeout_s": 1000}})
+    """The engine's own queue is bounded, ours holds the rest, and all of it comes through."""
+    rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"wait_s": 1000}})
     world = World([Spot("a"), Spot("b")], rules)
     for _ in range(200):
         world.come(tokens=tokens, output=20)
@@ -68,7 +66,7 @@ def test_a_door_that_age_has_opened_is_for_the_old() -> None:
     rules = config(
         policy="shortest",
         batch_becomes_normal_after_s=20.0,
-        classes={"batch": {"timeout_s": 1000}},
+        classes={"batch": {"wait_s": 1000}},
         gates=NARROW,
     )
     world = World([Spot("a", slots=1)], rules)

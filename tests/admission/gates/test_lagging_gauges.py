@@ -9,8 +9,8 @@ import pytest
 from tests.admission.world import Spot, World, config
 
 LAG_S = 1.0
-OUTPUT = 50  # tokens of 20 ms: one second
-ENOUGH = {"normal": {"timeout_s": 1e6}, "batch": {"timeout_s": 1e6}}
+OUTPUT = 50  # tokens of 20 ms: a second
+ENOUGH = {"normal": {"wait_s": 1e6}, "batch": {"wait_s": 1e6}}
 
 
 def lagging(slots: int, count: int = 2) -> list[Spot]:

@@ -18,7 +18,7 @@ from router.admission.waiting.affinity import NEW_ASKED, OLD_ASKED, REFRESH_S
 from tests.admission.world import Spot, World, config, holds
 
 NARROW = {"prefill_tokens": 0}
-PATIENT = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
+PATIENT = {"normal": {"wait_s": 1e4, "starvation_s": 1e4}}
 
 
 def closed(*spots: Spot, **fields: Any) -> World:
@@ -226,7 +226,7 @@ def test_late_binding_keeps_most_of_the_cache(name: str) -> None:
             policy=name,
             affinity=affinity,
             gates=NARROW,
-            classes={"normal": {"timeout_s": 1e4, "starvation_s": 1e4}},
+            classes={"normal": {"wait_s": 1e4, "starvation_s": 1e4}},
         )
         world = World(spots, rules)
         held: dict[Spot, list[int]] = {spot: [] for spot in spots}

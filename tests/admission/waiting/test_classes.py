@@ -45,7 +45,7 @@ def test_classes_share_by_weight() -> None:
         gates=NARROW,
         batch_becomes_normal_after_s=0.0,
         classes={
-            name: {"timeout_s": 1e5, "starvation_s": 1e6, "waiting": 3, "kv_usage": 1.0}
+            name: {"wait_s": 1e5, "starvation_s": 1e6, "waiting": 3, "kv_usage": 1.0}
             for name in ("high", "normal", "low", "batch")
         },
     )
@@ -111,7 +111,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
         policy=name,
         batch_becomes_normal_after_s=becomes_normal_s,
         classes={
-            "high": {"timeout_s": 30.0},
+            "high": {"wait_s": 30.0},
             "batch": {"starvation_s": bound_s},
             "low": {"starvation_s": bound_s},
         },
@@ -138,7 +138,7 @@ def test_what_starves_takes_every_other_place_at_most() -> None:
     rules = config(
         batch_becomes_normal_after_s=0.0,
         gates=NARROW,
-        classes={"batch": {"starvation_s": 1.0}, "high": {"starvation_s": 1e5, "timeout_s": 1e5}},
+        classes={"batch": {"starvation_s": 1.0}, "high": {"starvation_s": 1e5, "wait_s": 1e5}},
     )
     world = World([Spot("a", slots=4)], rules)
     for _ in range(2000):
@@ -158,8 +158,7 @@ def test_aging_in_turns_never_gives_a_class_more_than_high() -> None:
         batch_becomes_normal_after_s=0.2,
         gates=NARROW,
         classes={
-            name: {"starvation_s": 1e6, "timeout_s": 1e5, "waiting": 3}
-            for name in ("high", "batch")
+            name: {"starvation_s": 1e6, "wait_s": 1e5, "waiting": 3} for name in ("high", "batch")
         },
     )
     world = World([Spot("a", slots=4)], rules)
@@ -199,7 +198,7 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
 ) -> None:
     """A batch request overtakes normal requests that arrive later than the configured time."""
     for early_s, goes_first in ((-1.0, False), (1.0, True)):
-        alike = {"timeout_s": 1e5, "starvation_s": 1e5, "waiting": 3}
+        alike = {"wait_s": 1e5, "starvation_s": 1e5, "waiting": 3}
         rules = config(
             policy="aging",
             options={"rate": rate},
@@ -222,8 +221,8 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
 
 
 def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
-    """The lengths are not given: the policy learns them from ended requests."""
-    patient = {"normal": {"timeout_s": 1e4, "starvation_s": 1e4}}
+    """Nobody says so: it is learned from those that have ended."""
+    patient = {"normal": {"wait_s": 1e4, "starvation_s": 1e4}}
     rules = config(policy="shortest", gates=NARROW, classes=patient)
     world = World([Spot("a", slots=1)], rules)
     for user, output in (("talks", 800), ("nods", 5)):

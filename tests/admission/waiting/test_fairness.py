@@ -15,7 +15,7 @@ from tests.admission.world import Spot, World, config
 
 FAIR = [name for name in order_names() if make_order(name).is_fair]
 PATIENT = {
-    "classes": {"normal": {"timeout_s": 1e4, "starvation_s": 1e4, "depth": 100_000}},
+    "classes": {"normal": {"wait_s": 1e4, "starvation_s": 1e4, "depth": 100_000}},
     "limits": {"flow": 100_000},
 }
 NARROW = {"gates": {"prefill_tokens": 0}}

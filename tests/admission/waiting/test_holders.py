@@ -107,7 +107,7 @@ def test_what_was_told_something_does_not_give_way() -> None:
     world = World()
     tickets = [world.wait("a") for _ in range(150)]
     world.wait("b", count=50)
-    committed = [t for t in reversed(tickets) if world.holders.commits(t, DEPTH)]
+    committed = [t for t in reversed(tickets) if world.holders.allows_early_status(t, DEPTH)]
     assert len(committed) == DEPTH // 2, "half of the class at most"
     victim = world.victim("c")
     assert victim is tickets[49]
@@ -145,14 +145,16 @@ def test_the_books_are_those_of_a_search() -> None:
         if world.waiting and rng.random() < 0.48:
             world.leave(rng.choice(world.waiting))
         elif world.waiting and rng.random() < 0.1:
-            world.holders.commits(rng.choice(world.waiting), 1 << 20)
+            world.holders.allows_early_status(rng.choice(world.waiting), 1 << 20)
         else:
             world.wait(f"k{rng.randrange(6)}", f"u{rng.randrange(3)}", size=rng.randrange(50))
         sizes: dict[str, int] = {}
         fresh: dict[str, int] = {}
         for ticket in world.waiting:
             sizes[ticket.flow.account] = sizes.get(ticket.flow.account, 0) + 1
-            fresh[ticket.flow.account] = fresh.get(ticket.flow.account, 0) + (not ticket.committed)
+            fresh[ticket.flow.account] = fresh.get(ticket.flow.account, 0) + (
+                not ticket.has_early_status
+            )
         can = {key: n for key, n in sizes.items() if fresh[key]}
         victim = world.victim("newcomer")
         if not can or max(can.values()) <= 1:
@@ -164,7 +166,9 @@ def test_the_books_are_those_of_a_search() -> None:
             for t in world.waiting
             if (t.flow.account, t.flow.member) == (victim.flow.account, victim.flow.member)
         ]
-        assert victim is max((t for t in of_member if not t.committed), key=lambda t: t.order)
+        assert victim is max(
+            (t for t in of_member if not t.has_early_status), key=lambda t: t.order
+        )
     for ticket in list(world.waiting):
         world.leave(ticket)
     assert world.holders.by_flow() == {}

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from policies.queueing.ticket import CLASSES, Ticket
 from router.admission.rules import Rules
 from router.admission.waiting.reservations import WINDOW_S, Reservations
-from router.config.model import Queue as Config
+from router.config.model import Config
 from tests.admission.world import Spot, World, config
 
 SHARES = (0.1, 0.3, 0.4, 0.15, 0.05)

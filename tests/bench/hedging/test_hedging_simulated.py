@@ -36,7 +36,7 @@ def test_what_comes_does_not_depend_on_hedging() -> None:
         cases.task(cases.CASES[0], label, hedging, 8.0, 3, length)
         for label, hedging in ((cases.WITHOUT, cases.OFF), (cases.WITH, cases.ON))
     )
-    assert replace(without.scenario, hedging=cases.ON) == with_.scenario
+    assert world.hedged(without.scenario, cases.ON) == with_.scenario
     first, second = (
         [(a.number, a.at, a.prompt_tokens, a.priority) for a in islice(task.traffic(), 200)]
         for task in (without, with_)

@@ -8,10 +8,11 @@ from functools import partial
 import pytest
 
 from bench.fleet.simulated.task import Task, play
-from bench.fleet.simulated.worlds import FLEET, Warmed
+from bench.fleet.simulated.worlds import FLEET, Warmed, routed
 from router.replay.report.run import Run
 from router.replay.report.slo import Slo
 from router.replay.workers import Refused
+from router.simulator.scenario import resized
 
 
 def task(policy: str = "least_load", **changes: object) -> Task:
@@ -27,7 +28,7 @@ def task(policy: str = "least_load", **changes: object) -> Task:
     )
     plain = Task(
         policy=policy,
-        scenario=replace(FLEET, replicas=2, policy=policy),
+        scenario=routed(resized(FLEET, 2), policy),
         traffic=traffic,
         slo=Slo(2.0, 0.2),
     )

@@ -9,8 +9,7 @@ import pytest
 from bench.fleet.truth.compare import QUIET, quiet
 from bench.fleet.truth.figures import KINDS, compare, figures, late_p99_s, offset_s
 from bench.fleet.truth.measured import Run
-from bench.fleet.truth.outcomes import NOTHING, Outcomes, of_log
-from router.audit.rows import Row
+from bench.fleet.truth.outcomes import NOTHING, Outcomes
 from router.core.errors import Reason
 from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
@@ -149,26 +148,3 @@ def test_what_nobody_would_have_waited_for_is_unanswered() -> None:
     heard = Outcomes(0.0, 3.0)
     heard.ended(outcome(2.0, 2.5, 24.0, 11, Reason.OK))
     assert heard.records[0].error == "unanswered"
-
-
-def test_log_lines_become_the_same_records() -> None:
-    common = {"kind": "chat", "replica": "r0", "prompt_tokens": 1000, "cached_tokens": 250}
-    rows = [
-        Row(102.0, "ok", ttft_ms=500.0, duration_ms=1500.0, output_tokens=11, **common),
-        Row(100.5, "ok", ttft_ms=100.0, duration_ms=200.0, output_tokens=2, **common),
-        Row(101.5, "connect_failed", duration_ms=100.0, kind="chat"),
-    ]
-    found = of_log(rows, 100.0, 1.0)
-    heard = Outcomes(1.0)
-    heard.ended(outcome(2.0, 2.5, 3.5, 11, Reason.OK))
-    heard.ended(outcome(0.5, 0.6, 0.7, 2, Reason.OK))
-    heard.ended(outcome(1.5, -1.0, 1.6, 9, Reason.CONNECT_FAILED))
-    simulated = heard.played(2.0, heard.served.counters())
-    assert figures(found, 1.0) == pytest.approx(figures(simulated, 1.0))
-    assert found["measured_s"] == pytest.approx(2.0)
-
-
-def test_a_log_that_counts_no_hits_has_no_hit_rate() -> None:
-    rows = [Row(1.0, "ok", ttft_ms=1.0, duration_ms=2.0, replica="r0", prompt_tokens=10)]
-    found = figures(of_log(rows, 1.0, 0.0), 1.0)
-    assert (found["hit rate"], found["hotspot"]) == (None, 1.0)

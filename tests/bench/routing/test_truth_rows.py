@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.fleet.truth import report
-from bench.fleet.truth.rows import Row, Truth, error_of, error_text
+from bench.fleet.truth.rows import Row, Truth
+from router.replay.truth.errors import error_of, error_text
 
 FIGURES = st.floats(1e-6, 1e9)
 

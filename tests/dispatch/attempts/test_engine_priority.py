@@ -15,7 +15,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.urgency import Urgency
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.attempts.engine_priority import (
-    Told,
+    PriorityParts,
     dialect_of,
     is_honoured,
     refuses,
@@ -31,7 +31,7 @@ CHAT = b"/v1/chat/completions"
 ARRIVED, LEVEL_S = EPOCH + 1e7, 300.0
 
 
-def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> Told:
+def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> PriorityParts:
     return tell(
         DIALECTS.get(dialect, SILENT), False, path, Urgency(number, "body"), ARRIVED, LEVEL_S, must
     )

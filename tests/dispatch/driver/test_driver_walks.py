@@ -14,15 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from policies.queueing.ticket import SENT, WAITING
 from router.admission.concurrency import Concurrency
 from router.config.model import (
-    ClassRules,
+    Classes,
+    ClassSettings,
     ClassTimeouts,
     Continuation,
     Health,
     Hedging,
+    HighClass,
     Preemption,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueGates,
     Reservations,
     Retry,
@@ -40,11 +40,18 @@ HEDGINGS = {
     "at once": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, budget=0.5),
     "dry": Hedging(policy="fixed", options={"delay_s": 0.0}, classes=CLASSES, dry_run=True),
 }
-_IMPATIENT = QueueClasses(normal=QueueClass(timeout_s=3.0, starvation_s=1.0, absent_s=1.0))
+_HURRIED = HighClass(timeouts=ClassTimeouts(connect_s=0.5))
+_IMPATIENT = ClassSettings(wait_s=3.0, starvation_s=1.0, absent_s=1.0)
 QUEUES = {
     "gates": Queue(policy="fifo", order="strict", gates=QueueGates(waiting=1, prefill_tokens=0)),
     "preempts": Queue(preemption=Preemption(enabled=True, after_s=0.25, budget=1.0)),
-    "reserves": Queue(policy="fifo", reservations=Reservations(enabled=True), classes=_IMPATIENT),
+    "reserves": Queue(policy="fifo", reservations=Reservations(enabled=True)),
+}
+CLASSES_OF = {  # by the name of the queue
+    "": Classes(high=_HURRIED),
+    "gates": Classes(high=_HURRIED),
+    "preempts": Classes(high=_HURRIED),
+    "reserves": Classes(high=_HURRIED, normal=_IMPATIENT),
 }
 RETRIES = {
     "at once": Retry(backoff_s=0.0),
@@ -88,7 +95,7 @@ class Walk(RuleBasedStateMachine):
             retry=RETRIES[retry],
             timeouts=TIMES[timeouts],
             continuation=Continuation(enabled=True),
-            classes={"high": ClassRules(ClassTimeouts(connect_s=0.5))},
+            classes=CLASSES_OF[queue],
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
             most=most,
         )
@@ -272,7 +279,7 @@ class Walk(RuleBasedStateMachine):
         world.hedger.adopt(HEDGINGS[hedging])
         world.budget.adopt(RETRIES[retry])
         if world.queue is not None:
-            world.queue.adopt(QUEUES[queue])
+            world.adopts(queue=QUEUES[queue], classes=CLASSES_OF[queue])
 
     @precondition(lambda self: any(r.ticket is not None for r in self.world.requests))
     @rule(data=st.data())

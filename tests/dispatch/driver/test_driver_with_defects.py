@@ -35,7 +35,7 @@ PLACES: list[tuple[type, str]] = [
     *((Fleet, name) for name in ("failed", "showed_content", "busy", "succeeded", "eligible")),
     *((Metrics, name) for name in ("finished", "attempt", "waited")),
     *((Reply, name) for name in ("begin", "relay", "error", "late_error", "truncate", "comment")),
-    *((QueueDriver, name) for name in ("sent", "retry", "pauses", "commits")),
+    *((QueueDriver, name) for name in ("sent", "retry", "pauses", "allows_early_status")),
     (Pools, "offer"),
     (Completion, "close"),
 ]

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from router.config.model import (
-    ClassRules,
+    Classes,
     ClassTimeouts,
     Continuation,
     Health,
     Hedging,
+    HighClass,
     Retry,
     Timeouts,
 )
@@ -464,7 +465,7 @@ def test_a_fleet_of_dead_replicas_is_not_searched_to_its_end() -> None:
 
 # -- time -----------------------------------------------------------------------------------------
 
-HURRIED = {"high": ClassRules(ClassTimeouts(connect_s=0.5))}
+HURRIED = Classes(high=HighClass(timeouts=ClassTimeouts(connect_s=0.5)))
 
 DEADLINES = [
     case(

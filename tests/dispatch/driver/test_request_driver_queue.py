@@ -16,11 +16,11 @@ from policies.queueing.contract import (
 )
 from policies.queueing.ticket import ENDED
 from router.config.model import (
+    Classes,
+    ClassSettings,
     CriticalClass,
     Preemption,
     Queue,
-    QueueClass,
-    QueueClasses,
     QueueGates,
     Retry,
 )
@@ -43,18 +43,12 @@ from tests.dispatch.driver.driver_tables import (
 PREEMPTS = Queue(
     order="strict", policy="fifo", preemption=Preemption(enabled=True, after_s=0.5, budget=1.0)
 )
-LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # about 2 s with the seed of these tests
-GATED = Queue(
-    order="strict",
-    policy="fifo",
-    gates=QueueGates(waiting=1, prefill_tokens=0),
-    classes=QueueClasses(critical=CriticalClass(waiting=2)),
-)
-SHORT = Queue(
-    order="strict",
-    policy="fifo",
-    classes=QueueClasses(normal=QueueClass(timeout_s=2.0, starvation_s=1.0, absent_s=1.0)),
-)
+LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # some 2 s with the seed of these tests
+GATED = {
+    "queue": msgspec.structs.replace(QUEUED, gates=QueueGates(waiting=1, prefill_tokens=0)),
+    "classes": Classes(critical=CriticalClass(waiting=2)),
+}
+SHORT = {"classes": Classes(normal=ClassSettings(wait_s=2.0, starvation_s=1.0, absent_s=1.0))}
 
 QUEUES = [
     case(
@@ -99,7 +93,7 @@ QUEUES = [
         r0 ends a    -> show a from r0; release a at r0; end a: ok
         """,
         replicas=1,
-        queue=SHORT,
+        **SHORT,
     ),
     case(
         "an error that was put aside is told where the retry has waited for too long",
@@ -114,7 +108,7 @@ QUEUES = [
         """,
         replicas=3,
         hedging=HEDGED,
-        queue=SHORT,
+        **SHORT,
     ),
     case(
         "a retry goes on at once where there is room",
@@ -187,7 +181,7 @@ QUEUES = [
         """,
         replicas=2,
         most=None,
-        queue=GATED,
+        **GATED,
     ),
     case(
         "... and goes at once where it is open to its class",
@@ -200,7 +194,7 @@ QUEUES = [
         """,
         replicas=2,
         most=None,
-        queue=GATED,
+        **GATED,
     ),
     case(
         "a retry of a request that has waited waits for a replica that it has not tried",
@@ -250,7 +244,7 @@ QUEUES = [
         """,
         replicas=2,
         most=None,
-        queue=GATED,
+        **GATED,
     ),
     case(
         "a refused connect waits until the replica may be tried again",
@@ -276,7 +270,7 @@ QUEUES = [
         r0 refuses a  -> answer a: connect_failed
         """,
         replicas=1,
-        queue=SHORT,
+        **SHORT,
     ),
     case(
         "a connection ends that while",
@@ -291,7 +285,7 @@ QUEUES = [
         r0 ends a     -> show a from r0; release a at r0; end a: ok
         """,
         replicas=1,
-        queue=SHORT,
+        **SHORT,
     ),
     case(
         "no replica is there in time",
@@ -301,7 +295,7 @@ QUEUES = [
         1s passes     -> answer a: no_replica
         """,
         replicas=1,
-        queue=SHORT,
+        **SHORT,
     ),
     case(
         "a replica is removed and another one joins",
@@ -534,7 +528,7 @@ retry a to r1
         """,
         replicas=1,
         most=None,
-        queue=GATED,
+        **GATED,
     ),
     case(
         "a key may have one request at replicas",
@@ -575,9 +569,7 @@ retry a to r1
         r0 ends d       -> show d from r0; release d at r0; end d: ok
         """,
         replicas=1,
-        queue=Queue(
-            order="strict", policy="fifo", classes=QueueClasses(normal=QueueClass(depth=2))
-        ),
+        classes=Classes(normal=ClassSettings(depth=2)),
     ),
     case(
         "a reload makes room",
@@ -598,13 +590,20 @@ def test_queues(table: str, settings: dict[str, Any]) -> None:
     run(table, {"queue": QUEUED, "most": 1, **settings})
 
 
-def test_a_reload_of_the_queue_lets_waiting_requests_go() -> None:
-    world = World(1, queue=GATED)
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"queue": QUEUED},
+        {"classes": Classes(normal=ClassSettings(waiting=2))},
+    ],
+    ids=["of the queue", "of the classes"],
+)
+def test_a_reload_lets_waiting_requests_go(sections: dict[str, Any]) -> None:
+    world = World(1, **GATED)
     play(world, "a arrives -> send a to r0")
     play(world, "b arrives -> queue b")
-    assert world.queue is not None
     world.said.clear()
-    world.queue.adopt(QUEUED)
+    world.adopts(**sections)
     world.time.turn()
     assert world.said == ["grant b", "send b to r0"]
     play(world, "a leaves -> drop a at r0; end a: client_gone")
@@ -628,8 +627,7 @@ def test_a_reload_does_not_let_a_request_in_its_pause_give_way() -> None:
     play(world, "c arrives batch -> send c to r0")
     play(world, "a arrives batch -> send a to r1")
     play(world, "r1 resets a -> nothing")
-    assert world.queue is not None
-    world.queue.adopt(msgspec.structs.replace(PREEMPTS, policy="shortest"))
+    world.adopts(queue=msgspec.structs.replace(PREEMPTS, policy="shortest"))
     play(world, "d arrives high -> send d to r1")
     play(world, "b arrives high -> queue b")
     play(world, "0.5s passes -> drop c at r0; queue c; grant b; send b to r0")
@@ -737,9 +735,9 @@ def test_a_pool_whose_order_cannot_be_made_goes_by_arrival(monkeypatch: pytest.M
     world.time.turn()
     fails = False
     pools = world.queue.pools
-    assert [pools.of(model).config.policy for model in ("m", "n")] == ["moody", "fifo"]
+    assert [pools.of(model).config.queue.policy for model in ("m", "n")] == ["moody", "fifo"]
     assert pools.failures.count == 1
-    world.queue.adopt(Queue(policy="moody", order="strict"))
-    assert [pools.of(model).config.policy for model in ("m", "n")] == ["moody", "moody"]
+    world.adopts(queue=Queue(policy="moody", order="strict"))
+    assert [pools.of(model).config.queue.policy for model in ("m", "n")] == ["moody", "moody"]
     world.time.turn()
     world.check_empty()

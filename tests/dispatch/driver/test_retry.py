@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Retry
 from router.core.errors import Reason
-from router.dispatch.driver.retry import Budget, Verdict, judge
+from router.dispatch.driver.retry import Budget, RetryChoice, judge
 
 BOOLS = (False, True)
 COMBINATIONS = [
@@ -25,15 +25,15 @@ LOST = (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR)
 def test_the_table(reason: Reason, flags: dict[str, bool]) -> None:
     verdict = judge(reason, **flags)
     if reason in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
-        expected = Verdict.ELSEWHERE
+        expected = RetryChoice.ELSEWHERE
     elif reason is Reason.REPLICA_BUSY:
-        expected = Verdict.BUDGET
+        expected = RetryChoice.BUDGET
     elif reason is Reason.REPLICA_RESET and flags["reused"] and not flags["received"]:
-        expected = Verdict.HERE
+        expected = RetryChoice.HERE
     elif reason in LOST and flags["repeatable"]:
-        expected = Verdict.ELSEWHERE if flags["known_dead"] else Verdict.BUDGET
+        expected = RetryChoice.ELSEWHERE if flags["known_dead"] else RetryChoice.BUDGET
     else:
-        expected = Verdict.NO
+        expected = RetryChoice.NO
     assert verdict == expected
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from router.admission.pools import Pools
 from router.admission.timers import Ticked
-from router.config.model import LowClass, Queue, QueueClasses
+from router.config.model import Classes, LowClass, Queue
 from router.core.build import is_compiled
 from router.core.errors import Reason
 from tests.dispatch.driven import World
@@ -17,11 +17,10 @@ WAIT_S = 0.05
 
 @pytest.mark.parametrize("step_s", [STEP_S, 0.02])
 def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
-    """Each arriving request used to postpone the alarm, so that it never rang."""
-    classes = QueueClasses(low=LowClass(timeout_s=WAIT_S))
-    world = World(
-        1, most=1, queue=Queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
-    )
+    """The alarm was put off by each request that came, so that it never rang."""
+    classes = Classes(low=LowClass(wait_s=WAIT_S))
+    queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
+    world = World(1, most=1, queue=queue, classes=classes)
     at_work = world.arrives("first", "high")
     patient = world.arrives("patient", "low")
     arrived, number = world.time.at, 0
@@ -38,11 +37,10 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 @pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 @pytest.mark.parametrize("where", ["tick", "hurry"])
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The alarm used not to be set again, so that waiting requests never expired."""
-    classes = QueueClasses(low=LowClass(timeout_s=5.0))
-    world = World(
-        1, most=1, queue=Queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
-    )
+    """The alarm was not set again, so what waited never expired."""
+    classes = Classes(low=LowClass(wait_s=5.0))
+    queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
+    world = World(1, most=1, queue=queue, classes=classes)
     assert world.queue is not None
     world.arrives("first", "high")
     patient = world.arrives("patient", "low")

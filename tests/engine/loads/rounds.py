@@ -42,9 +42,12 @@ Engines = tuple[Engine, Engine]
 class Seen:
     """The results of one run."""
 
-    errors: list[str] = field(default_factory=list)  # "" for a successful request
-    waits_s: list[float] = field(default_factory=list)  # of streams, until their first content
-    took_s: list[float] = field(default_factory=list)  # of each request, until its end
+    errors: list[str] = field(default_factory=list)  # "" where a request was served
+    waits_s: list[float] = field(default_factory=list)  # of streams, to their first content
+    took_s: list[float] = field(default_factory=list)  # of each request, to its end
+    # Of streams: when the first content came and when the stream ended, in seconds of one clock.
+    spans: list[tuple[float, float]] = field(default_factory=list)
+    began: float = 0.0  # of the same clock: when the requests were sent
     seconds: float = 0.0  # until all had ended
     breakers: list[str] = field(default_factory=list)
     ejections: float = 0.0
@@ -53,6 +56,14 @@ class Seen:
     @property
     def failed(self) -> list[str]:
         return [error for error in self.errors if error]
+
+    def slots_in_use(self, slots: int) -> float:
+        """Share of `slots` that were generating, from the beginning to the last first content.
+
+        It says how well the load was placed, whatever the speed of the machine was meanwhile."""
+        until = max(first for first, _ in self.spans)
+        used = sum(min(end, until) - first for first, end in self.spans)
+        return used / (slots * (until - self.began))
 
 
 Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]  # URL, number, tokens
@@ -82,10 +93,12 @@ async def ask_stream(url: str, number: int, tokens: int, seen: Seen) -> None:
         await ended.wait()
     finally:
         link.close()
+    ended_at = perf_counter()
     seen.errors.append(link.answer.error)
-    seen.took_s.append(perf_counter() - began)
+    seen.took_s.append(ended_at - began)
     if link.answer.first_at is not None:
         seen.waits_s.append(link.answer.first_at - began)
+        seen.spans.append((link.answer.first_at, ended_at))
 
 
 async def ask_whole(url: str, number: int, tokens: int, seen: Seen) -> None:
@@ -100,12 +113,12 @@ async def ask_whole(url: str, number: int, tokens: int, seen: Seen) -> None:
 
 
 async def _at_once(urls: Sequence[str], ask: Ask, tokens: Sequence[int], seen: Seen) -> None:
-    began = perf_counter()
+    seen.began = perf_counter()
     async with asyncio.timeout(RUN_WITHIN_S):
         await asyncio.gather(
             *(ask(urls[n % len(urls)], n, size, seen) for n, size in enumerate(tokens))
         )
-    seen.seconds = perf_counter() - began
+    seen.seconds = perf_counter() - seen.began
 
 
 def straight(engines: Engines, ask: Ask, tokens: Sequence[int]) -> Seen:

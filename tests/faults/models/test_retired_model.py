@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, dropped, of_each, queue, send, waiting
 from tests.core.under import replica_at, serving
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, dropped, of_each, queue, send, waiting
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -102,14 +102,14 @@ async def test_a_model_whose_replica_a_reload_removes() -> None:
         assert (await under.ask()).status == 200
 
 
-PATIENT = queue(classes=of_each(absent_s=3600.0))  # only the removal of a model ends a wait
+PATIENT = of_each(absent_s=3600.0)  # only a model that is gone ends a wait
 
 
 @scenario
 async def test_requests_that_wait_for_a_model_that_no_replica_lists_any_more() -> None:
     turnstile = Turnstile()
     replica = HostileReplica(turnstile, models=("m", "old"))
-    async with running(replica, health=FAST, replica=ONE, queue=PATIENT) as router:
+    async with running(replica, health=FAST, replica=ONE, queue=queue(), classes=PATIENT) as router:
         first = await send(router, "first", queued=False)
         old = [await send(router, f"old {n}", model="old") for n in range(3)]
         other = await send(router, "other")
@@ -128,7 +128,7 @@ async def test_requests_that_wait_for_a_model_that_no_replica_lists_any_more() -
 @scenario
 async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: bool) -> None:
     turnstile = Turnstile()
-    async with serving(turnstile, turnstile, queue=PATIENT) as under:
+    async with serving(turnstile, turnstile, queue=queue(), classes=PATIENT) as under:
         one, two = (replica.url for replica in under.replicas)
         kept = replica_at(one, models=("m",), max_inflight=1)
         models = ("m", "old") if is_shared else ("old",)
@@ -155,8 +155,8 @@ async def test_requests_that_wait_for_a_model_whose_replica_is_away() -> None:
     """An outage is not a removal: requests wait for their class's timeout, then get 503."""
     first = HostileReplica(json_ok, models=("a",))
     second = HostileReplica(json_ok, models=("b",))
-    rules = queue(classes=of_each(absent_s=0.5))
-    async with running(first, second, health=FAST, queue=rules) as router:
+    classes = of_each(absent_s=0.5)
+    async with running(first, second, health=FAST, queue=queue(), classes=classes) as router:
         await down(router, first)
         client = await send(router, "waits", model="a")
         assert_error(await client.recv_response(), Reason.NO_REPLICA, 503)

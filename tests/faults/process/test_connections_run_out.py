@@ -11,7 +11,6 @@ import pytest
 from router.config.model import Queue, Tls
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
-from tests.app.test_line import ONE, Turnstile, counts, waiting
 from tests.faults.queue.test_flow_without_keys import PROXY, of
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.faults.tls.over_tls import CERT, KEY, TlsClient
@@ -19,6 +18,7 @@ from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, counts, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, long_scenario, running, scenario
 

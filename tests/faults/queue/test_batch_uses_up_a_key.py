@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, queue, waiting
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, queue, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from router.config.model import Queue
-from tests.app.test_line import ONE, Turnstile, admin, waiting
+from tests.app.pages import page
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
+from tests.harness.queueing import ONE, Turnstile, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
 
@@ -135,7 +136,7 @@ async def test_who_waits_is_told_by_the_names_of_the_log() -> None:
         crowd.send([1, 2], lambda n: chat(*of("one")))
         crowd.send([3], lambda n: chat(*of("two", "192.0.2.2")))
         await reaches(lambda: waiting(router), 3, "wait")
-        told = (await admin(router, "/queue")).json()["tenants"]
+        told = (await page(router, "/queue"))["tenants"]
         turnstile.open(4)
         await crowd.all_answered(4)
         logged = {(line["within"], line["tenant"]) for line in await router.log(4)}

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from router.config.model import Queue, QueueClass, QueueClasses, QueueLimits
+from router.config.model import QueueLimits
 from router.core.errors import Reason
 from router.core.urgency import NORMAL
 from router.intake.flow import Flow
-from tests.app.test_line import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.faults.queue.test_flow_without_keys import PROXY, of
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, long_scenario, running, scenario
 
@@ -59,7 +59,7 @@ def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
         if flood != "one bearer":
             del others["same address"]  # it cannot be told from another invented one
         settings: dict[str, Any] = {
-            "queue": Queue(classes=of_normal(depth=DEPTH)),
+            "classes": of_normal(depth=DEPTH),
             "keys": keys_of(tmp_path, "acme"),
             "trusted_proxies": PROXY,
         }
@@ -94,8 +94,10 @@ async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
 @scenario
 async def test_the_newest_gives_way_and_is_told_when_to_come_again() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=3))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=3)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         clients = [await waits_not(router)]
         clients += [await waits(router, *of("greedy"), tag=tag) for tag in ("old", "newer")]
         newest = await waits(router, *of("greedy"), tag="newest")
@@ -126,9 +128,14 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
     evicted.
     """
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=4))
+    classes = of_normal(depth=4)
     timeouts = {"commit_after_s": 0.1}
-    settings: dict[str, Any] = {"queue": rules, "timeouts": timeouts, "trusted_proxies": PROXY}
+    settings: dict[str, Any] = {
+        "queue": queue(),
+        "classes": classes,
+        "timeouts": timeouts,
+        "trusted_proxies": PROXY,
+    }
     async with running(turnstile, replica=ONE, **settings) as router:
         clients = [await waits_not(router)]
         silent = [await waits(router, *of("greedy"), tag=tag) for tag in ("a", "b")]
@@ -147,8 +154,8 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
 async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
     """Otherwise a flow could fill the class, wait for its early 200s, and never be evicted."""
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=4))
-    settings: dict[str, Any] = {"queue": rules, "trusted_proxies": PROXY}
+    classes = of_normal(depth=4)
+    settings: dict[str, Any] = {"queue": queue(), "classes": classes, "trusted_proxies": PROXY}
     async with running(
         turnstile, replica=ONE, timeouts={"commit_after_s": 0.1}, **settings
     ) as router:
@@ -211,8 +218,10 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
 @scenario
 async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=2))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=2)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         first = await waits_not(router)
         old = await waits(router, *of("greedy"), tag="old")
         newest = await waits(router, *of("greedy"), tag="newest")
@@ -246,13 +255,18 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
 @scenario
 async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(depth=10))
-    async with running(turnstile, replica=ONE, queue=rules, trusted_proxies=PROXY) as router:
+    classes = of_normal(depth=10)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
+    ) as router:
         clients = [await waits_not(router)]
         clients += [await waits(router, *of("greedy"), tag=f"{n}") for n in range(6)]
         app = router.app
-        smaller = queue(classes=of_normal(depth=3), limits=QueueLimits(bytes=100_000))
-        app.read_again = lambda: msgspec.structs.replace(app.config, queue=smaller)
+        smaller = {
+            "queue": queue(limits=QueueLimits(bytes=100_000)),
+            "classes": of_normal(depth=3),
+        }
+        app.read_again = lambda: msgspec.structs.replace(app.config, **smaller)
         await app.reload()
         assert waiting(router) == 6
         small = await waits(router, *of("small", "192.0.2.2"), tag="small")
@@ -268,9 +282,9 @@ async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
 @scenario
 async def test_a_full_class_takes_nothing_from_another() -> None:
     turnstile = Turnstile()
-    classes = QueueClasses(normal=QueueClass(depth=2))
+    classes = of_normal(depth=2)
     async with running(
-        turnstile, replica=ONE, queue=queue(classes=classes), trusted_proxies=PROXY
+        turnstile, replica=ONE, queue=queue(), classes=classes, trusted_proxies=PROXY
     ) as router:
         clients = [await waits_not(router)]
         low = [await waits(router, *of("greedy"), priority="low") for _ in range(5)]

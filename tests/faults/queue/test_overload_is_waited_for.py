@@ -10,9 +10,12 @@ import asyncio
 
 import pytest
 
-from router.config.model import Preemption, Queue, QueueClasses
+from router.config.model import Classes, Preemption
 from router.core.errors import Reason
-from tests.app.test_line import (
+from tests.harness.behaviours import chat_either, in_turn, until_closed
+from tests.harness.messages import chat
+from tests.harness.queueing import (
+    BY_HAND,
     ONE,
     Turnstile,
     counts,
@@ -22,28 +25,26 @@ from tests.app.test_line import (
     send,
     waiting,
 )
-from tests.harness.behaviours import chat_either, in_turn, until_closed
-from tests.harness.messages import chat
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
-
-BY_HAND = "the test says which replica is fit"
 
 NORMAL, BATCH = 2, 4
 EARLY = {"commit_after_s": 0.1}
 
 
-@pytest.mark.parametrize("name", QueueClasses.__struct_fields__)
+@pytest.mark.parametrize("name", Classes.__struct_fields__)
 def test_no_class_has_a_queue_timeout_unless_it_is_configured(name: str) -> None:
-    assert getattr(Queue().classes, name).timeout_s == 0.0
+    assert getattr(Classes(), name).wait_s == 0.0
 
 
 @scenario
 async def test_a_crowd_is_served_whole_however_long_it_waits() -> None:
     """All former queue timeouts are set to almost zero here: a remaining one would expire."""
     turnstile = Turnstile()
-    rules = queue(classes=of_each(starvation_s=0.2), policy="fair")
-    async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
+    rules, classes = queue(policy="fair"), of_each(starvation_s=0.2)
+    async with running(
+        turnstile, replica=ONE, queue=rules, classes=classes, timeouts=EARLY
+    ) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, str(n), stream=True) for n in range(40)]
         for client in clients[1:]:
@@ -62,17 +63,19 @@ def test_a_stream_that_a_limit_may_refuse_gets_no_early_200(limit: str) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
-        rules = queue()
+        classes = Classes()
         timeouts, fields, reason = dict(EARLY), (), Reason.DEADLINE_PASSED
         if limit == "class":
-            rules = queue(classes=of_normal(timeout_s=0.6, starvation_s=0.3))
+            classes = of_normal(wait_s=0.6, starvation_s=0.3)
             reason = Reason.QUEUE_TIMEOUT
         elif limit == "deadline":
             fields = ("x-request-timeout-ms: 600",)
         else:
             timeouts["total_s"] = 0.6
             reason = Reason.TOTAL_TIMEOUT
-        async with running(turnstile, replica=ONE, queue=rules, timeouts=timeouts) as router:
+        async with running(
+            turnstile, replica=ONE, queue=queue(), classes=classes, timeouts=timeouts
+        ) as router:
             first = await send(router, "first", queued=False)
             second = await router.client()
             await second.send(chat(*fields, stream=True))
@@ -86,8 +89,10 @@ def test_a_stream_that_a_limit_may_refuse_gets_no_early_200(limit: str) -> None:
 @scenario
 async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=60.0, starvation_s=30.0))
-    async with running(turnstile, replica=ONE, queue=rules, timeouts=EARLY) as router:
+    classes = of_normal(wait_s=60.0, starvation_s=30.0)
+    async with running(
+        turnstile, replica=ONE, queue=queue(), classes=classes, timeouts=EARLY
+    ) as router:
         first = await send(router, "first", queued=False)
         second = await send(router, "second", stream=True)
         third = await send(router, "third", stream=True)
@@ -107,12 +112,10 @@ async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() 
         await connection.recv_request()
         await until_closed(connection)
 
-    rules = queue(
-        preemption=Preemption(enabled=True, after_s=0.3),
-        classes=of_each(timeout_s=60.0, starvation_s=5.0),
-    )
+    rules = queue(preemption=Preemption(enabled=True, after_s=0.3))
+    classes = of_each(wait_s=60.0, starvation_s=5.0)
     behave = in_turn(never, then=chat_either)
-    async with running(behave, replica=ONE, queue=rules, timeouts=EARLY) as router:
+    async with running(behave, replica=ONE, queue=rules, classes=classes, timeouts=EARLY) as router:
         batch = await send(router, "0", priority="batch", stream=True, queued=False)
         await batch.recv_until(b": waiting")
         assert counts(router, "preempted")[BATCH] == 0
@@ -127,9 +130,14 @@ async def test_a_stream_with_an_early_200_does_not_wait_under_its_limit_again() 
 @scenario
 async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_each(absent_s=0.8))
+    classes = of_each(absent_s=0.8)
     async with running(
-        turnstile, replica=ONE, queue=rules, timeouts=EARLY, quiet_control_plane=BY_HAND
+        turnstile,
+        replica=ONE,
+        queue=queue(),
+        classes=classes,
+        timeouts=EARLY,
+        quiet_control_plane=BY_HAND,
     ) as router:
         first = await send(router, "first", queued=False)
         waits = await send(router, "waits", stream=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.config.model import Queue, QueueClass, QueueClasses, QueueGates
+from router.config.model import Classes, ClassSettings, Queue, QueueGates
 from router.emulator.http.faults import NONE, Faults
-from tests.app.test_line import waiting
 from tests.harness.client import RawClient
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.queueing import waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
@@ -61,10 +61,10 @@ async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
 
 @scenario
 async def test_a_bound_of_one_class_closes_nothing_to_the_others() -> None:
-    rules = queue(classes=QueueClasses(normal=QueueClass(tpot_s=BOUND_S)))
+    classes = Classes(normal=ClassSettings(tpot_s=BOUND_S))
     async with (
         emulated("vllm", speed=1.0, faults=SLOW) as engine,
-        running(engine.url, queue=rules, polling={"interval_s": 0.1}) as router,
+        running(engine.url, queue=queue(), classes=classes, polling={"interval_s": 0.1}) as router,
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
         long = await begun(router)

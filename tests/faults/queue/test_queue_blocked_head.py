@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.app.test_line import Turnstile, of_each, queue
 from tests.core.under import Under, replica_at, serving
 from tests.harness.messages import chat
+from tests.harness.queueing import Turnstile, of_each, queue
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import scenario
 
@@ -30,7 +30,9 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict
         for name, replica in zip(models, replicas, strict=True)
     )
     try:
-        async with serving(replicas=members, queue=queue(classes=of_each(absent_s=60.0))) as under:
+        async with serving(
+            replicas=members, queue=queue(), classes=of_each(absent_s=60.0)
+        ) as under:
             yield under, turnstiles
     finally:
         for replica in replicas:

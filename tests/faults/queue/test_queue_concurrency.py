@@ -10,11 +10,11 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
-from tests.app.test_line import Turnstile, of_normal, queue, waiting
 from tests.core.under import serving
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.queueing import Turnstile, of_normal, queue, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, running, scenario
@@ -115,8 +115,8 @@ def test_a_blocked_request_expires_with_its_class(tmp_path: Path) -> None:
     async def story() -> None:
         turnstile = Turnstile()
         keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
-        rules = queue(classes=of_normal(timeout_s=0.2))
-        async with running(turnstile, queue=rules, keys=keys) as router:
+        classes = of_normal(wait_s=0.2)
+        async with running(turnstile, queue=queue(), classes=classes, keys=keys) as router:
             first = await ask(router, ACME, tag="first")
             await eventually(lambda: turnstile.tags == ["first"], "it is being served")
             second = await ask(router, ACME, tag="second")

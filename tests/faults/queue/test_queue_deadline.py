@@ -11,7 +11,6 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, counts, of_normal, queue, send, waiting
 from tests.harness.behaviours import answer, hang, json_ok, stream_then_hang
 from tests.harness.messages import (
     DONE,
@@ -24,6 +23,7 @@ from tests.harness.messages import (
     role,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, counts, of_normal, queue, send, waiting
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -235,8 +235,8 @@ async def test_what_has_begun_goes_on() -> None:
 @scenario
 async def test_the_class_may_be_less_patient() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.2, starvation_s=0.1))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_normal(wait_s=0.2, starvation_s=0.1)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         second = await asks(router, "x-request-timeout-ms: 60000")
         assert_error(await second.recv_response(), Reason.QUEUE_TIMEOUT)

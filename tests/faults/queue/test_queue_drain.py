@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from router.core.errors import Reason
-from tests.app.test_line import Turnstile
 from tests.harness.client import RawClient
 from tests.harness.messages import chat, request
 from tests.harness.process import RouterProcess, serving, write_config
+from tests.harness.queueing import Turnstile
 from tests.harness.replica import HostileReplica
 from tests.harness.running import assert_cut_stream, assert_error, scenario
 

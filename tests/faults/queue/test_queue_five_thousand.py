@@ -9,12 +9,12 @@ import asyncio
 from pathlib import Path
 
 from router.core.urgency import CLASSES, NORMAL
-from tests.app.test_line import Turnstile, counts, queue, waiting
 from tests.faults.queue.test_queue_drain import waiting as waiting_in
 from tests.harness.crowd import Crowd, needs_files, reaches
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.process import serving, write_config
+from tests.harness.queueing import Turnstile, counts, queue, waiting
 from tests.harness.replica import HostileReplica, eventually
 from tests.harness.running import long_scenario, running
 
@@ -27,8 +27,8 @@ BYTES_EACH = 16 * 1024  # maximum for a connection, its request and its place in
 QUEUE = (
     "priority: {ceiling: critical}\n"
     "queue:\n  enabled: true\n  policy: fifo\n  order: strict\n"
-    "  batch_becomes_normal_after: 0s\n  classes:\n"
-    + "".join(f"    {name}: {{timeout: 7200, starvation: 7200}}\n" for name in CLASSES)
+    "  batch_becomes_normal_after: 0s\nclasses:\n"
+    + "".join(f"  {name}: {{wait: 7200, starvation: 7200}}\n" for name in CLASSES)
 )
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from router.config.model import Reservations
 from router.core.urgency import NORMAL
-from tests.app.test_line import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat, completion, json_response
+from tests.harness.queueing import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.reading import Request
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario

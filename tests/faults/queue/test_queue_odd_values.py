@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from router.config.model import Keys, Queue, Reservations
-from tests.app.test_line import ONE, Turnstile, queue, send
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat_body, completion, post_json, request, without_priority
+from tests.harness.queueing import ONE, Turnstile, queue, send
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Keys, Queue, QueueLimits
+from router.config.model import Classes, Keys, Queue, QueueLimits
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import BY_HAND, ONE, Turnstile, of_each, of_normal, queue, send, waiting
 from tests.harness.reading import Response
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
-
-BY_HAND = "the test says which replica is fit"
 
 TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_error"}
 
@@ -30,22 +28,24 @@ def assert_told(answer: Response, reason: Reason, status: int) -> None:
 
 
 FULL = [
-    (queue(classes=of_normal(depth=2)), Reason.QUEUE_FULL),
-    (queue(limits=QueueLimits(flow=2)), Reason.QUEUE_FLOW_FULL),
-    (queue(limits=QueueLimits(bytes=300)), Reason.QUEUE_BYTES_FULL),
+    (queue(), of_normal(depth=2), Reason.QUEUE_FULL),
+    (queue(limits=QueueLimits(flow=2)), Classes(), Reason.QUEUE_FLOW_FULL),
+    (queue(limits=QueueLimits(bytes=300)), Classes(), Reason.QUEUE_BYTES_FULL),
 ]
 
 
-@pytest.mark.parametrize(("rules", "reason"), FULL)
+@pytest.mark.parametrize(("rules", "classes", "reason"), FULL)
 @pytest.mark.parametrize("stream", [False, True])
 def test_full_is_429_and_only_for_whom_it_is_full(
-    rules: Queue, reason: Reason, stream: bool
+    rules: Queue, classes: Classes, reason: Reason, stream: bool
 ) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
         keys = Keys(names_users=True)
-        async with running(turnstile, replica=ONE, queue=rules, keys=keys) as router:
+        async with running(
+            turnstile, replica=ONE, queue=rules, classes=classes, keys=keys
+        ) as router:
             clients = [await send(router, "first", queued=False)]
             clients += [await send(router, tag, user="one") for tag in ("a", "b")]
             refused = await router.client()
@@ -70,8 +70,8 @@ def test_full_is_429_and_only_for_whom_it_is_full(
 @scenario
 async def test_what_is_longer_than_a_class_may_wait_is_503() -> None:
     turnstile = Turnstile()
-    rules = queue(classes=of_normal(timeout_s=0.6, starvation_s=0.3))
-    async with running(turnstile, replica=ONE, queue=rules) as router:
+    classes = of_normal(wait_s=0.6, starvation_s=0.3)
+    async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
         first = await send(router, "first", queued=False)
         patient = await send(router, "patient", priority="batch")
         second = await send(router, "second")
@@ -100,7 +100,8 @@ async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_co
     async with running(
         turnstile,
         replica=ONE,
-        queue=queue(classes=of_each(absent_s=0.3)),
+        queue=queue(),
+        classes=of_each(absent_s=0.3),
         quiet_control_plane=BY_HAND,
     ) as router:
         first = await send(router, "first", queued=False)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from router.admission.queue import Queue as AdmissionQueue
-from router.config.model import BatchClass, QueueClasses, Reservations
+from router.config.model import BatchClass, Classes, Reservations
 from router.core.urgency import HIGH
-from tests.app.test_line import queue, send, waiting
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
 from tests.harness.peer import WAIT_S
+from tests.harness.queueing import queue, send, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
@@ -40,8 +40,8 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         "speed": 1.0,
         "max_num_seqs": 4,
     }
-    classes = QueueClasses(batch=BatchClass(waiting=3, prefill_tokens=8192, kv_usage=1.0))
-    rules = queue(order="policy", reservations=Reservations(enabled=True), classes=classes)
+    classes = Classes(batch=BatchClass(waiting=3, prefill_tokens=8192, kv_usage=1.0))
+    rules = queue(order="policy", reservations=Reservations(enabled=True))
     async with AsyncExitStack() as stack:
         stays = await stack.enter_async_context(emulated("vllm", **sizes))
         dies = emulated("vllm", **sizes)
@@ -51,6 +51,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
                 stays.url,
                 lost.url,
                 queue=rules,
+                classes=classes,
                 polling={"interval_s": 0.05},
                 health={"interval_s": 0.05, "fall": 1, "eject_share": 0.0},
                 policy="least_load",

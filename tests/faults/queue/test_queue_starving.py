@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from router.config.model import BatchClass, QueueClasses, QueueGates
+from router.config.model import BatchClass, Classes, QueueGates
 from router.core.urgency import BATCH
-from tests.app.test_line import Turnstile, counts, queue, send, waiting
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat
+from tests.harness.queueing import ONE, Turnstile, counts, queue, send, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import running, scenario
 
 
 @scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
-    """Its class may go only where nothing waits, and something does; its time limit makes it
-    normal.
-    """
-    rules = queue(
-        batch_becomes_normal_after_s=0.0,
-        gates=QueueGates(prefill_tokens=0),
-        classes=QueueClasses(batch=BatchClass(starvation_s=1.0)),
-    )
+    """Its class goes only where nothing waits, and something does; its bound makes it normal."""
+    rules = queue(batch_becomes_normal_after_s=0.0, gates=QueueGates(prefill_tokens=0))
+    classes = Classes(batch=BatchClass(starvation_s=1.0))
     async with (
         emulated("vllm", max_num_seqs=1, speed=1.0) as engine,
-        running(engine.url, queue=rules, polling={"interval_s": 0.05}) as router,
+        running(engine.url, queue=rules, classes=classes, polling={"interval_s": 0.05}) as router,
     ):
         (replica,) = router.app.parts.fleet.replicas.values()
         await eventually(lambda: replica.signals.waiting is not None, "it is polled")
@@ -47,9 +42,9 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
 async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
     """More urgent requests always wait, and the limit is still kept."""
     turnstile = Turnstile()
-    classes = QueueClasses(batch=BatchClass(starvation_s=0.4))
-    rules = queue(order="strict", batch_becomes_normal_after_s=0.0, classes=classes)
-    async with running(turnstile, replica={"max_inflight": 1}, queue=rules) as router:
+    classes = Classes(batch=BatchClass(starvation_s=0.4))
+    rules = queue(order="strict", batch_becomes_normal_after_s=0.0)
+    async with running(turnstile, replica=ONE, queue=rules, classes=classes) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, "high", priority="high") for _ in range(3)]
         clients.append(await send(router, "batch", priority="batch"))

@@ -15,7 +15,6 @@ from router.admission.output_lengths import FLOWS_MAX
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Queue
 from router.core.urgency import LOW
-from tests.app.test_line import ONE, Turnstile, queue, send, waiting
 from tests.harness.behaviours import json_ok, until_closed
 from tests.harness.crowd import Crowd, needs_files, reaches
 from tests.harness.messages import (
@@ -27,6 +26,7 @@ from tests.harness.messages import (
     json_response,
     token,
 )
+from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, running, scenario
 

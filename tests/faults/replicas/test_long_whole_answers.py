@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from router.config.model import ClassRules, ClassTimeouts, Timeouts
+from router.config.model import Classes, ClassTimeouts, HighClass, Timeouts
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, until_closed
 from tests.harness.messages import SSE_HEAD, chat, chunk, completion, token
@@ -112,7 +112,7 @@ async def test_a_client_that_waits_less_long_is_told_then() -> None:
 
 @scenario
 async def test_a_class_may_have_its_own() -> None:
-    classes = {"high": ClassRules(timeouts=ClassTimeouts(whole_s=0.3))}
+    classes = Classes(high=HighClass(timeouts=ClassTimeouts(whole_s=0.3)))
     async with running(slow, classes=classes, health=FIRM) as router:
         assert_error(await router.ask(chat(priority="high"), "POST"), Reason.WHOLE_TIMEOUT)
         assert (await router.ask(chat(), "POST")).status == 200

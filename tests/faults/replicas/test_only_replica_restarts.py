@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 
 from router.core.errors import Reason
-from tests.app.test_line import (
+from tests.harness.messages import chat, completion
+from tests.harness.queueing import (
     BY_HAND,
     ONE,
     Turnstile,
@@ -15,7 +16,6 @@ from tests.app.test_line import (
     send,
     waiting,
 )
-from tests.harness.messages import chat, completion
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -79,8 +79,10 @@ async def test_a_newcomer_waits_as_well_and_is_told_in_the_end() -> None:
     turnstile = Turnstile()
     hostile = HostileReplica(turnstile)
     hostile.start()
-    rules = queue(classes=of_each(absent_s=0.5))
-    async with running(hostile, replica=ONE, queue=rules, quiet_control_plane=BY_HAND) as router:
+    classes = of_each(absent_s=0.5)
+    async with running(
+        hostile, replica=ONE, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
+    ) as router:
         await hostile.stop_listening()
         answer = await router.ask(chat(), "POST")
         assert_error(answer, Reason.CONNECT_FAILED, 503)

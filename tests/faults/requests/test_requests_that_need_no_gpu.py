@@ -7,12 +7,10 @@ import json
 import pytest
 
 from router.core.errors import Reason
-from tests.app.test_line import ONE, Turnstile, queue, send, waiting
 from tests.harness.messages import completion, post_json, request
+from tests.harness.queueing import BY_HAND, ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import assert_error, running, scenario
-
-BY_HAND = "the test says which replica is fit"
 
 PATHS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 

@@ -15,9 +15,9 @@ from router.config.model import Keys, Priority
 from router.core.errors import Reason
 from tests.app.pages import page
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
-from tests.app.test_line import ONE, Turnstile, queue, send, waiting
 from tests.harness.behaviours import answer, echo, fin_after_request, in_turn, json_ok
 from tests.harness.messages import json_response, post_json, response
+from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import assert_error, running, scenario
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from router.config.model import Queue, Upstream
+from router.config.model import Upstream
 from router.core.errors import Reason
-from tests.app.test_line import of_each
 from tests.faults.tls.over_tls import CERT, NAME, OTHER_CERT, TlsReplica
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.queueing import of_each
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario
 
@@ -49,8 +49,8 @@ async def test_alone_it_is_a_503(upstream: Upstream) -> None:
 @DISTRUSTING
 @scenario
 async def test_before_the_probe_knows(upstream: Upstream) -> None:
-    rules = Queue(classes=of_each(absent_s=0.0))
-    async with running(TlsReplica(json_ok), upstream=upstream, queue=rules) as router:
+    classes = of_each(absent_s=0.0)
+    async with running(TlsReplica(json_ok), upstream=upstream, classes=classes) as router:
         believe(router)
         before = refused(router)
         answer = await router.ask(chat())

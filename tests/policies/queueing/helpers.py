@@ -9,7 +9,10 @@ from typing import Any
 
 from policies.queueing.contract import Line, OrderPolicy
 from policies.queueing.ticket import Ticket
+from tests.policies.real_views import real_views
 from tests.tickets import make_ticket
+
+REAL = real_views()
 
 _orders = count(1)
 
@@ -23,9 +26,10 @@ def ticket(**facts: Any) -> Ticket:
 
 
 def any_ticket(rng: Random, now: float, urgency: int = 2) -> Ticket:
-    """Any request of a class: its flow, weight, size, number and deadline are random."""
+    """Any request of a class: its flow, weight, size, number and deadline are drawn. Every second
+    one has the prompt, model and session of a real body."""
     key = rng.randrange(6)
-    return ticket(
+    made = ticket(
         number=urgency + rng.choice((0.0, 0.0, rng.uniform(-0.49, 0.49))),
         key=f"key-{key}",
         user=f"user-{rng.randrange(3)}",
@@ -35,6 +39,11 @@ def any_ticket(rng: Random, now: float, urgency: int = 2) -> Ticket:
         arrival=now,
         deadline=rng.choice((float("inf"), now + rng.uniform(0.0, 30.0))),
     )
+    if rng.random() < 0.5:
+        real, view = rng.choice(REAL), made.view
+        view.kind, view.model, view.session = real.kind, real.model, real.session
+        view.blocks, view.block_tokens = real.blocks, real.block_tokens
+    return made
 
 
 def pushed(line: Line, tickets: Sequence[Ticket], now: float = 0.0) -> Line:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from router.config.varied import varied
 from router.core.errors import Reason
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
@@ -11,7 +12,7 @@ from router.replay.report.run import Replay, Run
 from router.replay.report.slo import Slo
 from router.replay.report.summary import Summary
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario
+from router.simulator.scenario import Scenario, equal
 from router.simulator.traffic import Arrival
 
 SLO = Slo(ttft_s=1.0, tpot_s=0.1)
@@ -61,9 +62,8 @@ def run(
     policy_errors: int = 0,
 ) -> Run:
     scenario = Scenario(
-        replicas=replicas,
-        core=CoreConfig(),
-        timing=PROFILES["fast"],
+        groups=equal(replicas, CoreConfig(), PROFILES["fast"]),
+        config=varied(queue={"enabled": False}),
         routers=routers,
         shared=shared,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from router.core.errors import Reason, RouterError
 from router.wire.http1 import error_shapes as shapes
-from router.wire.http1.error_shapes import ANTHROPIC, LINES, OPENAI, RESPONSES, Told
+from router.wire.http1.error_shapes import ANTHROPIC, LINES, OPENAI, RESPONSES, ErrorFacts
 
 BUSY = RouterError(Reason.QUEUE_FULL, 'full: "x"\n', param="model")
 
@@ -81,32 +81,35 @@ def test_events_tell_the_status() -> None:
     [
         (
             {"error": {"message": "m", "type": "BadRequestError", "param": "p", "code": 400}},
-            Told(400, "m", "BadRequestError", 400, "p"),
+            ErrorFacts(400, "m", "BadRequestError", 400, "p"),
         ),
         (
             {"object": "error", "message": "m", "type": "T", "param": None, "code": 400},
-            Told(400, "m", "T", 400, None),
+            ErrorFacts(400, "m", "T", 400, None),
         ),
         (
             {"type": "error", "error": {"type": "not_found_error", "message": "m"}},
-            Told(400, "m", "not_found_error", None, None),
+            ErrorFacts(400, "m", "not_found_error", None, None),
         ),
-        ({"error": "m", "error_type": "validation"}, Told(400, "m", "validation", None, None)),
-        ({"detail": "m"}, Told(400, "m", None, None, None)),
+        (
+            {"error": "m", "error_type": "validation"},
+            ErrorFacts(400, "m", "validation", None, None),
+        ),
+        ({"detail": "m"}, ErrorFacts(400, "m", None, None, None)),
         (
             {"detail": [{"loc": ["body"], "msg": "no"}]},
-            Told(400, '[{"loc":["body"],"msg":"no"}]', None, None, None),
+            ErrorFacts(400, '[{"loc":["body"],"msg":"no"}]', None, None, None),
         ),
-        ({"message": "m" * 9000}, Told(400, "m" * 4096, None, None, None)),
+        ({"message": "m" * 9000}, ErrorFacts(400, "m" * 4096, None, None, None)),
         (
             {"error": {"message": 5, "code": True}},
-            Told(400, "the replica answered 400", *3 * [None]),
+            ErrorFacts(400, "the replica answered 400", *3 * [None]),
         ),
-        ({"error": None}, Told(400, "the replica answered 400", *3 * [None])),
-        ([], Told(400, "the replica answered 400", *3 * [None])),
+        ({"error": None}, ErrorFacts(400, "the replica answered 400", *3 * [None])),
+        ([], ErrorFacts(400, "the replica answered 400", *3 * [None])),
     ],
 )
-def test_what_a_replica_said(said: object, told: Told) -> None:
+def test_what_a_replica_said(said: object, told: ErrorFacts) -> None:
     assert shapes.of_replica(400, json.dumps(said).encode()) == told
 
 

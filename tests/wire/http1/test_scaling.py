@@ -7,7 +7,7 @@ from time import process_time
 
 import pytest
 
-from router.wire.http1.sse import ErrorWatch, FirstContent, Verdict, find_error, judge
+from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent, find_error, judge
 
 MOST = 9  # times the cost for four times the bytes; a quadratic cost is 16
 
@@ -51,5 +51,5 @@ def test_an_event_ends_across_reads() -> None:
         scanner = FirstContent(10_000)
         for quiet in range(3):
             for at in range(len(event)):
-                assert scanner.feed(event[at : at + 1]) == Verdict.NOTHING
+                assert scanner.feed(event[at : at + 1]) == EventKind.NOTHING
             assert scanner.quiet == quiet + 1

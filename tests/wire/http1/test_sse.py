@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.wire.http1.sse import ErrorWatch, FirstContent, Verdict
+from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent
 from tests.core.splits import name_of, ways
 from tests.harness.reading import read_response
 from tests.places import DATA
@@ -101,14 +101,14 @@ BUSY: list[bytes] = [
     event({"error": {"message": "Model is overloaded", "http_status_code": 422}}),
 ]
 SHAPES = [
-    *((data, Verdict.NOTHING) for data in NOTHING),
-    *((data, Verdict.CONTENT) for data in CONTENT),
-    *((data, Verdict.ERROR) for data in ERROR),
-    *((data, Verdict.BUSY) for data in BUSY),
+    *((data, EventKind.NOTHING) for data in NOTHING),
+    *((data, EventKind.CONTENT) for data in CONTENT),
+    *((data, EventKind.ERROR) for data in ERROR),
+    *((data, EventKind.BUSY) for data in BUSY),
 ]
 
 
-def verdicts(pieces: list[bytes], cap: int = CAP) -> list[Verdict]:
+def verdicts(pieces: list[bytes], cap: int = CAP) -> list[EventKind]:
     scanner = FirstContent(cap)
     found = []
     for piece in pieces:
@@ -118,13 +118,13 @@ def verdicts(pieces: list[bytes], cap: int = CAP) -> list[Verdict]:
     return found
 
 
-def verdict(pieces: list[bytes]) -> Verdict:
+def verdict(pieces: list[bytes]) -> EventKind:
     return verdicts(pieces)[-1]
 
 
 @pytest.mark.parametrize(("data", "expected"), SHAPES, ids=lambda value: repr(value)[:70])
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
-def test_a_shape_has_its_verdict(data: bytes, expected: Verdict, newline: bytes) -> None:
+def test_a_shape_has_its_verdict(data: bytes, expected: EventKind, newline: bytes) -> None:
     data = data.replace(b"\n", newline)
     assert verdict([data]) == expected
     if len(data) < 2000:
@@ -145,27 +145,27 @@ def test_an_event_may_have_several_data_lines(newline: bytes) -> None:
     """Joined by line feeds (WHATWG HTML section 9.2.6), for all cuts."""
     quiet = b'event: message\ndata: {"choices":\ndata: []}\n\n'.replace(b"\n", newline)
     for pieces in ways(quiet):
-        assert verdict(pieces) == Verdict.NOTHING, name_of(pieces)
+        assert verdict(pieces) == EventKind.NOTHING, name_of(pieces)
     loud = b'data: {"choices": [{"delta":\ndata: {"content": "x"}}]}\n\n'.replace(b"\n", newline)
     for pieces in ways(loud):
-        assert verdict(pieces) == Verdict.CONTENT, name_of(pieces)
+        assert verdict(pieces) == EventKind.CONTENT, name_of(pieces)
 
 
 def test_the_first_verdict_stands() -> None:
-    assert verdict([ERROR[0] + CONTENT[0]]) == Verdict.ERROR
-    assert verdict([CONTENT[0] + ERROR[0]]) == Verdict.CONTENT
+    assert verdict([ERROR[0] + CONTENT[0]]) == EventKind.ERROR
+    assert verdict([CONTENT[0] + ERROR[0]]) == EventKind.CONTENT
 
 
 def test_an_unfinished_event_is_kept_up_to_the_cap() -> None:
     scanner = FirstContent(100)
-    assert scanner.feed(b"data: " + b"x" * 94) == Verdict.NOTHING
-    assert scanner.feed(b"x") == Verdict.CONTENT
+    assert scanner.feed(b"data: " + b"x" * 94) == EventKind.NOTHING
+    assert scanner.feed(b"x") == EventKind.CONTENT
 
 
 def test_many_quiet_events_stay_below_the_cap() -> None:
     scanner = FirstContent(100)
     for _ in range(1000):
-        assert scanner.feed(b": keep-alive\n\n") == Verdict.NOTHING
+        assert scanner.feed(b": keep-alive\n\n") == EventKind.NOTHING
 
 
 # Text in the first event with content of each recording, found by hand.
@@ -191,15 +191,15 @@ def test_a_recorded_stream_cut_at_every_byte(name: str) -> None:
     mark = re.search(MARKS[name], body)
     assert mark is not None
     begins = body.index(b"\n\n", mark.start()) + 2
-    assert verdict([body]) == Verdict.CONTENT
+    assert verdict([body]) == EventKind.CONTENT
     bytewise = verdicts([body[at : at + 1] for at in range(len(body))])
     assert len(bytewise) == begins
-    assert bytewise[-1] == Verdict.CONTENT
+    assert bytewise[-1] == EventKind.CONTENT
     for at in range(1, begins + 20):
         first = FirstContent(CAP)
         assert bool(first.feed(body[:at])) == (at >= begins), at
         if at < begins:
-            assert first.feed(body[at:]) == Verdict.CONTENT, at
+            assert first.feed(body[at:]) == EventKind.CONTENT, at
 
 
 @settings(max_examples=100, deadline=None)

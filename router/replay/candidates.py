@@ -1,0 +1,68 @@
+"""What is compared: a configuration, and the same with other routing, order or hedging policies.
+
+Pure. Must never: change a setting that is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from router.config.model import Config
+from router.config.varied import varied
+from router.replay.arguments import OFF, Choice
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A configuration, and what to call it."""
+
+    label: str
+    config: Config
+
+
+def as_configured(config: Config) -> Candidate:
+    """The configuration as it is."""
+    return Candidate(config.routing.policy, config)
+
+
+def candidates(
+    base: Config,
+    policies: Sequence[Choice],
+    orders: Sequence[Choice],
+    hedges: Sequence[Choice],
+) -> list[Candidate]:
+    """Every combination; an empty sequence leaves that as it is in `base`.
+
+    A routing policy is for all models. An order and a hedging policy keep the other settings of
+    their sections.
+    """
+    found = []
+    for policy in policies or (None,):
+        routed = base if policy is None else _routed(base, policy)
+        for order in orders or (None,):
+            queued = routed if order is None else _queued(routed, order)
+            for hedge in hedges or (None,):
+                config = queued if hedge is None else _hedged(queued, hedge)
+                label = base.routing.policy if policy is None else policy.label
+                label += "" if order is None else f", queue {order.label}"
+                label += "" if hedge is None else f", hedging {hedge.label}"
+                found.append(Candidate(label, config))
+    return found
+
+
+def _routed(base: Config, choice: Choice) -> Config:
+    routing = {"policy": choice.name, "options": dict(choice.options), "models": {}}
+    return varied(base, routing=routing)
+
+
+def _queued(base: Config, choice: Choice) -> Config:
+    if choice.name == OFF:
+        return varied(base, queue={"enabled": False})
+    return varied(
+        base, queue={"enabled": True, "policy": choice.name, "options": dict(choice.options)}
+    )
+
+
+def _hedged(base: Config, choice: Choice) -> Config:
+    return varied(base, hedging={"policy": choice.name, "options": dict(choice.options)})

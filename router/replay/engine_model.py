@@ -1,0 +1,140 @@
+"""How fast and how large the engines are: said, of a profile, or fitted to the log.
+
+What a log shows of times holds network, HTTP and tokenizer, and so does what is fitted to it: the
+simulated network takes no time then, or it would be counted twice.
+
+Sizes: as said, else as the log has them, else by what a replica was seen to hold when it was full,
+else the usual ones. Must never: fit to what a simulation is judged by.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES, Timing
+from router.replay.flags import KV_TOKENS, PROFILE, SLOTS
+from router.replay.logged_fleet import LoggedGroup
+from router.replay.workers import Refused
+from router.simulator.scenario import NETWORK_S, Group
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """The engines of the logged groups, in their order; of a trace without a fleet, one group of
+    one replica."""
+
+    name: str  # of the timing
+    groups: tuple[Group, ...]
+    network_s: float
+    is_logged: bool  # the groups are those of the log
+    report: tuple[str, ...] = ()  # how well it fits, line by line
+
+
+def engine_model(
+    args: argparse.Namespace,
+    groups: Sequence[LoggedGroup],
+    block_tokens: int,
+    until: float,
+    on_progress: Callable[[float], None] | None,
+) -> EngineModel:
+    """`until`: seconds since 1970; what arrived later is not fitted to. Raises Refused, and what
+    `calibrate` raises."""
+    if args.kv_tokens is not None and args.kv_tokens < block_tokens:
+        raise Refused(f"--kv-tokens: one block has {block_tokens} tokens")
+    if args.calibrate:
+        return _fitted(args, groups, block_tokens, until, on_progress)
+    if args.timing is not None and args.profile is not None:
+        raise Refused("--profile and --timing say the same; give one of them")
+    profile = args.profile or PROFILE
+    timing = PROFILES[profile] if args.timing is None else args.timing
+    made = [_group(args, group, timing, block_tokens) for group in groups or (None,)]
+    return EngineModel(
+        "given" if args.timing is not None else profile, tuple(made), NETWORK_S, bool(groups)
+    )
+
+
+def _fitted(
+    args: argparse.Namespace,
+    groups: Sequence[LoggedGroup],
+    block_tokens: int,
+    until: float,
+    on_progress: Callable[[float], None] | None,
+) -> EngineModel:
+    from router.replay.calibrate import Calibration, CalibrationError, MissingExtra, calibrate
+
+    wanted: Sequence[LoggedGroup | None] = groups or (None,)
+
+    def fit(number: int, group: LoggedGroup | None) -> Calibration:
+        def told(share: float) -> None:
+            if on_progress is not None:
+                on_progress((number + share) / len(wanted))
+
+        return calibrate(
+            args.file,
+            base=PROFILES[args.profile or PROFILE],
+            model=args.model,
+            until=until,
+            # A fleet of one group needs no look at who answered.
+            replicas=None if group is None or len(wanted) == 1 else frozenset(group.replicas),
+            step_tokens=args.max_num_batched_tokens,
+            on_progress=told,
+        )
+
+    made: list[Group] = []
+    report: list[str] = []
+    for number, group in enumerate(wanted):
+        name = "" if group is None or len(wanted) == 1 else f"group {group.name(number + 1)}: "
+        try:
+            found = fit(number, group)
+        except MissingExtra as err:
+            raise Refused(str(err)) from None
+        except CalibrationError as err:
+            raise Refused(f"{name}{err}") from None
+        report += [f"{name}{line}" for line in found.report]
+        made.append(
+            _group(
+                args,
+                group,
+                found.timing,
+                block_tokens,
+                slots=found.sequences_full or max(SLOTS, found.sequences_peak),
+                kv_tokens=max(KV_TOKENS, found.context_peak),
+            )
+        )
+    return EngineModel("fitted to the log", tuple(made), 0.0, bool(groups), tuple(report))
+
+
+def _group(
+    args: argparse.Namespace,
+    logged: LoggedGroup | None,
+    timing: Timing,
+    block_tokens: int,
+    *,
+    slots: int = SLOTS,
+    kv_tokens: int = KV_TOKENS,
+) -> Group:
+    """`slots`, `kv_tokens`: where neither a flag nor the log says."""
+    if logged is not None:
+        slots, kv_tokens = logged.slots or slots, logged.kv_tokens or kv_tokens
+    core = CoreConfig(
+        max_num_seqs=args.max_num_seqs or slots,
+        max_num_batched_tokens=args.max_num_batched_tokens,
+        num_blocks=max(1, (args.kv_tokens or kv_tokens) // block_tokens),
+        block_size=block_tokens,
+    )
+    if logged is None:
+        return Group(replicas=1, core=core, timing=timing)
+    like = logged.like
+    return Group(
+        replicas=len(logged.replicas),
+        core=core,
+        timing=timing,
+        models=logged.models,
+        weight=like.weight,
+        max_inflight=like.max_inflight,
+        zone=like.zone,
+        node=like.node,
+    )

@@ -1,0 +1,129 @@
+"""What is simulated: the logged fleet as it was configured, and every candidate on every fleet."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from router.replay.candidates import Candidate
+from router.replay.engine_model import EngineModel
+from router.replay.job import Job, Source
+from router.replay.logged_fleet import LoggedGroup, numbers
+from router.replay.report.slo import Slo
+from router.replay.sizing import replicas_for
+from router.replay.truth.judged import Half
+from router.replay.workers import Refused
+from router.simulator.scenario import Group, Polls, Scenario
+from router.traces import Trace, TraceFacts
+
+
+class Plan:
+    """The runs of one replay."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        source: Source,
+        trace: Trace,
+        traffic: TraceFacts,
+        model: EngineModel,
+    ) -> None:
+        self.is_estimated = False  # nobody said how many replicas, nor does the log
+        self._args = args
+        self._source = source
+        self._trace = trace
+        self._traffic = traffic
+        self._model = model
+        self._slo = Slo(args.ttft_slo / 1e3, args.tpot_slo / 1e3)
+        self._polls = Polls(delay_s=args.poll_delay, loss=args.poll_loss)
+
+    def judged(self, candidate: Candidate, logged: Sequence[LoggedGroup], half_s: float) -> Job:
+        """The log as it was: one router, no faults, at its own speed. `half_s`: where its second
+        half begins."""
+        groups = self._model.groups
+        starts = [0]
+        for group in groups:
+            starts.append(starts[-1] + group.replicas)
+        half = Half(
+            since_s=half_s,
+            group_of_logged={name: number for number, name in numbers(logged)},
+            group_of_simulated={
+                f"r{index}": number
+                for number, start in enumerate(starts[:-1])
+                for index in range(start, starts[number + 1])
+            },
+            groups=tuple(group.name(number) for number, group in enumerate(logged, 1)),
+        )
+        return Job(
+            policy=candidate.label,
+            scenario=Scenario(
+                groups=groups,
+                config=candidate.config,
+                network_s=self._model.network_s,
+                polls=self._polls,
+                seed=self._args.seed,
+            ),
+            source=replace(self._source, speedup=1.0),
+            slo=self._slo,
+            half=half,
+        )
+
+    def jobs(self, candidates: Sequence[Candidate], sizes: Sequence[int] | None) -> list[Job]:
+        """Fleet by fleet, candidates in their order, then the same with shared knowledge. `sizes`:
+        of fleets of equal replicas, like those of the largest group; None: the logged fleet.
+
+        Raises Refused for a fault of a replica that there is not.
+        """
+        args = self._args
+        fleets = self._fleets(sizes)
+        fewest = min(sum(group.replicas for group in groups) for groups in fleets)
+        for fault in args.fault:
+            if fault.replica >= fewest:
+                raise Refused(
+                    f"--fault: no replica {fault.replica} in a fleet of {fewest}; the first is 0"
+                )
+        jobs = [
+            Job(
+                policy=candidate.label,
+                scenario=Scenario(
+                    groups=groups,
+                    config=candidate.config,
+                    routers=args.routers,
+                    shared=args.shared,
+                    network_s=self._model.network_s,
+                    polls=self._polls,
+                    faults=tuple(args.fault),
+                    seed=args.seed,
+                ),
+                source=self._source,
+                slo=self._slo,
+            )
+            for groups in fleets
+            for candidate in candidates
+        ]
+        if args.routers > 1 and not args.shared:
+            jobs += [replace(job, scenario=replace(job.scenario, shared=True)) for job in jobs]
+        return jobs
+
+    def _fleets(self, sizes: Sequence[int] | None) -> list[tuple[Group, ...]]:
+        groups = self._model.groups
+        largest = max(groups, key=lambda group: group.replicas)
+        if sizes is None:
+            if self._model.is_logged:
+                return [groups]
+            self.is_estimated = True
+            sizes = (self._estimate(largest),)
+        usual = Group(replicas=1, core=largest.core, timing=largest.timing)
+        return [(replace(usual, replicas=size),) for size in sizes]
+
+    def _estimate(self, group: Group) -> int:
+        core = group.core
+        return replicas_for(
+            self._trace,
+            group.timing,
+            rate=self._traffic.rate,
+            kv_tokens=core.num_blocks * core.block_size,
+            max_num_seqs=core.max_num_seqs,
+            tpot_s=self._slo.tpot_s,
+        )

@@ -1,0 +1,26 @@
+"""Logged figures beside simulated ones as a table."""
+
+from __future__ import annotations
+
+from router.replay.report.table import Column, Table, build
+from router.replay.truth.judged import Row
+from router.replay.truth.verdict import Verdict
+
+
+def of_truth(truth: Verdict) -> Table:
+    """One row a figure; those that are off are marked."""
+    off = set(truth.off)
+
+    def error(row: Row) -> str:
+        return f"{row.error_text}{' off' if row in off else ''}"
+
+    columns: list[Column[Row]] = [
+        Column("part", "second half", text=lambda row: row.part),
+        Column("figure", "figure", text=lambda row: row.name),
+        Column("unit", "unit", text=lambda row: row.unit),
+        Column("requests", "requests", value=lambda row: row.requests),
+        Column("logged", "logged", value=lambda row: row.logged),
+        Column("simulated", "simulated", value=lambda row: row.simulated),
+        Column("error", "error", text=error),
+    ]
+    return build(truth.rows, columns, group=lambda row: row.part)

@@ -1,0 +1,170 @@
+"""Logged figures beside simulated ones, for requests that the engine model was not fitted to.
+
+Every request counts that arrives in the second half and was answered in the log: on both sides the
+same ones. One that the simulation does not answer is slower than all others there. Memory does not
+grow with the requests. Must never: judge by a request of the first half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from router.core.errors import Reason
+from router.core.sketch import Sketch
+from router.replay.truth.errors import error_of, error_text
+from router.simulator.outcome import Outcome
+
+ENOUGH: Final = 30  # requests; fewer tell nothing of a figure
+QUANTILES: Final = (0.5, 0.9, 0.99)
+FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
+ALL: Final = "all"
+NONE: Final = "(none)"
+_SCALES: Final = {"ms": 1e3, "%": 100.0}
+_PARTS_MAX: Final = 200  # classes, models and groups
+_ACCURACY: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Half:
+    """What is judged. Groups are named by number, in the order of the scenario's."""
+
+    since_s: float  # the traffic's clock: the second half begins
+    group_of_logged: Mapping[str, int]  # by the log's name of a replica
+    group_of_simulated: Mapping[str, int]  # by the simulation's
+    groups: tuple[str, ...] = ()  # what to call them
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. None: there is none."""
+
+    part: str  # "all", "class high", "model m", "group 1: …"
+    figure: str  # of `FIGURES`
+    quantile: float
+    logged: float | None  # in `unit`
+    simulated: float | None  # infinity: so many had no answer
+    requests: int  # on the logged side
+
+    @property
+    def unit(self) -> str:
+        return FIGURES[self.figure]
+
+    @property
+    def name(self) -> str:
+        return f"{self.figure} p{100 * self.quantile:g}"
+
+    @property
+    def error(self) -> float | None:
+        """Percent of the logged figure, or points of a share."""
+        return error_of(self.logged, self.simulated, self.unit)
+
+    @property
+    def error_text(self) -> str:
+        return error_text(self.error, self.unit)
+
+
+@dataclass(slots=True)
+class _Side:
+    """The values of one figure on one side."""
+
+    values: Sketch = field(default_factory=lambda: Sketch(_ACCURACY, 16_384))
+    without: int = 0  # requests that were not answered here
+
+    def at(self, q: float, scale: float) -> float | None:
+        found = self.values.quantile(q, above=self.without)
+        return None if found is None else scale * found
+
+
+class Judged:
+    """A recorder of one simulation of a log."""
+
+    def __init__(self, half: Half) -> None:
+        self.half = half
+        # By part and figure: the logged side, the simulated one.
+        self._sides: dict[tuple[str, str], tuple[_Side, _Side]] = {}
+        self._parts: dict[str, None] = {}
+
+    def ended(self, outcome: Outcome) -> None:
+        arrival = outcome.arrival
+        logged = arrival.logged
+        if logged is None or not logged.ok or arrival.at < self.half.since_s:
+            return
+        half = self.half
+        parts = self._known(
+            [ALL, f"class {arrival.priority or NONE}", f"model {arrival.model or NONE}"]
+        )
+        simulated_at = half.group_of_simulated.get(outcome.replica)
+        # Of which group it is may differ: each side counts it where it was.
+        logged_group = self._group(half.group_of_logged.get(logged.replica))
+        simulated_group = self._group(simulated_at)
+        is_whole = outcome.reason is Reason.OK
+        ttft = logged.ttft_s if arrival.stream else None
+        tpot = logged.tpot_s if arrival.stream else None
+        cached, prompt = logged.cached_tokens, arrival.prompt_tokens
+        for figure, one, other in (
+            ("TTFT", ttft, outcome.ttft_s),
+            ("TPOT", tpot, outcome.tpot_s),
+            ("wait", logged.wait_s or 0.0, max(outcome.queued_s, 0.0)),
+            ("hit rate", None if cached is None else cached / prompt, _hits(outcome)),
+        ):
+            if one is None:
+                continue
+            for part in [*parts, *logged_group]:
+                self._side(part, figure, 0).values.add(one)
+            for part in [*parts, *simulated_group]:
+                side = self._side(part, figure, 1)
+                if not is_whole:
+                    side.without += figure != "hit rate"
+                elif other is not None:
+                    side.values.add(other)
+
+    def rows(self) -> Iterator[Row]:
+        """Every figure of every part that has enough requests; one class, model or group is all."""
+        for part in self._shown():
+            for figure, unit in FIGURES.items():
+                sides = self._sides.get((part, figure))
+                if sides is None or sides[0].values.count < ENOUGH:
+                    continue
+                logged, simulated = sides
+                scale = _SCALES[unit]
+                for q in QUANTILES:
+                    yield Row(
+                        part,
+                        figure,
+                        q,
+                        logged.at(q, scale),
+                        simulated.at(q, scale),
+                        logged.values.count,
+                    )
+
+    def _shown(self) -> list[str]:
+        found = [ALL]
+        for kind in ("class ", "model ", "group "):
+            mine = sorted(part for part in self._parts if part.startswith(kind))
+            if len(mine) > 1:
+                found += mine
+        return found
+
+    def _known(self, parts: list[str]) -> list[str]:
+        known = self._parts
+        for part in parts:
+            if part not in known and len(known) < _PARTS_MAX:
+                known[part] = None
+        return [part for part in parts if part in known]
+
+    def _group(self, number: int | None) -> list[str]:
+        if number is None or number >= len(self.half.groups):
+            return []
+        return self._known([f"group {self.half.groups[number]}"])
+
+    def _side(self, part: str, figure: str, side: int) -> _Side:
+        sides = self._sides.get((part, figure))
+        if sides is None:
+            sides = self._sides[part, figure] = (_Side(), _Side())
+        return sides[side]
+
+
+def _hits(outcome: Outcome) -> float:
+    return outcome.cached_tokens / outcome.arrival.prompt_tokens

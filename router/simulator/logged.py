@@ -1,0 +1,66 @@
+"""What an access log says became of a request, to compare with what becomes of it in a simulation.
+
+It has its own file because it is compiled. Must never: change what is simulated.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.core.errors import Reason
+
+OK: Final = Reason.OK.value
+
+
+class Logged:
+    """The logged end of one request. `None`: the log does not say.
+
+    `ttft_s` and `tpot_s` are measured as those of `Outcome`.
+    """
+
+    __slots__ = (
+        "cached_tokens",
+        "ended_s",
+        "kv_tokens",
+        "output_tokens",
+        "prompt_tokens",
+        "reason",
+        "replica",
+        "slots",
+        "tpot_s",
+        "ttft_s",
+        "wait_s",
+    )
+
+    def __init__(
+        self,
+        reason: str = OK,
+        ended_s: float = 0.0,
+        *,
+        ttft_s: float | None = None,
+        tpot_s: float | None = None,
+        wait_s: float = 0.0,
+        prompt_tokens: int | None = None,
+        cached_tokens: int | None = None,
+        output_tokens: int | None = None,
+        replica: str = "",
+        slots: int | None = None,
+        kv_tokens: int | None = None,
+    ) -> None:
+        self.reason = reason  # a word of `core.errors.Reason`; "ok": it was answered
+        self.ended_s = ended_s  # seconds from its arrival to its end
+        self.ttft_s = ttft_s  # seconds from its arrival to the first token
+        self.tpot_s = tpot_s  # seconds per output token after the first
+        self.wait_s = wait_s  # seconds in the router's queue; 0: it did not wait
+        # As the engine counted them.
+        self.prompt_tokens = prompt_tokens
+        self.cached_tokens = cached_tokens  # of the prompt, that were in the engine's cache
+        self.output_tokens = output_tokens
+        self.replica = replica  # the id of the replica that answered; "": none did
+        self.slots = slots  # requests which that replica runs at once
+        self.kv_tokens = kv_tokens  # tokens that fit into its KV cache
+
+    @property
+    def ok(self) -> bool:
+        """It got its whole answer."""
+        return self.reason == OK

@@ -1,0 +1,137 @@
+"""Capacity learned from polls: which of two limits counts, when it is sure, and what stays out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.fleet.learned_capacity import (
+    FIRST,
+    GROWTH,
+    KV_FULL,
+    KV_LEAST,
+    MUCH_MORE,
+    POLLS,
+    SMOOTHING,
+    LearnedCapacity,
+)
+
+
+def full_at(running: int) -> LearnedCapacity:
+    learned = LearnedCapacity()
+    for _ in range(POLLS):
+        learned.observed(running, 3)
+    assert learned.slots == running
+    return learned
+
+
+def test_the_smaller_of_slots_and_cache_counts() -> None:
+    learned = full_at(20)
+    learned.observed(20, 0, 0.5)  # 40 would fit into its cache
+    assert learned.requests == 20.0
+    for _ in range(40):
+        learned.observed(20, 0, 1.0)  # longer prompts: 20 fill it
+    learned.observed(4, 0, 0.5)
+    assert learned.requests == pytest.approx(20.0 + (8.0 - 20.0) * SMOOTHING, rel=0.01)
+
+
+def test_room_in_the_cache_alone_is_a_capacity_but_no_number_of_slots() -> None:
+    learned = LearnedCapacity()
+    learned.observed(10, 0, 0.5)
+    assert learned.requests == 20.0
+    assert learned.slots is None
+
+
+def test_too_small_a_share_of_the_cache_shows_nothing() -> None:
+    learned = LearnedCapacity()
+    learned.observed(1, 0, KV_LEAST / 2)
+    assert learned.requests is None
+    learned.observed(1, 0, KV_LEAST)
+    assert learned.requests == pytest.approx(1 / KV_LEAST)
+
+
+def test_one_that_runs_a_little_more_is_still_full_and_much_more_is_not() -> None:
+    little = full_at(100)
+    little.observed(int(100 * MUCH_MORE), 0)
+    assert little.slots == 110.0
+    much = full_at(100)
+    much.observed(int(100 * MUCH_MORE) + 1, 0)
+    assert much.slots is None
+    assert much.requests == 111.0  # what it runs is a capacity, at least
+    much.observed(112, 0)
+    assert much.slots is None  # a little more than that proves nothing
+
+
+def test_less_than_a_slot_more_comes_from_the_average() -> None:
+    learned = full_at(2)
+    for _ in range(POLLS):
+        learned.observed(1, 1)
+    assert learned.slots == pytest.approx(2 - SMOOTHING)
+    learned.observed(2, 0)  # more than the factor allows
+    assert learned.slots == 2.0
+
+
+def test_an_engine_that_hangs_begins_to_count_anew() -> None:
+    learned = LearnedCapacity()
+    learned.observed(5, 2)
+    learned.observed(0, 2)
+    learned.observed(5, 2)
+    assert learned.requests is None
+    learned.observed(5, 2)
+    assert learned.slots == 5.0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_known"),
+    [(3, 4, True), (3, 3, False), (4, 3, False), (None, 4, False), (3, None, False)],
+)
+def test_only_a_total_of_preemptions_that_grew_is_a_preemption(
+    before: int | None, after: int | None, is_known: bool
+) -> None:
+    learned = LearnedCapacity()
+    learned.observed(5, 0, None, before)
+    learned.observed(9, 1, None, after)
+    assert (learned.slots == 9.0) == is_known
+
+
+def test_a_full_cache_counts_from_its_limit_on() -> None:
+    for usage, is_known in ((KV_FULL, True), (KV_FULL - 0.01, False)):
+        learned = LearnedCapacity()
+        learned.observed(9, 1, usage)
+        assert (learned.slots is not None) == is_known
+
+
+def test_the_guess_never_shrinks_and_needs_a_poll_without_a_queue() -> None:
+    learned = LearnedCapacity()
+    learned.observed(50, 1)
+    assert learned.guess == FIRST
+    learned.observed(50, 0)
+    assert learned.guess == 50 * GROWTH
+    learned.observed(1, 0)
+    assert learned.guess == 50 * GROWTH
+
+
+def test_a_restart_forgets_every_part() -> None:
+    learned = full_at(20)
+    learned.observed(20, 1, 0.1, 7)
+    learned.forget()
+    assert (learned.requests, learned.slots, learned.guess) == (None, None, FIRST)
+    learned.observed(20, 1, None, 8)  # more preemptions than before the restart
+    assert learned.slots is None
+
+
+COUNT = st.none() | st.integers(0, 300)
+
+
+@given(st.lists(st.tuples(COUNT, COUNT, st.none() | st.floats(0.0, 1.0), COUNT), max_size=30))
+def test_what_is_learned_is_a_number_of_requests_that_ran(
+    polls: list[tuple[int | None, int | None, float | None, int | None]],
+) -> None:
+    learned = LearnedCapacity()
+    for running, waiting, usage, preemptions in polls:
+        learned.observed(running, waiting, usage, preemptions)
+        found = learned.requests
+        assert found is None or 0 < found <= 300 / KV_LEAST
+        assert learned.slots in (None, found)
+        assert FIRST <= learned.guess <= 300 * GROWTH

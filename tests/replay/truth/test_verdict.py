@@ -1,0 +1,97 @@
+"""Which errors are trusted, and which candidates cannot be ranked: by hand-made figures."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from router.replay.truth.judged import Row
+from router.replay.truth.verdict import not_ranked, verdict
+
+
+def row(
+    logged: float | None,
+    simulated: float | None,
+    figure: str = "TTFT",
+    q: float = 0.5,
+    part: str = "all",
+) -> Row:
+    return Row(part, figure, q, logged, simulated, 100)
+
+
+@pytest.mark.parametrize(
+    ("q", "simulated", "is_off"),
+    [
+        (0.5, 120.0, False),
+        (0.5, 120.1, True),
+        (0.5, 80.0, False),
+        (0.5, 79.9, True),
+        (0.9, 130.0, False),
+        (0.9, 130.1, True),
+        (0.9, 69.9, True),
+        (0.99, 1000.0, False),  # reported only
+        (0.5, inf, True),  # the simulation did not answer them
+        (0.5, None, True),
+    ],
+)
+@pytest.mark.parametrize("figure", ["TTFT", "TPOT"])
+def test_the_largest_errors_that_are_trusted(
+    figure: str, q: float, simulated: float | None, is_off: bool
+) -> None:
+    found = verdict([row(100.0, simulated, figure, q)])
+    assert bool(found.off) is is_off
+    assert found.is_judged and found.is_trusted is not is_off
+
+
+def test_waits_and_hits_are_reported_only() -> None:
+    found = verdict([row(100.0, 900.0, "wait"), row(100.0, 0.0, "hit rate"), row(10.0, 10.0)])
+    assert found.is_trusted
+
+
+def test_times_below_the_resolution_are_the_same() -> None:
+    assert verdict([row(1.0, 1.9)]).is_trusted
+    assert not verdict([row(1.0, 2.1)]).is_trusted
+
+
+def test_without_figures_nothing_is_trusted_and_nothing_refused() -> None:
+    found = verdict([])
+    assert not found.is_judged and not found.is_trusted and not found.off
+    assert found.lines()[0].startswith("Not judged")
+
+
+def test_the_figure_that_is_off_is_named() -> None:
+    off = row(100.0, 400.0, "TPOT", 0.9, "class high")
+    lines = verdict([row(100.0, 110.0), off]).lines()
+    assert lines == [
+        "class high: TPOT p90 is off by +300.0 % (trusted: 30 %)",
+        "Candidates cannot be ranked with this engine model.",
+    ]
+
+
+def test_candidates_that_differ_by_less_than_the_error_cannot_be_ranked() -> None:
+    rows = [row(100.0, 110.0), row(10.0, 10.1, "TPOT"), row(100.0, 400.0, part="class high")]
+    near = {("TTFT", 0.5): 200.0, ("TPOT", 0.5): 20.0}
+    lines = not_ranked(
+        rows,
+        {
+            "a": near,
+            "b": {("TTFT", 0.5): 215.0, ("TPOT", 0.5): 30.0},
+            "c": {("TTFT", 0.5): 300.0, ("TPOT", 0.5): 20.1},
+        },
+    )
+    assert lines == [
+        "a and b cannot be ranked by TTFT p50 (7.5 % apart, judged error 10.0 %).",
+        "a and c cannot be ranked by TPOT p50 (0.5 % apart, judged error 1.0 %).",
+    ]
+
+
+def test_what_never_came_is_ranked_below_all() -> None:
+    figures = {"a": {("TTFT", 0.5): 100.0}, "b": {("TTFT", 0.5): inf}, "c": {("TTFT", 0.5): None}}
+    assert not_ranked([row(100.0, 119.0)], figures) == []
+
+
+def test_many_pairs_are_told_in_few_lines() -> None:
+    figures = {f"policy {n}": {("TTFT", 0.5): 100.0} for n in range(20)}
+    lines = not_ranked([row(100.0, 105.0)], figures)
+    assert len(lines) == 11 and "180 more pairs" in lines[-1]

@@ -1,0 +1,73 @@
+"""A copy of a head has all values of the original, and a change of the copy stays in the copy."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+
+from router.wire.http1.heads import RequestHead, ResponseHead
+from router.wire.http1.routing_headers import RoutingHeaders
+
+KINDS: list[Any] = [RequestHead, ResponseHead]
+
+
+def fields_of(head: object) -> list[str]:
+    return [name for name in dir(head) if not name.startswith("_") and name != "copy"]
+
+
+def other(name: str, value: object) -> Any:
+    """A value of the field's type that no other field has."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int) or name == "content_length":
+        return sum(name.encode())
+    if isinstance(value, RoutingHeaders):
+        return RoutingHeaders()
+    if isinstance(value, list) or name in ("via", "forwarded_other"):
+        return [name.encode()]
+    return name.encode()
+
+
+def filled(kind: Any) -> Any:
+    head = kind()
+    for name in fields_of(head):
+        setattr(head, name, other(name, getattr(head, name)))
+    return head
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_has_every_value(kind: Any) -> None:
+    head = filled(kind)
+    copy = head.copy()
+    assert copy is not head
+    assert len(fields_of(head)) > 10
+    for name in fields_of(head):
+        assert getattr(copy, name) is getattr(head, name), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_copy_changes_alone(kind: Any) -> None:
+    head, untouched = kind(), kind()
+    copy = head.copy()
+    for name in fields_of(copy):
+        setattr(copy, name, other(name, getattr(copy, name)))
+    for name in fields_of(head):
+        assert getattr(head, name) == getattr(untouched, name), name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_new_heads_do_not_share_their_lines(kind: Any) -> None:
+    first, second = kind(), kind()
+    first.lines.append(b"a: 1")
+    assert second.lines == []
+
+
+def test_a_new_request_head_requests_nothing() -> None:
+    head = RequestHead()
+    assert head.routing.patience_s == head.routing.sdk_patience_s == inf
+    assert head.routing.model is head.routing.session is head.routing.priority is None
+    assert head.routing.hedge is None
+    assert (head.content_length, head.has_body, head.door) == (None, False, -1)
+    assert not head.passes  # its body is collected

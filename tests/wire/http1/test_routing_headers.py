@@ -1,0 +1,93 @@
+"""What each declared header writes into the fields, and which of them reach the replica."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from math import inf
+
+import pytest
+
+from router.core.errors import Reason, RouterError
+from router.wire.http1.routing_headers import DECLARED, RoutingHeader, RoutingHeaders
+
+BY_NAME = {header.name: header for header in DECLARED}
+
+
+def read(*fields: tuple[bytes, bytes]) -> RoutingHeaders:
+    into = RoutingHeaders()
+    for name, value in fields:
+        BY_NAME[name].read(value, into)
+    return into
+
+
+def test_names_are_unique_and_in_lower_case() -> None:
+    assert len(BY_NAME) == len(DECLARED)
+    assert all(name == name.lower() for name in BY_NAME)
+
+
+def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
+    """A second router behind this one would apply the priority or the timeout again."""
+    kept = {name for name, header in BY_NAME.items() if not header.passes}
+    assert kept == {b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"}
+
+
+@pytest.mark.parametrize(
+    "name", [b"x-router-model", b"x-session-id", b"x-request-timeout-ms", b"grpc-timeout"]
+)
+def test_lines_that_differ_between_requests_are_not_memoized(name: bytes) -> None:
+    assert not BY_NAME[name].is_memoized
+
+
+def test_a_text_is_kept_as_written_and_the_last_one_counts() -> None:
+    found = read(
+        (b"x-router-model", b"A"),
+        (b"x-router-model", b"Big\xff"),
+        (b"x-session-id", b"S 1"),
+        (b"x-priority", b"High"),
+    )
+    assert (found.model, found.session, found.priority) == (b"Big\xff", b"S 1", b"High")
+
+
+def test_hedge_is_read_in_lower_case() -> None:
+    assert read((b"x-hedge", b"NEVER")).hedge == b"never"
+
+
+TIMEOUTS = [
+    ((b"x-request-timeout-ms", b"2500"), 2.5),
+    ((b"x-envoy-expected-rq-timeout-ms", b"4000"), 4.0),
+    ((b"grpc-timeout", b"3S"), 3.0),
+]
+
+
+@pytest.mark.parametrize(("field", "seconds"), TIMEOUTS)
+def test_a_timeout_in_seconds(field: tuple[bytes, bytes], seconds: float) -> None:
+    assert read(field).patience_s == seconds
+    assert read(field).sdk_patience_s == inf
+
+
+@pytest.mark.parametrize("order", list(permutations(TIMEOUTS)))
+def test_the_shortest_timeout_counts_in_any_order(
+    order: tuple[tuple[tuple[bytes, bytes], float], ...],
+) -> None:
+    assert read(*[field for field, _ in order]).patience_s == 2.5
+
+
+def test_an_sdk_timeout_is_separate_and_the_shorter_one_counts() -> None:
+    found = read((b"x-stainless-timeout", b"600"), (b"x-stainless-read-timeout", b"30"))
+    assert (found.sdk_patience_s, found.patience_s) == (30.0, inf)
+    found = read((b"x-stainless-read-timeout", b"30"), (b"x-stainless-timeout", b"600"))
+    assert found.sdk_patience_s == 30.0
+
+
+def test_only_the_routers_own_timeout_is_an_error_when_unreadable() -> None:
+    with pytest.raises(RouterError) as caught:
+        read((b"x-request-timeout-ms", b"soon"))
+    assert caught.value.reason is Reason.BAD_HEADER
+    for name in (b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-stainless-timeout"):
+        found = read((name, b"soon"))
+        assert found.patience_s == found.sdk_patience_s == inf
+
+
+def test_a_header_without_a_reader_is_noticed() -> None:
+    with pytest.raises(NotImplementedError):
+        RoutingHeader(b"x-new").read(b"", RoutingHeaders())
