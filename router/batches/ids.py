@@ -19,11 +19,11 @@ def new_batch_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a client's word can be the name of anything here; nothing else reaches the disk."""
+    """Whether a client's text is a valid ID; no other text is used as a name on disk."""
     return _ID.match(text) is not None
 
 
 def request_id(batch_id: str, line: int) -> str:
-    """The same whenever the line is sent again, so that the access log tells of repetitions."""
+    """Equal for every attempt of a line, so that the access log shows repetitions."""
     digest = hashlib.blake2b(f"{batch_id}/{line}".encode(), digest_size=16)
     return "batch_req_" + digest.hexdigest()

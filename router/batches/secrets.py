@@ -19,22 +19,22 @@ class Secrets:
         self._users: dict[str, int] = {}
 
     def hold(self, owner: str) -> None:
-        """A batch of his begins that needs them."""
+        """A batch that needs its owner's credentials begins."""
         self._users[owner] = self._users.get(owner, 0) + 1
 
     def release(self, owner: str) -> None:
-        """It is over."""
+        """Such a batch has ended."""
         self._users[owner] -= 1
         if not self._users[owner]:
             del self._users[owner]
             self._known.pop(owner, None)
 
     def learn(self, owner: str, secret: Secret) -> bool:
-        """The owner is here. Whether that was waited for."""
+        """Store the owner's credentials. Returns whether lines waited for them."""
         if owner not in self._users:
             return False
         is_news = owner not in self._known
-        self._known[owner] = secret  # the newest counts: he may have changed his key
+        self._known[owner] = secret  # the newest counts: the owner may have changed the key
         return is_news
 
     def find(self, owner: str) -> Secret | None:

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # between two searches for expired files and batches
-CLOSE_TIMEOUT_S: Final = 1.0  # for requests under way when it stops
+CLOSE_TIMEOUT_S: Final = 1.0  # for running requests when it stops
 
 
 class BatchServer:
     """Call `open`, then `run` once the data port listens, `rest` to drain, and `stop`."""
 
     def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
-        """`token`: by which the data port knows our lines. `waiting`: see `sending.py`."""
+        """`token`: authenticates our lines at the data port. `waiting`: see `sending.py`."""
         self._rules = rules
         self._token = token
         self._waiting = waiting
@@ -54,11 +54,11 @@ class BatchServer:
 
     @property
     def lines(self) -> int:
-        """Lines under way."""
+        """Number of lines in progress."""
         return 0 if self.runner is None else self.runner.lines.under_way
 
     async def open(self) -> None:
-        """Take the folder, ready to answer. Raises ConfigError when it cannot be used."""
+        """Open the folder and get ready to answer. Raises ConfigError if it cannot be used."""
         from aiohttp import web
 
         from router.batches.api.application import build
@@ -92,7 +92,7 @@ class BatchServer:
         return shelf, store
 
     async def run(self, accept: Accept) -> None:
-        """Work through what is not over. `accept` makes the data plane's end of a connection."""
+        """Start the unfinished batches. `accept` creates the data plane's end of a connection."""
         assert self._sender is not None
         assert self.runner is not None
         self._sender.open(accept)
@@ -123,7 +123,9 @@ class BatchServer:
             self.runner.rest()
 
     async def stop(self) -> None:
-        """End everything and let go of the folder; harmless if it never opened, or again."""
+        """Stop everything and close the folder; no effect if it was never opened, or the second
+        time.
+        """
         if self._is_closed:
             return
         self._is_closed = True

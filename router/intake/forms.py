@@ -1,11 +1,12 @@
-"""The text fields of a form (RFC 7578): audio routes name their model in one.
+"""The text fields of a form (RFC 7578), in which audio routes name their model.
 
-A form is scanned in pieces, as its bytes come in, so no form holds the event loop for long. Each
-byte is looked at a fixed number of times, whatever the form holds and however it is cut: delimiters
-are found with `bytes.find`, heads are cut at their delimiters, and the number and size of what is
-looked into have limits. What engines could read in another way than this file does is refused.
+A form is scanned in pieces, as its bytes arrive, so no form blocks the event loop for long. Each
+byte is read a fixed number of times, for any form and any cuts: delimiters are found with
+`bytes.find`, heads are cut at their delimiters, and the number and size of parsed parts are
+limited. A form that engines could read in another way than this file is refused.
 
-Must never: search with a pattern that can go back, or keep more of a form than its wanted fields.
+Must never: use a regular expression with backtracking, or keep more of a form than its wanted
+fields.
 """
 
 from __future__ import annotations
@@ -18,23 +19,23 @@ from router.core.errors import Reason, RouterError
 
 PARTS: Final = 256
 HEAD_BYTES: Final = 8192  # of one part
-VALUE_BYTES: Final = 4096  # of a field that is asked for
+VALUE_BYTES: Final = 4096  # of a wanted field
 PARAMETERS: Final = 16  # of one head line
 _BOUNDARY_BYTES: Final = 70  # RFC 2046 section 5.1.1
 _BREAK: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 _SPACE: Final = b" \t"
 
-# What comes next.
-_TEXT: Final = 0  # the content of a part, or what stands before the first delimiter
+# The part of the form that comes next.
+_TEXT: Final = 0  # the content of a part, or the text before the first delimiter
 _HEAD: Final = 1  # the rest of a delimiter line, and the head of a part
-_OVER: Final = 2  # nothing that counts: behind the last delimiter, or the form is refused
+_OVER: Final = 2  # ignored: after the last delimiter, or the form is refused
 
 
 def read_form(
     pieces: list[bytes], content_type: bytes, wanted: Container[bytes]
 ) -> dict[bytes, bytes]:
-    """The values of the fields in `wanted` that a form in pieces has.
+    """The values of the fields in `wanted`, from a form in pieces.
 
     Raises RouterError (BAD_MULTIPART).
     """
@@ -48,8 +49,8 @@ class FormScan:
     """Finds the wanted fields of a form whose bytes are fed in order, in pieces of any size.
 
     A delimiter is a line break, two hyphens and the boundary. The line break that ends a head may
-    begin the next delimiter, and so may the beginning of the form. So each text is taken to begin
-    with a line break, which is no part of a value.
+    also begin the next delimiter, and so may the beginning of the form. So each text is treated as
+    if it began with a line break, which is not part of a value.
     """
 
     __slots__ = (
@@ -69,14 +70,14 @@ class FormScan:
     def __init__(self, content_type: bytes, wanted: Container[bytes]) -> None:
         self._wanted = wanted
         self._fields: dict[bytes, bytes] = {}
-        self._parts = 0  # that have begun
-        self._head = bytearray()  # from behind the delimiter, as far as it has come
-        self._name = b""  # of the part that is being read
+        self._parts = 0  # parts that have begun
+        self._head = bytearray()  # from after the delimiter, as far as received
+        self._name = b""  # of the current part
         self._is_wanted = False
         self._value = bytearray()  # the text of a wanted part, from its line break on
-        self._tail = _BREAK  # the end of the text so far, if it is the beginning of a delimiter
+        self._tail = _BREAK  # the end of the text so far, if it may be the beginning of a delimiter
         self._state = _TEXT
-        self._problem = ""  # why the form is refused
+        self._problem = ""  # reason why the form is refused
         self._delimiter = b""
         try:
             self._delimiter = b"\r\n--" + boundary_of(content_type)
@@ -89,8 +90,9 @@ class FormScan:
             at = self._text(data, at) if self._state == _TEXT else self._in_head(data, at)
 
     def fields(self) -> dict[bytes, bytes]:
-        """The wanted fields of the form, the whole of which was fed. Raises RouterError
-        (BAD_MULTIPART)."""
+        """The wanted fields of the form, all of which was fed. Raises RouterError
+        (BAD_MULTIPART).
+        """
         if self._problem:
             raise _bad(self._problem)
         if self._state == _TEXT:
@@ -100,10 +102,10 @@ class FormScan:
         return self._fields
 
     def _text(self, data: bytes, start: int) -> int:
-        """On through a text, and the delimiter behind it. Returns where to go on."""
+        """Scan a text and the delimiter after it. Returns where to continue."""
         delimiter, tail, size = self._delimiter, self._tail, len(data)
         if tail:
-            # Either the delimiter goes on here, or the tail is text: a delimiter has one CR only,
+            # Either the delimiter continues here, or the tail is text: a delimiter has only one CR,
             # so no other one can begin inside the tail.
             end = start + len(delimiter) - len(tail)
             if end > size:
@@ -139,9 +141,9 @@ class FormScan:
             self._value += data[start:end]
 
     def _ends(self) -> None:
-        """A delimiter has come: the text before it is over, and a part begins, or the end."""
+        """A delimiter is complete: the text before it ends, and a part begins, or the form ends."""
         if self._is_wanted and self._state != _OVER:
-            # A part that is empty may end at the line break that ends its head. Compiled, a slice
+            # An empty part may end at the line break that ends its head. In compiled code, a slice
             # that ends before it begins is an error.
             value = bytes(self._value[2:]) if len(self._value) > 2 else b""
             if self._fields.setdefault(self._name, value) != value:
@@ -154,14 +156,14 @@ class FormScan:
             self._tail = b""
 
     def _in_head(self, data: bytes, start: int) -> int:
-        """On through what follows a delimiter. Returns where to go on."""
+        """Scan the text after a delimiter. Returns where to continue."""
         head = self._head
         before = len(head)
         head += data[start : start + HEAD_BYTES - before]
         if head.startswith(b"--"):
             self._state = _OVER
             return len(data)
-        # Of an end that began in the pieces before, at most three bytes were there.
+        # At most three bytes of an end were in the earlier pieces.
         end = head.find(_END, before - 3 if before > 3 else 0)
         if end < 0:
             if len(head) == HEAD_BYTES:
@@ -204,7 +206,7 @@ def boundary_of(content_type: bytes) -> bytes:
 
 
 def _name(head: bytes) -> bytes:
-    """The name of a part, from its delimiter line's rest and its head; b"": it has none."""
+    """The name of a part, from the rest of its delimiter line and its head; b"": it has none."""
     lines = head.split(b"\r\n")
     if lines[0].strip(_SPACE):
         raise _bad("a delimiter of the form is followed by text")
@@ -231,15 +233,17 @@ def _name(head: bytes) -> bytes:
     return found or b""
 
 
-# Python's email package, which python-multipart uses up to 0.0.20, takes these characters away.
+# Python's email package, which python-multipart uses up to 0.0.20, removes these characters.
 _AMBIGUOUS: Final = re.compile(rb'[<>"\\]')
 PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
 
 
 def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """What stands before the first `;` of a header field's value, and the parameters behind it,
-    names in lower case (RFC 9110 section 5.6.6). Raises RouterError (BAD_MULTIPART): a name stands
-    twice, there are too many, or a quoted value does not end."""
+    """The text before the first `;` of a header field's value, and the parameters after it.
+
+    Names are in lower case (RFC 9110 section 5.6.6). Raises RouterError (BAD_MULTIPART) for a
+    repeated name, too many parameters, or an unterminated quoted value.
+    """
     first, _, rest = value.partition(b";")
     given: dict[bytes, bytes] = {}
     while rest:
@@ -261,8 +265,10 @@ def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 def _quoted(rest: bytes) -> tuple[bytes, bytes]:
-    """A quoted string's text, and what follows. A backslash is part of the text, as in the file
-    names that browsers send, except before a quote."""
+    """A quoted string's text, and the rest.
+
+    A backslash is part of the text, as in the file names that browsers send, except before a quote.
+    """
     at = 1
     while True:
         end = rest.find(b'"', at)

@@ -1,20 +1,20 @@
-"""A prompt as a chain of block hashes: two prompts share the leading blocks whose hashes are equal.
+"""A prompt as a chain of block hashes: prompts with a common beginning share their first hashes.
 
-What is hashed is the prompt as the client wrote it, JSON text and all, in blocks of so many bytes:
-nothing is decoded, tokenised or normalised, because a client writes the turns it
-sends again the same way, and because 16 KB take 4 µs so. Each hash is the seed of the next (xxh3,
-64 bits), so that one hash stands for the whole prompt up to the end of its block.
+The hashed text is the prompt as the client wrote it, including its JSON syntax, in blocks of a
+fixed number of bytes. Nothing is decoded, tokenised or normalised, because a client repeats earlier
+turns in the same form, and because 16 KB then take only 4 µs. Each hash is the seed of the next
+(xxh3, 64 bits), so that one hash represents the whole prompt up to the end of its block.
 
-- A list is taken without its closing bracket: the next turn of the conversation extends it.
-- The chain's seed is what an engine's cache keys on besides the text: model or adapter, tools,
+- A list is used without its closing bracket: the next turn of the conversation extends it.
+- The chain's seed contains the other keys of an engine's cache: model or adapter, tools,
   `cache_salt`, and the tenant where prefixes are not shared between tenants.
-- Tools come first in the text as well, since they are tokens of the prompt like any other.
-- Only full blocks count. What is left of a prompt after the last one is in no block.
+- Tools also come first in the text, since they are tokens of the prompt like any other.
+- Only full blocks count. The rest of a prompt after the last one is in no block.
 
-Approximate by design: a chat template, `chat_template_kwargs` and the like are not looked at, and
-two prompts that differ in their spelling only (order of keys, escapes) are two prompts.
+Approximate by design: a chat template, `chat_template_kwargs` and the like are ignored, and two
+prompts that differ only in their spelling (order of keys, escapes) are two prompts.
 
-Must never: change a byte, raise because of what a client sent, or keep a view into the body.
+Must never: change a byte, raise because of a client's input, or keep a view into the body.
 """
 
 from __future__ import annotations
@@ -32,17 +32,16 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch, contains
 from router.intake.values import NULL, bytes_of, is_given
 
-LOOK_ABOVE: Final = 32 * 1024  # bytes of a prompt from which encoded media are looked for
+LOOK_ABOVE: Final = 32 * 1024  # bytes of a prompt above which encoded media are searched
 MEDIA_MIN: Final = 1024  # a shorter base64 string counts as text
-MEDIA_BYTES: Final = 4096  # what a medium counts as: an image is about a thousand tokens
-_MEDIA_MOST: Final = 1000  # media looked for in one prompt
+MEDIA_BYTES: Final = 4096  # size counted for a medium: an image is about a thousand tokens
+_MEDIA_MOST: Final = 1000  # maximum number of media found in one prompt
 
-# Kinds of routes whose engines prefill causally and keep what they prefilled. The others have no
-# blocks: embedding, reranking, scoring and classifying engines attend in both directions or look
-# at every text once, so they keep no prefix cache that affinity could serve, and /tokenize runs no
-# model at all.
+# Kinds of routes whose engines prefill causally and cache the result. The others have no blocks:
+# embedding, reranking, scoring and classifying engines attend in both directions or process every
+# text once, so they keep no prefix cache that affinity could use, and /tokenize runs no model.
 GENERATES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
-# ... and those of the others whose body is little but text, so that its size says how much it is.
+# ... and those of the others whose body is mostly text, so that its size estimates the prompt's.
 _TEXTS: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
 
 _BRACKET: Final = 0x5B
@@ -54,7 +53,7 @@ _Parts = tuple[_Part, _Part]
 
 
 def _parts(kind: str, fields: Fields) -> _Parts:
-    """The two members of a body that make its prompt, in the engine's order."""
+    """The two members of a body that form its prompt, in the engine's order."""
     if kind == "chat":
         return None, fields.messages
     if kind == "completions":
@@ -68,8 +67,10 @@ def _parts(kind: str, fields: Fields) -> _Parts:
 
 
 def prompt_seed(salt: str) -> int:
-    """What hashes of prompts begin with, so that nobody can make two prompts look alike. With the
-    salt of the access log its hashes can be compared between runs; "": drawn at random."""
+    """The secret seed of all prompt hashes, so that clients cannot construct collisions.
+
+    With the salt of the access log, hashes can be compared between runs; "": random.
+    """
     return xxh3_64_intdigest(salt.encode() if salt else os.urandom(16), 1)
 
 
@@ -85,10 +86,10 @@ def prompt_blocks(
     """The hashes of a prompt's leading full blocks, at most `most`, and its size in bytes.
 
     The size is that of everything an engine prefills, with each medium (a base64 image or sound)
-    counted as `MEDIA_BYTES`; the base of an estimate of tokens, 0 if the body shows no prompt.
-    `body_bytes`: taken for the size where the text is spread over members (`documents`, `text_1`,
-    …) of a route without blocks. `seed`: a secret, see `prompt_seed`.
-    `fields` of a body that was opaque or too large to decode have no prompt: no blocks, size 0.
+    counted as `MEDIA_BYTES`. It is the basis of an estimate of tokens; 0 if the body has no visible
+    prompt. `body_bytes`: used as the size if the text is spread over members (`documents`,
+    `text_1`, …) of a route without blocks. `seed`: a secret, see `prompt_seed`. `fields` of a body
+    that was opaque or too large to decode have no prompt: no blocks, size 0.
     """
     if kind not in GENERATES:
         return (), body_bytes if kind in _TEXTS else 0
@@ -101,7 +102,7 @@ def prompt_blocks(
     opening = text[0]
     if opening == _BRACKET:
         text = text[:-1]
-        if text[-1] in b" \t\r\n":  # a body printed prettily
+        if text[-1] in b" \t\r\n":  # a pretty-printed body
             text = bytes(text).rstrip(b" \t\r\n")
     elif opening == _QUOTE:
         text = text[1:-1]
@@ -137,7 +138,7 @@ def _long_blocks(
     tenant: bytes,
     seed: int,
 ) -> tuple[tuple[int, ...], int]:
-    """The same of a text that is not copied, except for what is hashed of it."""
+    """The same for a text that is not copied, except for its hashed part."""
     opening = last.cut(0, 1)[0]
     if opening == _BRACKET:
         text = last.narrowed(0, last.size - 1)
@@ -159,10 +160,10 @@ def _long_blocks(
 
 
 def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
-    """The beginning of a chain of hashes."""
+    """The seed of a chain of hashes."""
     model, tools, salt = fields.model, fields.tools, fields.cache_salt
     seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"), seed)
-    # Each of these has a number of its own, lest a salt be taken for a tenant.
+    # Each has its own number, so that a salt cannot be confused with a tenant.
     if tools is not None and tools != NULL:
         seed = xxh3_64_intdigest(tools.whole() if isinstance(tools, Stretch) else tools, seed ^ 1)
     if salt is not None and salt != NULL:
@@ -186,7 +187,7 @@ def _ahead(fields: Fields, first: _Part) -> list[bytes]:
 def _hashed(text: Text, block_bytes: int, seed: int) -> tuple[int, ...]:
     """The chain of hashes of a text of whole blocks."""
     hashed = seed
-    # struct cuts in C: 3.6 µs for 16 KB; slicing a memoryview in a loop takes 4.7.
+    # struct cuts in C: 3.6 µs for 16 KB; slicing a memoryview in a loop takes 4.7 µs.
     blocks = _splitter(block_bytes)(text)
     return tuple([hashed := xxh3_64_intdigest(block, hashed) for (block,) in blocks])
 
@@ -197,10 +198,10 @@ def _splitter(block_bytes: int) -> Callable[[Text], Iterator[tuple[bytes]]]:
 
 
 def _media_excess(text: bytes, kind: str) -> int:
-    """By how many bytes the media of a prompt exceed what they count as.
+    """The bytes of a prompt's media above their counted size.
 
     OpenAI's routes carry them in data URLs, Anthropic's as `"type": "base64"` with `"data"` beside
-    it. Each search goes on where the last one ended, so the text is gone through once.
+    it. Each search continues where the last one ended, so the text is read once.
     """
     in_urls = kind != "messages"
     mark, rare = _marks(kind)
@@ -212,7 +213,7 @@ def _media_excess(text: bytes, kind: str) -> int:
         if at < 0:
             break
         start = at + len(mark)
-        # The medium is what is left of this string, or one of the next few strings.
+        # The medium is the rest of this string, or one of the next few strings.
         for _ in range(1 if in_urls else 8):
             end = text.find(b'"', start)
             if end < 0:
@@ -226,5 +227,5 @@ def _media_excess(text: bytes, kind: str) -> int:
 
 
 def _marks(kind: str) -> tuple[bytes, int]:
-    """What stands before the bytes of a medium, and which of its bytes texts have seldom."""
+    """The text before a medium's bytes, and the index of its byte that is rarest in texts."""
     return (b'"base64"', 5) if kind == "messages" else (b";base64,", 0)

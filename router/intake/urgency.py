@@ -1,19 +1,19 @@
-"""The urgency of a request: which statement decides, what a number means, and the ceiling.
+"""The urgency of a request: the source that decides, the meaning of numbers, and the ceiling.
 
-The first of these that states something decides. The result is held to the ceiling of the client's
-key.
+The first of these sources that has a value decides. The result is limited by the ceiling of the
+client's key.
 
 1. the body's `priority`: a name (critical, high, normal, low, batch), or a number in the dialect of
    the pool (see below);
 2. the header `x-priority`: the same names, and numbers of the router's own scale;
-3. the body's `service_tier`, where the configuration gives its words a meaning;
+3. the body's `service_tier`, if the configuration maps its values to classes;
 4. the rules of the configuration: a header, a model, a client's network;
 5. the endpoint: `/v1/batch/...` and `/v1/priority/...`, whose second part is removed;
 6. the tier of its API key;
 7. the default.
 
-Existing clients send numbers that they wrote for their engine, so by default a number in a body
-means what the engine of the pool makes of it. `priority.dialect` and `priority.dialects` set it.
+Existing clients send numbers for their engine, so by default a number in a body has the meaning
+that the pool's engine gives it. `priority.dialect` and `priority.dialects` change this.
 
     dialect                          normal   critical   high   low   batch    range
     hedgerow: the router's           2        0          1      3     4        0 to 4
@@ -21,19 +21,19 @@ means what the engine of the pool makes of it. `priority.dialect` and `priority.
     an engine's, higher first        0        > 30       10     -10   <= -30   any number
     an engine's, a share             0.5      1          0.75   0.25  0        0 to 1
 
-Numbers between these belong to the nearest class and stand between the others of it. The number
-that an engine takes for granted is always normal. Which engine reads numbers in which way is said
-in its file (`Dialect.read`, `fleet/engines`). A number is ignored, as if it were absent, in a pool
-of engines with different dialects, of engines without priorities, and before an engine is detected.
-Numbers ignored are counted in `ignored`.
+Numbers between these belong to the nearest class and are ordered within it. The number that an
+engine uses by default is always normal. Each engine's file defines how it reads numbers
+(`Dialect.read`, `fleet/engines`). A number is ignored, as if it were absent, in a pool of engines
+with different dialects, of engines without priorities, and before an engine is detected. Ignored
+numbers are counted in `ignored`.
 
 The ceiling is the most urgent class that a request may have:
 
 - with a known key: the key's own ceiling, else the class of its tier, else `priority.ceiling`;
 - without one: `priority.ceiling`; if a key of the file has a tier, no more than the least urgent
-  tier in use. So a client gains nothing by leaving its key away.
+  tier in use. So a client gains nothing by sending no key.
 
-Must never: keep a view into a body, or accept a number that is not one.
+Must never: keep a view into a body, or accept an invalid number.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from router.intake.fields import Fields
 from router.intake.keys import Key
 from router.intake.values import NULL, value_of
 
-# The second part of a path that names a class. `/v1/batches` is another matter: there is a slash.
+# The second part of a path that names a class. `/v1/batches` does not match because of the slash.
 DOORS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
 _DOORS: Final = tuple(DOORS)
 
-_LONGEST: Final = 64  # bytes; no name is longer, and no number needs to be
+_LONGEST: Final = 64  # bytes; no name is longer, and no number needs more
 _NAMES: Final = {
     spelling: number
     for number, name in enumerate(CLASSES)
@@ -78,11 +78,11 @@ _ALLOWED: Final = f"one of {', '.join(CLASSES)}, or a number, from 0 (critical) 
 
 SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "default")
 
-# -- what a number of an existing client means ----------------------------------------------------
+# -- meaning of an existing client's numbers -----------------------------------------------------
 
 BY_ENGINE: Final = "engine"  # in the configuration: the dialect of the pool's engine
 OURS: Final = "hedgerow"  # ... the router's own scale
-IGNORED: Final = -1.0  # instead of a number on the scale: nothing was stated
+IGNORED: Final = -1.0  # instead of a number on the scale: no value
 
 
 def is_dialect(name: str) -> bool:
@@ -91,13 +91,14 @@ def is_dialect(name: str) -> bool:
 
 
 def number_in(dialect: str, number: float) -> float:
-    """A client's finite number in our scale; `is_dialect(dialect)` is true."""
+    """A client's finite number in the router's scale; requires `is_dialect(dialect)`."""
     return within(number if dialect == OURS else DIALECTS[dialect].read(number))
 
 
-UNSAID: Final = Urgency(float(NORMAL), "")  # of what is no inference: nobody asks
+# of requests that are not inference, for which it is not used
+UNSAID: Final = Urgency(float(NORMAL), "")
 
-# -- what a request says --------------------------------------------------------------------------
+# -- sources in a request ------------------------------------------------------------------------
 
 
 def door_of(target: bytes) -> tuple[int, bytes]:
@@ -110,9 +111,9 @@ def door_of(target: bytes) -> tuple[int, bytes]:
 
 
 def read_field(field: msgspec.Raw, dialect: str) -> float:
-    """The body's `priority`, which is there and not null. Raises RouterError (BAD_PRIORITY).
+    """The body's `priority`, which is present and not null. Raises RouterError (BAD_PRIORITY).
 
-    IGNORED: it is a number, and has no meaning in `dialect`.
+    IGNORED: it is a number without a meaning in `dialect`.
     """
     if len(field) <= _LONGEST:
         written = bytes(field)
@@ -145,7 +146,7 @@ def read_header(value: bytes) -> float:
             number = float(word)
         except ValueError:
             number = float("nan")
-        # Python also takes 1_0 and "infinity" for numbers.
+        # Python also accepts 1_0 and "infinity" as numbers.
         if isfinite(number) and "_" not in word:
             return within(number)
     _refuse("the header x-priority", None)
@@ -159,7 +160,7 @@ def _refuse(what: str, param: str | None) -> NoReturn:
 
 
 class _Rule:
-    """One rule, ready to be asked."""
+    """One compiled rule."""
 
     __slots__ = ("_holds", "_model", "_model_begins", "_name", "_value", "_value_begins", "number")
 
@@ -174,7 +175,7 @@ class _Rule:
         self._holds = _network(rule.network) if rule.network else None
 
     def fits(self, model: str | None, lines: bytes, lower: bytes, peer: str) -> bool:
-        """Whether all that the rule names is so. `lower` is `lines` in lower case."""
+        """Whether all conditions of the rule hold. `lower` is `lines` in lower case."""
         if self._model or self._model_begins:
             if model is None:
                 return False
@@ -216,10 +217,10 @@ def _network(text: str) -> Callable[[str], bool]:
 
 
 class Judge:
-    """Says how urgent requests are.
+    """Determines the urgency of requests.
 
-    `clamped`: how many stated more than their ceiling, by source, and by the class they have
-    instead. `ignored`: numbers without a meaning, by the dialect of their pool.
+    `clamped`: number of requests above their ceiling, by source and by resulting class. `ignored`:
+    numbers without a meaning, by the dialect of their pool.
     """
 
     __slots__ = (
@@ -241,7 +242,7 @@ class Judge:
     def __init__(self, rules: Rules) -> None:
         self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
         self.ignored: dict[str, int] = {}
-        # The usual ones are made once: [source][class].
+        # The usual ones are created once: [source][class].
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
             for source in SOURCES
@@ -249,7 +250,7 @@ class Judge:
         self.adopt(rules)
 
     def adopt(self, rules: Rules, tiers: Iterable[str] = ()) -> None:
-        """Other rules from now on. `tiers`: those of the known keys."""
+        """Set other rules. `tiers`: those of the known keys."""
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]
@@ -286,10 +287,10 @@ class Judge:
         key: Key | None,
         pool: str,
     ) -> Urgency:
-        """How urgent a request is. Raises RouterError (BAD_PRIORITY).
+        """The urgency of a request. Raises RouterError (BAD_PRIORITY).
 
-        `header` is its x-priority, `door` what `door_of` said, `lines` its header fields as they
-        pass on, each with a CRLF before it, `peer` its client's address, `pool` the dialect of the
+        `header` is its x-priority, `door` the result of `door_of`, `lines` its forwarded header
+        fields, each with a CRLF before it, `peer` its client's address, `pool` the dialect of the
         engines that serve its model.
         """
         field = fields.priority

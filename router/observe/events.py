@@ -31,11 +31,11 @@ _logger = logging.getLogger("hedgerow")
 
 
 def log_event(level: int, message: str, /, *, key: str | None = "", **fields: object) -> None:
-    """Say that something happened; `level` is one of logging's.
+    """Log an event; `level` is one of logging's.
 
-    `message` is a fixed text; what varies goes into `fields`. Messages that must not silence one
-    another although their text is the same (one per replica, say) differ in `key`. With None the
-    message is never kept back.
+    `message` is a fixed text; varying values go into `fields`. Messages with the same text that
+    must not suppress each other (such as one per replica) need different keys in `key`. With None
+    the message is never suppressed.
     """
     if _logger.isEnabledFor(level):
         _logger.log(level, "%s", message, extra={"event": (message, key), "fields": fields})
@@ -49,7 +49,8 @@ class RateLimit:
     ) -> None:
         self._every_s = every_s
         self._clock = clock
-        self._seen: dict[object, list[float]] = {}  # key -> [time of the last line, kept back]
+        # key -> [time of the last line, suppressed lines]
+        self._seen: dict[object, list[float]] = {}
 
     def admit(self, key: object) -> int | None:
         """Returns None if this line is suppressed, else the lines suppressed since the last one."""

@@ -29,7 +29,7 @@ BOUNDS_S: Final[tuple[float, ...]] = (
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
 
-# Seconds per token. From an engine that guesses several at once to one that swaps.
+# Seconds per token. From an engine that predicts several at once to one that swaps.
 TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
@@ -50,9 +50,10 @@ def label(text: str) -> str:
 
 
 def bucket_of(bounds: tuple[float, ...], value: float) -> int:
-    """The index of the first bound that is not below `value`; one more than the last: none is.
+    """The index of the first bound that is not below `value`; the number of bounds if there is
+    none.
 
-    Compiled, a walk over twenty numbers costs less than the call of a search.
+    In compiled code, iterating over twenty numbers costs less than calling a search.
     """
     bucket = 0
     for bound in bounds:
@@ -167,7 +168,7 @@ class Metrics(Tally):
             counts.ends[end] += 1
         except KeyError:
             _first_end(counts.ends, end)
-        # Histogram.observe written out: a call costs as much as what it does (0.1 us).
+        # Histogram.observe inlined: a call costs as much as its work (0.1 us).
         duration = counts.duration
         if not duration_s >= 0.0:
             duration_s = 0.0
@@ -215,13 +216,13 @@ class Metrics(Tally):
         counts[2] += cached or 0
 
     def waited(self, urgency: str, wait_s: float) -> None:
-        """A request of this class was sent after so long a wait in the queue."""
+        """A request of this class was sent after waiting `wait_s` in the queue."""
         classed = self.classes.get(urgency or "normal")
         if classed is not None:
             classed.wait.observe(wait_s)
 
     def paced(self, urgency: str, tpot_s: float) -> None:
-        """A stream of this class gave its client a token every `tpot_s` seconds after the first."""
+        """A stream of this class delivered a token every `tpot_s` seconds after the first."""
         classed = self.classes.get(urgency)
         if classed is not None:
             classed.tpot.observe(tpot_s)
@@ -237,11 +238,11 @@ class Metrics(Tally):
             self.attempts[key] = self.attempts.get(key, 0) + 1
 
     def retries(self, cause: Reason) -> None:
-        """Count one retry; `cause` is how the attempt before it ended."""
+        """Count one retry; `cause` is the end reason of the attempt before."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
 
     def continuation(self, outcome: str) -> None:
-        """Count one stream that broke where streams are continued, and what became of it."""
+        """Count one broken stream that may be continued, by its outcome."""
         self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
 
     def ejections(self, replica_id: str) -> None:
@@ -250,7 +251,7 @@ class Metrics(Tally):
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
 
     def priority_dropped(self, replica_id: str) -> bool:
-        """Count an attempt whose replica was not told its priority; whether it is its first."""
+        """Count an attempt that was sent without its priority; returns whether it is the first."""
         replica_id = self._known_replica(replica_id)
         count = self.priority_dropped_by_replica.get(replica_id, 0)
         self.priority_dropped_by_replica[replica_id] = count + 1
@@ -287,7 +288,7 @@ class Metrics(Tally):
 
 
 def _first_end(ends: dict[tuple[Reason, int], int], end: tuple[Reason, int]) -> None:
-    """Mint a series. Beyond ENDS_MAX statuses share their class: a replica cannot mint hundreds."""
+    """Create a series. Beyond ENDS_MAX series, statuses are rounded down to hundreds."""
     reason, status = end
     if len(ends) >= ENDS_MAX:
         end = (reason, status // 100 * 100 if 100 <= status <= 599 else 0)

@@ -49,7 +49,7 @@ class Used:
 
     @property
     def is_priced(self) -> bool:
-        """Whether the cost means anything: some of its tokens have had a price."""
+        """Whether the cost is meaningful: some of its tokens have a price."""
         return self.prompt + self.output > self.unpriced
 
 

@@ -5,7 +5,7 @@ client that has left would keep a GPU busy. Data that arrives early is kept up t
 cap the connection closes.
 
 While the connection reads a request, it owns its transport and its deadline. While a request is
-under way, the request's exchange owns the writing and the deadlines. The connection tells the
+running, the request's exchange owns the writing and the deadlines. The connection notifies the
 exchange in the same callback when the client leaves or stops reading.
 
 Must never: choose a replica, decide about a retry, await anything.
@@ -49,7 +49,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 @trait
 class ClientExchange(ABC):
-    """A request under way, as seen by the connection of its client."""
+    """A running request, as seen by the connection of its client."""
 
     __slots__ = ()
 
@@ -99,9 +99,10 @@ class Handler(ABC):
 
     @abstractmethod
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        """Connections are scarce (`body_bytes` is 0), or memory for a body of this size is.
+        """Called when connections are scarce (`body_bytes` is 0), or memory for a body of this
+        size.
 
-        Lets requests of larger flows give way. Returns whether this request may continue.
+        Evicts requests of larger flows. Returns whether this request may continue.
         """
 
     @abstractmethod
@@ -427,11 +428,12 @@ class ClientConnection(Counted):
         front = self._front
         self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
-            # One request a turn: the client may have sent thousands that the router answers itself.
+            # One request per turn: the client may have sent thousands that the router answers
+            # itself.
             self._end_turn()
 
     def abort(self, reason: Reason) -> None:
-        """Closes the connection now. Unwritten bytes are lost. The exchange is told `reason`."""
+        """Closes the connection now. Unwritten bytes are lost. The exchange gets `reason`."""
         self._closing = True
         self._end_exchange(reason)
         self.transport.abort()

@@ -40,12 +40,12 @@ class Handshake:
         self._go_on(None)
 
     def _go_on(self, _: object) -> None:
-        """What a task does with a coroutine, beginning at once."""
+        """Run the coroutine as a task would, but begin at once."""
         try:
             waiter = self._steps.send(None)
         except StopIteration as end:
             self._done(end.value)
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError is one
+        except (OSError, asyncio.CancelledError):  # ssl.SSLError is a subclass
             self._done(None)
         else:
             waiter._asyncio_future_blocking = False

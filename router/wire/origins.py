@@ -22,7 +22,7 @@ from mypy_extensions import mypyc_attr
 from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
-INSIDE: Final = "-"  # the peer of a connection from within this process, or of one already reset
+INSIDE: Final = "-"  # the peer of an in-process connection, or of one already reset
 _LOOKS: Final = 64  # connections that one search examines
 
 

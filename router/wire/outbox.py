@@ -17,8 +17,8 @@ import asyncio
 from typing import Any, Final
 
 FEW: Final = 4  # writes per turn; with fewer, collecting does not pay
-# A large write is made at once: a fast replica can fill many in one turn, and only a write shows if
-# the client does not keep up.
+# A large write is made at once: a fast replica can fill many in one turn, and only a write shows
+# whether the client keeps up.
 LARGE: Final = 16 * 1024
 DIRECT: Final = 64  # writes made directly before collecting is tried again
 

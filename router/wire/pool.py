@@ -116,7 +116,7 @@ class Pool(Home):
         self._sweeper = sweeper
         self._loop = loop
         self._idle: list[ReplicaConnection] = []
-        self._waiters: dict[Waiter, float] = {}  # each one's deadline, in order of arrival
+        self._waiters: dict[Waiter, float] = {}  # the deadline of each waiter, in order of arrival
         self._fresh: set[Waiter] = set()  # waiters that need a new connection
         self.deadline = NEVER  # the deadline of the first waiter
         self._tasks: set[asyncio.Task[None]] = set()

@@ -34,7 +34,7 @@ from router.wire.sweep import NEVER
 # Reasons why reading from the replica is paused. Reading resumes when no reason is left.
 PAUSE_CLIENT: Final = 1
 _PAUSE_TURN: Final = 2
-# Copying a body this small costs less than a write of two buffers.
+# Copying a body up to this size costs less than a write of two buffers.
 _JOINED: Final = 64 * 1024
 
 

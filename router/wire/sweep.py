@@ -73,7 +73,7 @@ class Sweeper:
         self.lag_s = max(0.0, now - expected)
         due = [party for party in self.parties if party.deadline <= now]
         for party in due:
-            # An earlier one of this tick may have ended or moved this one.
+            # An earlier callback of this tick may have ended or moved this one.
             if party.deadline <= now and party in self.parties:
                 try:
                     party.on_deadline(now)

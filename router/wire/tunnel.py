@@ -28,7 +28,7 @@ from router.wire.sweep import NEVER, Sweeper
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([2-5][0-9]{2}) ")
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,18})\r\n")
 
-FAR_HIGH: Final = 256 * 1024  # bytes on their way to the far end at which the client has to wait
+FAR_HIGH: Final = 256 * 1024  # unsent bytes for the far end above which the client is paused
 
 
 class Door(Protocol):
@@ -98,13 +98,13 @@ class Tunnel(asyncio.Protocol):
         self._timeouts = timeouts
         self._early = early
         self._introduction = introduction
-        # Bytes of the body still to come; a chunked one does not tell.
+        # Bytes of the body still to come; unknown for a chunked one.
         self._left = head.content_length or 0
         self._far: asyncio.Transport | None = None
         self._far_closed = False
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        self._window_ends = 0.0  # until then so much of the body has to come
+        self._window_ends = 0.0  # until then this much of the body must arrive
         self._window_bytes = 0
         self.deadline = self.arrived + timeouts.write_stall_s
 
@@ -216,7 +216,7 @@ class Tunnel(asyncio.Protocol):
             self._whole = self.bytes_out + end + 4 + int(length.group(1))
 
     def hold(self, is_full: bool) -> None:
-        """The far end has more than it can take, or has taken it."""
+        """The far end's write buffer is full, or has room again."""
         transport = self.client.transport
         if transport.is_closing():
             return
@@ -257,7 +257,7 @@ class Tunnel(asyncio.Protocol):
         if self._far is not None:
             self._far.abort()
         if (self._far_closed and self.status) or 0 <= self._whole <= self.bytes_out:
-            reason = Reason.OK  # it has its answer, whatever it does now
+            reason = Reason.OK  # the answer is complete, whatever the client does now
         self._owner.passed(self, reason)
 
 
@@ -286,7 +286,7 @@ class FarEnd(asyncio.Protocol):
 
 
 def request_head(head: RequestHead, request_id: bytes, introduction: bytes) -> bytes:
-    """The head as the far end gets it: one request, then the connection closes."""
+    """The head for the far end: one request, then the connection closes."""
     version = b"1.0" if head.http_1_0 else b"1.1"
     parts = [b"%b %b HTTP/%b\r\nhost: %b" % (head.method, head.target, version, head.host or b"-")]
     parts += [head.joined, introduction]

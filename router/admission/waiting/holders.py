@@ -1,19 +1,19 @@
-"""Who holds how much of one queue, and which request gives way when the queue is full.
+"""Tracks how much of a queue each party holds, and chooses the request to evict when it is full.
 
 Accounts compete for the places of a class and for the bytes of all bodies; members compete within
-their account (`router/intake/flow.py`). When either is full, the account that holds most gives way:
-the newest request of its largest member. Three rules limit this:
+their account (`router/intake/flow.py`). When either is full, the newest request of the largest
+member of the largest account is evicted. Three rules limit this:
 
-- A request gives way only while its client has been sent nothing (`allows_early_status`).
-- Accounts without a known key give way before known keys, whatever these hold, as long as all of
+- A request can be evicted only while its client has been sent nothing (`allows_early_status`).
+- Accounts without a known key are evicted before known keys, whatever these hold, as long as all of
   them together hold more than a tenth. So neither side can take the whole queue from the other.
-- A newcomer displaces only a larger party: its account takes from an account that holds more, else
-  its member takes from a member of the same account that holds more. Otherwise it is refused.
+- A new request evicts only from a larger party: from an account that holds more than its own, else
+  from a member of its own account that holds more. Otherwise it is refused.
 
 The largest party is found without a search (`core/ranking.py`). Bytes are ranked in steps of 1/4096
 of the limit.
 
-Must never: choose who is served next, or answer anybody.
+Must never: choose the next request to serve, or send an answer.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from policies.queueing.ticket import CLASSES, ENDED, WAITING, Ticket
 from router.core.errors import Reason
 from router.core.ranking import Ranked, Ranking
 
-_KEPT: Final = 256  # members that are kept though nothing of them waits, to save making them again
+_KEPT: Final = 256  # members without waiting requests that are kept for reuse
 _UNKNOWN_PART: Final = 10  # of a full queue, 1 / this is left to accounts without a known key
 _STEPS: Final = 4096  # of the byte limit
-_DEAD: Final = 64  # entries of requests that wait no longer, before a list is cleaned
+_DEAD: Final = 64  # entries of requests that no longer wait, before a list is cleaned
 
 
 class Holder(Ranked):
-    """What one party holds of one thing."""
+    """The amount of one resource that one party holds."""
 
     __slots__ = ("fresh", "party", "ranking", "total")
 
@@ -40,7 +40,7 @@ class Holder(Ranked):
         self.party = party
         self.ranking = ranking
         self.total = 0  # requests, or bytes
-        self.fresh = 0  # requests that may give way; a party without any is in no ranking
+        self.fresh = 0  # requests that can be evicted; a party without any is in no ranking
 
 
 def _largest(ranking: Ranking) -> Holder | None:
@@ -57,7 +57,7 @@ class Group:
         self.by_name: dict[str, Party] = {}
         self._by_class: list[Ranking | None] = [None] * CLASSES
         self.bytes = Ranking()
-        # Of accounts only; of members, it is their account's.
+        # Only used for a group of accounts; members use their account's.
         self.depth = [0] * CLASSES  # requests of all of them
         self.held = 0  # bytes of all of them
 
@@ -75,13 +75,13 @@ class Party:
 
     def __init__(self, name: str, group: Group, account: Party | None) -> None:
         self.name = name
-        self.group = group  # in which it competes
+        self.group = group  # the group in which it competes
         self.account = account  # of a member; None: it is an account itself
         self.members: Group | None = Group() if account is None else None
         self.waiting = 0
         self.bytes = Holder(self, group.bytes)
         self._by_class: list[Holder | None] = [None] * CLASSES
-        # Of a member: its requests by arrival, by class; some of them may wait no longer.
+        # Of a member: its requests by arrival, by class; some of them may no longer wait.
         self.newest: list[list[Ticket] | None] = [None] * CLASSES
 
     def holder(self, urgency: int) -> Holder:
@@ -92,7 +92,7 @@ class Party:
 
 
 class Holders:
-    """Of one queue."""
+    """The parties of one queue."""
 
     __slots__ = (
         "_early",
@@ -105,18 +105,18 @@ class Holders:
     )
 
     def __init__(self, limit: int) -> None:
-        """`limit`: the bytes of all bodies that may wait."""
+        """`limit`: maximum total bytes of waiting bodies."""
         self._known = Group()
         self._unknown = Group()
         self._parties = 0  # accounts and members
-        # Waiting requests that do not give way any more.
+        # Waiting requests that can no longer be evicted.
         self._early = [0] * CLASSES
         self._early_bytes = 0
         self._limit = limit
         self._step = max(1, limit // _STEPS)
 
     def adopt(self, limit: int) -> None:
-        """Another limit from now on."""
+        """Set another limit."""
         if limit == self._limit:
             return
         self._limit = limit
@@ -131,7 +131,7 @@ class Holders:
     # -- parties ------------------------------------------------------------------------------
 
     def join(self, ticket: Ticket) -> Party:
-        """The member that a request belongs to; call `tidy` if the request does not wait."""
+        """The member of a request; call `tidy` if the request does not wait."""
         flow = ticket.flow
         group = self._known if flow.is_known else self._unknown
         account = group.by_name.get(flow.account)
@@ -148,7 +148,7 @@ class Holders:
         return member
 
     def tidy(self, member: Party) -> None:
-        """Forget a party of which nothing waits, where there are many."""
+        """Remove a party without waiting requests if there are many."""
         if member.waiting or self._parties <= _KEPT:
             return
         account = member.account
@@ -159,16 +159,16 @@ class Holders:
             self._parties -= 1
 
     def depth(self, urgency: int) -> int:
-        """How many requests of a class wait."""
+        """Number of waiting requests of a class."""
         return self._known.depth[urgency] + self._unknown.depth[urgency]
 
     @property
     def held(self) -> int:
-        """The bytes of the bodies of all that wait."""
+        """Total bytes of waiting bodies."""
         return self._known.held + self._unknown.held
 
     def waiting_of(self, ticket: Ticket) -> int:
-        """How many requests wait of the flow that limits count: see `Flow.counted`."""
+        """Number of waiting requests of the flow whose limit applies: see `Flow.counted`."""
         member: Party = ticket.party
         if ticket.flow.is_member_counted:
             return member.waiting
@@ -177,12 +177,12 @@ class Holders:
         return account.waiting
 
     def waiting_in(self, ticket: Ticket) -> int:
-        """How many requests of the member and class of a request, which has joined, wait."""
+        """Number of waiting requests of a joined request's member and class."""
         member: Party = ticket.party
         return member.holder(ticket.urgency).total
 
     def by_flow(self) -> dict[tuple[str, str], int]:
-        """How many wait, by account and member."""
+        """Number of waiting requests, by account and member."""
         found: dict[tuple[str, str], int] = {}
         for group in (self._known, self._unknown):
             for account in group.by_name.values():
@@ -192,7 +192,7 @@ class Holders:
                         found[(account.name, member.name)] = member.waiting
         return found
 
-    # -- coming and going ---------------------------------------------------------------------
+    # -- arrivals and departures --------------------------------------------------------------
 
     def enter(self, ticket: Ticket) -> None:
         """A request begins to wait. It has joined, unless it waited before."""
@@ -203,7 +203,7 @@ class Holders:
         if newest is None:
             newest = member.newest[urgency] = []
         if newest and newest[-1].order > ticket.order:
-            newest.insert(0, ticket)  # it was sent, and waits again
+            newest.insert(0, ticket)  # it was sent before, and waits again
         else:
             newest.append(ticket)
         if ticket.has_early_status:
@@ -212,7 +212,7 @@ class Holders:
         self._count(ticket, 1)
 
     def left(self, ticket: Ticket) -> None:
-        """A request waits no longer."""
+        """A request no longer waits."""
         member: Party = ticket.party
         urgency = ticket.urgency
         if ticket.has_early_status:
@@ -227,11 +227,11 @@ class Holders:
             self.tidy(member)
 
     def allows_early_status(self, ticket: Ticket, depth: int) -> bool:
-        """Whether the client of a waiting request may be sent an early 200; the request does not
-        give way after that. `depth`: the limit of its class.
+        """Whether the client of a waiting request may be sent an early 200.
 
-        At most half of a class and of the bytes may be so: else a flow could fill the queue and
-        then not give way.
+        After that the request cannot be evicted. At most half of a class and of the bytes may be in
+        this state, or a flow could fill the queue and never be evicted. `depth`: the limit of its
+        class.
         """
         if ticket.has_early_status:
             return True
@@ -284,27 +284,31 @@ class Holders:
         held = party.bytes
         held.ranking.move(held, held.total // self._step + 1 if held.fresh else 0)
 
-    # -- who gives way ------------------------------------------------------------------------
+    # -- eviction -----------------------------------------------------------------------------
 
     def set_aside(self, ticket: Ticket) -> None:
-        """Count a victim as gone, to find the next one. `put_back` ends this, the last set aside
-        first, before a request comes or leaves."""
+        """Treat a victim as evicted, to find the next one.
+
+        `put_back` reverts this, in reverse order, before a request arrives or leaves.
+        """
         ticket.state = ENDED
         self._count(ticket, -1)
 
     def put_back(self, ticket: Ticket) -> None:
-        """A request that was set aside waits as before."""
+        """Revert `set_aside` for a request."""
         ticket.state = WAITING
         member: Party = ticket.party
         newest = member.newest[ticket.urgency]
         assert newest is not None
         if not newest or newest[-1] is not ticket:
-            newest.append(ticket)  # `victim` took it out
+            newest.append(ticket)  # `victim` removed it
         self._count(ticket, 1)
 
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
-        """The waiting request that gives way to a newcomer, which has joined; None: the newcomer
-        is refused. `depth`: the limit of its class."""
+        """The waiting request to evict for a new request, which has joined.
+
+        None: the new request is refused. `depth`: the limit of its class.
+        """
         member: Party = newcomer.party
         account = member.account
         assert account is not None
@@ -318,7 +322,7 @@ class Holders:
         self, newcomer: Ticket, member: Party, account: Party, depth: int
     ) -> Ticket | None:
         urgency = newcomer.urgency
-        least = account.holder(urgency).total + 1  # with the newcomer
+        least = account.holder(urgency).total + 1  # including the new request
         unknown = self._unknown.depth[urgency] + (0 if newcomer.flow.is_known else 1)
         found = _largest(self._unknown.ranking(urgency))
         if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.flow.is_known):
@@ -326,7 +330,7 @@ class Holders:
         elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
-            # Its own account is the largest: is there a larger member in it?
+            # Its own account is the largest: look for a larger member in it.
             found = _largest(member.group.ranking(urgency))
             if found is None or found.total <= member.holder(urgency).total + 1:
                 return None
@@ -352,7 +356,7 @@ class Holders:
         return None
 
     def frees_enough(self, victim: Ticket, missing: int, most: int) -> bool:
-        """Whether `most` requests like those of the victim's account have so many bytes."""
+        """Whether `most` requests of the victim's account's average size have this many bytes."""
         member: Party = victim.party
         account = member.account
         assert account is not None
@@ -361,14 +365,14 @@ class Holders:
 
 
 def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
-    """Of two parties of the same size the one without a known key."""
+    """The larger of two parties; of equal ones, the one without a known key."""
     if unknown is None or (known is not None and known.total > unknown.total):
         return known
     return unknown
 
 
 def _newest(party: Party, urgency: int) -> Ticket | None:
-    """The newest request of a member, or of an account's largest member, that may give way."""
+    """The newest request that can be evicted, of a member or of an account's largest member."""
     if party.members is not None:
         largest = _largest(party.members.ranking(urgency))
         if largest is None:

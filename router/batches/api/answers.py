@@ -12,8 +12,8 @@ from aiohttp import hdrs, web
 
 from router.batches.secrets import Secret
 
-OWNER: Final = "X-Router-Owner"  # said by the data port; a client's own never gets here
-_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")  # there where replicas are to get them
+OWNER: Final = "X-Router-Owner"  # set by the data port, which removes a client's own
+_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")  # present if replicas must get them
 _TYPES: Final = {
     403: "insufficient_quota",
     404: "not_found_error",
@@ -22,12 +22,12 @@ _TYPES: Final = {
 
 
 def owner_of(request: web.Request) -> str:
-    """Whose request it is; "": of nobody who said so."""
+    """The owner of a request; "" if it names none."""
     return request.headers.get(OWNER, "")
 
 
 def secret_of(request: web.Request) -> Secret | None:
-    """What replicas are to be shown for this client; None: nothing of its own."""
+    """The client's credentials for replicas; None: there are none."""
     found = {name: request.headers[name] for name in _SECRETS if name in request.headers}
     return found or None
 

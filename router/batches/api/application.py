@@ -30,7 +30,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build(files: FileApi, batches: BatchApi, runner: Runner) -> web.Application:
     @web.middleware
     async def greet(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Whoever asks for anything lets their lines go on, if these wait for what they have."""
+        """Lines that wait for their owner's credentials continue when the owner sends any
+        request.
+        """
         secret = secret_of(request)
         if secret is not None:
             runner.met(owner_of(request), secret)
@@ -45,7 +47,7 @@ def build(files: FileApi, batches: BatchApi, runner: Runner) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Every error is an answer, and every answer to one is JSON."""
+    """Turn every error into a JSON answer."""
     try:
         return await handler(request)
     except Refused as err:
@@ -64,7 +66,8 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return _full()
         return error_answer(500, "storage_failed", "The router could not write this down.")
     except ConnectionError:
-        return error_answer(499, "client_gone", "The client has left.")  # nobody reads it
+        # the client has disconnected
+        return error_answer(499, "client_gone", "The client has left.")
     except OSError as err:
         log_event(logging.ERROR, "the batch folder failed", error=str(err))
         if err.errno in _FULL:
@@ -77,7 +80,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _plain(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Nothing is decompressed: what a body would come to is not known before."""
+    """Refuse compressed bodies: their decompressed size is unknown in advance."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise Refused(415, "unsupported_encoding", "A body comes without Content-Encoding here.")
     return await handler(request)

@@ -15,7 +15,7 @@ HOUR_S: Final = 3600
 EXPIRES_MAX_S: Final = 30 * 24 * HOUR_S
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,2})h\Z")
 _HOURS_MAX: Final = 14 * 24
-_METADATA: Final = (16, 64, 512)  # pairs, characters of a key, of a value
+_METADATA: Final = (16, 64, 512)  # maximum pairs, characters of a key, characters of a value
 FILENAME_CHARS: Final = 256
 
 
@@ -46,7 +46,7 @@ class NewBatch(msgspec.Struct):
 
     @property
     def window_s(self) -> int:
-        """How long it may take."""
+        """The batch's completion window."""
         found = _WINDOW.match(self.completion_window)
         assert found is not None
         return int(found[1]) * HOUR_S
@@ -86,7 +86,7 @@ def new_batch(body: bytes) -> NewBatch:
 
 
 def expires_after(anchor: str, seconds: int, param: str) -> int:
-    """How long a file is to be kept."""
+    """How long a file is kept, in seconds."""
     if anchor != "created_at":
         raise Refused(400, "invalid_anchor", "The anchor must be created_at.", f"{param}.anchor")
     if not HOUR_S <= seconds <= EXPIRES_MAX_S:
@@ -96,7 +96,7 @@ def expires_after(anchor: str, seconds: int, param: str) -> int:
 
 
 def limit_of(query: Mapping[str, str], usual: int, most: int) -> int:
-    """How many entries of a list."""
+    """Number of list entries per page."""
     text = query.get("limit")
     if text is None:
         return usual
@@ -113,7 +113,7 @@ def is_oldest_first(query: Mapping[str, str]) -> bool:
 
 
 def filename_of(given: str | None) -> str:
-    """A name to show; the disk knows the file by another."""
+    """A file name for display; on disk the file has another name."""
     name = (given or "").replace("\\", "/").rpartition("/")[2]
     plain = "".join(c if c.isprintable() else "_" for c in name)[:FILENAME_CHARS]
     return plain.encode("utf-8", "replace").decode() or "file.jsonl"

@@ -27,8 +27,8 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-PAGE: Final = (20, 100)  # entries of a list: usual and most
-RESULT_FILES: Final = 2  # of a batch, at most: output and errors
+PAGE: Final = (20, 100)  # entries of a list: default and maximum
+RESULT_FILES: Final = 2  # maximum per batch: output and errors
 T = TypeVar("T")
 
 
@@ -49,11 +49,11 @@ class BatchApi:
         router.add_post("/v1/batches/{id}/cancel", self.cancel)
 
     async def settled(self) -> None:
-        """Wait for what was begun and is finished without its client."""
+        """Wait for actions whose client has disconnected."""
         await asyncio.gather(*self._acts, return_exceptions=True)
 
     async def _whole(self, act: Coroutine[Any, Any, T]) -> T:
-        """Something that must not end half-way because its client leaves."""
+        """Run an action to its end even if its client disconnects."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)

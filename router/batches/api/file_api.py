@@ -23,7 +23,7 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-PAGE: Final = (100, 1000)  # entries of a list: usual and most
+PAGE: Final = (100, 1000)  # entries of a list: default and maximum
 
 
 class FileApi:
@@ -97,7 +97,7 @@ class FileApi:
             response = web.StreamResponse(
                 headers={
                     "Content-Type": "application/octet-stream",
-                    # A browser must never take what a client uploaded for a page of ours.
+                    # A browser must never render a client's upload as a page of the router.
                     "Content-Disposition": "attachment",
                     "X-Content-Type-Options": "nosniff",
                 }

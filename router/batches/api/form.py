@@ -19,20 +19,22 @@ from router.batches.api.asked import Refused
 from router.core.errors import RouterError
 from router.intake.forms import PLAIN, boundary_of, parameters
 
-FIELD_MAX: Final = 1024  # bytes of a form's text field
-PARTS: Final = 32  # of a form
-HEAD_LINES: Final = 16  # of a part
-HEAD_LINE_BYTES: Final = 8190  # of a part; what aiohttp, Apache and nginx allow in a head's line
-SLACK: Final = 64 * 1024  # bytes of a form beside its file: preamble, heads, fields, epilogue
+FIELD_MAX: Final = 1024  # maximum bytes of a form's text field
+PARTS: Final = 32  # maximum per form
+HEAD_LINES: Final = 16  # maximum per part
+# maximum per part; the limit of aiohttp, Apache and nginx for a header line
+HEAD_LINE_BYTES: Final = 8190
+# maximum bytes of a form outside its file: preamble, heads, fields, epilogue
+SLACK: Final = 64 * 1024
 
-# It logs a warning for each form that it refuses; the client is told, which is enough.
+# It logs a warning for each form that it refuses; the error answer to the client is enough.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class Form:
     """A form that is being read. Call `feed` until the body ends, then `finish`.
 
-    Call `take` for the file's bytes, in between and at the end. All three raise Refused.
+    Call `take` for the file's bytes, repeatedly and at the end. All three raise Refused.
     """
 
     def __init__(self, content_type: bytes) -> None:
@@ -74,7 +76,7 @@ class Form:
 
     @property
     def held(self) -> int:
-        """Bytes of the file that were read and not taken yet."""
+        """Bytes of the file that were read and not yet taken."""
         return len(self._parts.file)
 
     def feed(self, piece: bytes) -> None:
@@ -88,12 +90,12 @@ class Form:
             raise _bad(f"The form has over {SLACK} bytes beside its file.")
 
     def finish(self) -> None:
-        """The body has ended, and so must the form."""
+        """The body has ended; raises Refused if the form has not."""
         if not self._parts.is_whole:
             raise _bad("The form has no end: its last boundary is missing.")
 
     def take(self) -> bytearray:
-        """The bytes of the file that are here; the last ones of an unfinished form stay."""
+        """Return the file's bytes read so far; the last ones of an unfinished form stay."""
         parts = self._parts
         kept = 0 if parts.is_whole else self._delimiter_bytes
         end = max(0, len(parts.file) - kept)
@@ -111,12 +113,12 @@ class _Parts:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.file = bytearray()
-        self.file_bytes = 0  # of it, taken or not
+        self.file_bytes = 0  # taken or not
         self.is_whole = False
         self._delimiter = delimiter
         self._count = 0
         self._head: list[tuple[bytes, bytes]] = []
-        self._header = bytearray()  # name of the line that is being read, ...
+        self._header = bytearray()  # name of the current header line, ...
         self._value = bytearray()  # ... and its value
         self._name = ""  # of the part
         self._is_file = False
@@ -173,8 +175,10 @@ class _Parts:
 
 
 def read_head(lines: list[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """The names of a part and of its file, from its head's lines, their names in lower case. Raises
-    Refused, and RouterError for a Content-Disposition that cannot be read."""
+    """The names of a part and of its file, from its header lines (names in lower case).
+
+    Raises Refused, and RouterError for an unreadable Content-Disposition.
+    """
     given: dict[bytes, bytes] | None = None
     for name, value in lines:
         if name == b"content-encoding" or (

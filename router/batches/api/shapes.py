@@ -34,7 +34,7 @@ def file_object(file: File) -> dict[str, Any]:
 
 
 def batch_object(batch: Batch) -> dict[str, Any]:
-    """A batch; what its row has as JSON is not read."""
+    """A batch; JSON values of its row are passed on without decoding."""
     errors = None
     if batch.errors:
         errors = {"object": "list", "data": msgspec.Raw(batch.errors.encode())}
@@ -78,14 +78,14 @@ def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
 
 
 def errors_column(errors: Sequence[LineError]) -> str:
-    """Complaints about a file, as the store keeps them."""
+    """Errors of a file in the store's format."""
     return _encode(
         [{"code": e.code, "message": e.message, "param": e.param, "line": e.line} for e in errors]
     ).decode()
 
 
 def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | str) -> bytes:
-    """The line of a request that was answered, with its newline."""
+    """The result line of an answered request, with its newline."""
     return _line(
         request_id,
         custom_id,
@@ -95,15 +95,15 @@ def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | s
 
 
 def unanswered(request_id: str, custom_id: str, code: str, message: str) -> bytes:
-    """The line of a request that has no answer to show."""
+    """The result line of a request without an answer."""
     return _line(request_id, custom_id, None, {"code": code, "message": message})
 
 
 def as_json(body: bytes) -> msgspec.Raw | None:
-    """JSON as a line of a file may hold it: as it is, less its line breaks. None: it is none."""
+    """JSON as part of a line: unchanged, without its line breaks. None: it is not JSON."""
     if not is_json(body):
         return None
-    # JSON has them between its members only; in its strings they are escaped.
+    # JSON has line breaks only between its members; in its strings they are escaped.
     return msgspec.Raw(body.translate(None, b"\r\n") if b"\n" in body or b"\r" in body else body)
 
 

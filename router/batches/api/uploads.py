@@ -24,7 +24,7 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-STEP: Final = 16 * 1024  # bytes that the parser gets in a turn of the loop: 14 ms at most
+STEP: Final = 16 * 1024  # bytes for the parser per turn of the loop: 14 ms at most
 PIECE: Final = 256 * 1024  # minimum bytes per write of a file
 
 
@@ -42,7 +42,7 @@ class Upload:
         self._rules = rules
         self._owner = owner
         self._draft = shelf.draft(self.file_id)
-        self._files = 0  # of the owner's usage that are this one
+        self._files = 0  # this upload's part of the owner's usage
 
     def begin(self, length: int) -> None:
         """Begins an upload of the announced size in bytes; 0 if unknown."""
@@ -82,8 +82,10 @@ class Upload:
 
 
 async def receive(content: StreamReader, form: Form, upload: Upload, worker: Worker) -> None:
-    """Read the body into the form, and the form's file into `upload`, which has begun. Raises
-    Refused, OSError, and what aiohttp raises for a body that does not come whole."""
+    """Read the body into the form, and the form's file into `upload`, which has begun.
+
+    Raises Refused, OSError, and aiohttp's errors for an incomplete body.
+    """
     while piece := await content.read(STEP):
         form.feed(piece)
         if form.held >= PIECE:

@@ -1,5 +1,6 @@
-"""The number of lines of one owner and model that may be under way at once. Pure; monotonic
-seconds.
+"""The number of lines of one owner and model that may be in progress at once.
+
+Pure; monotonic seconds.
 
 The router's answers are the only signal. Each successful answer increases the number: fast until
 the first refusal, and by one per round afterwards. A refusal (429, 503) halves the number and stops
@@ -13,7 +14,7 @@ from __future__ import annotations
 FIRST = 4  # lines at once, before the first answer
 LEAST = 1.0
 PAUSE_S = 1.0  # after a refusal without Retry-After
-PAUSE_MAX_S = 60.0  # a longer pause is cut to this: one request a minute costs little
+PAUSE_MAX_S = 60.0  # maximum pause: one request per minute costs little
 
 
 class ConcurrencyWindow:
@@ -54,7 +55,8 @@ class ConcurrencyWindow:
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            # Halves the number really under way: an unfilled window was never confirmed.
+            # Halve the number of lines in progress, not the window: an unfilled window was never
+            # confirmed.
             self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))

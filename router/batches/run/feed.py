@@ -1,7 +1,7 @@
 """Reads the lines of a running batch that have no result yet, one piece of its file at a time.
 
 The position in the file is not stored. After a restart the file is read from its beginning, and the
-store says which lines to skip. Called only in the worker.
+store reports which lines to skip. Called only in the worker.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ class Feed:
         self._store = store
         self._file = shelf.reading(batch.input_file)
         self._cutter = Cutter(self._file, longest)
-        self._found: list[tuple[int, bytes]] = []  # cut and not looked up yet
+        self._found: list[tuple[int, bytes]] = []  # cut but not yet checked for results
         self.is_over = False
 
     def take(self) -> list[Line]:
-        """The next lines; none says nothing, `is_over` does.
+        """The next lines. An empty list is not the end; `is_over` is.
 
-        Raises OSError and sqlite3.Error; Unusable for a file that is not the one that was judged.
+        Raises OSError and sqlite3.Error; Unusable if the file is not the one that was validated.
         """
         if not self._found:
             self._found = list(self._cutter.take())
         found: list[Line] = []
         if self._found:
-            # If the books cannot be read now, the lines are here when it is tried again.
+            # If the database cannot be read now, the lines are kept for the next attempt.
             first, last = self._found[0][0], self._found[-1][0]
             done = self._store.recorded(self._batch.number, first, last)
             endpoint = self._batch.endpoint

@@ -1,9 +1,8 @@
-"""Connections to the data plane inside the process. Each is a socket pair whose other end is served
-as a client's connection.
+"""Connections to the data plane within the process.
 
-So a line needs no port and no TLS, and does not wait in an accept queue behind other connections.
-It reaches the router's queue as soon as it is sent. Import only through `sender.py`: this module
-imports aiohttp.
+Each is a socket pair whose other end is served as a client's connection. So a line needs no port
+and no TLS, and does not wait in an accept queue behind other connections. It reaches the router's
+queue as soon as it is sent. Import only through `sender.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

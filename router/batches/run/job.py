@@ -1,4 +1,4 @@
-"""A running batch in memory: the lines that are next, lines to send again, and lines under way.
+"""A running batch in memory: the next lines, lines to send again, and lines in progress.
 
 No I/O and no clock of its own. Times are monotonic seconds.
 """
@@ -38,7 +38,7 @@ class Job:
     def __init__(self, batch: Batch, feed: Feed) -> None:
         self.batch = batch
         self.feed = feed
-        self.tasks: set[asyncio.Task[None]] = set()  # lines under way
+        self.tasks: set[asyncio.Task[None]] = set()  # lines in progress
         self.tries: dict[int, int] = {}  # attempts, for lines that failed and are sent again
         self.reads_at = 0.0  # no read before this time, because the disk failed
         self.held = 0  # bytes of all lines in memory

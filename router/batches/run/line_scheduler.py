@@ -37,7 +37,9 @@ class LineScheduler(Generic[T]):
                 return
 
     def next(self, is_ready: Callable[[T], bool]) -> T | None:
-        """The next one that is ready; it goes to the end of the line, and so does its owner."""
+        """The next one that is ready; it goes to the end of its owner's queue, and so does its
+        owner.
+        """
         for at, place in enumerate(self._owners):
             members = place[1]
             for index, member in enumerate(members):

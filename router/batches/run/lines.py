@@ -20,7 +20,7 @@ from router.core.unreadable import NOT_JSON
 
 PIECE: Final = 64 * 1024
 CUSTOM_ID_CHARS: Final = 512
-ERRORS_MAX: Final = 50  # told of one file; a file of garbage has as many as lines
+ERRORS_MAX: Final = 50  # errors reported per file; an invalid file has one per line
 _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -83,7 +83,7 @@ class Cutter:
         self.is_over = False
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """Read one piece; the numbered lines that end in it, blank ones left out.
+        """Read one piece and return the numbered lines that end in it, without blank ones.
 
         Raises Unusable for a line that is too long, of which nothing is kept, and OSError.
         """
@@ -193,7 +193,7 @@ class Validated(NamedTuple):
 def validate(
     file: Readable, endpoint: str, most: int, longest: int
 ) -> Generator[None, None, Validated]:
-    """Judge a whole input file; its requests are counted, its first errors told.
+    """Validate a whole input file; counts its requests and collects its first errors.
 
     `most` lines of at most `longest` bytes. Memory: one line, and 16 bytes of hash per custom_id,
     which must be unique. Raises OSError.
@@ -220,7 +220,7 @@ def validate(
                 except Unusable as err:
                     if len(errors) < ERRORS_MAX:
                         errors.append(LineError(err.code, err.message, number, err.param))
-        except Unusable as err:  # what follows such a line cannot be told from it
+        except Unusable as err:  # the next line cannot be found after such a line
             errors.append(LineError(err.code, err.message, cutter.number, err.param))
             break
         yield

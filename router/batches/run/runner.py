@@ -45,7 +45,9 @@ T = TypeVar("T")
 
 
 class Runner:
-    """Call `start` first; `begin`, `met`, `cancel` as clients ask; `rest` to drain; `stop` once."""
+    """Call `start` first; `begin`, `met`, `cancel` on clients' requests; `rest` to drain; `stop`
+    once.
+    """
 
     def __init__(
         self,
@@ -113,13 +115,13 @@ class Runner:
             self.lines.wake()
 
     def cancel(self, number: int) -> None:
-        """The store says `cancelling`: ends the lines under way, and then the batch."""
+        """The store has `cancelling`: ends the lines in progress, and then the batch."""
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
             job.ending.set_result(CANCELLED)
 
     def rest(self) -> None:
-        """Begins no more lines. Lines under way may end."""
+        """Begins no more lines. Lines in progress may end."""
         self.lines.rest()
 
     async def stop(self) -> None:

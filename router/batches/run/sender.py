@@ -30,7 +30,7 @@ NO_ANSWER: Final = 0
 
 
 class Answer(NamedTuple):
-    status: int  # NO_ANSWER: none came, and `problem` says why
+    status: int  # NO_ANSWER: none came, and `problem` has the reason
     body: bytes
     retry_after_s: float | None
     problem: str
@@ -63,7 +63,7 @@ _QUEUE_FULL: Final = frozenset(
 )
 
 
-# Makes the data plane's end of a connection.
+# Creates the data plane's end of a connection.
 Accept = Callable[[], asyncio.BaseProtocol]
 
 
@@ -118,9 +118,9 @@ class Sender:
         *,
         on_connected: Callable[[], None],
     ) -> AsyncIterator[Answer]:
-        """The whole answer; a large one is one of few until the block ends.
+        """Return the whole answer; a large one is limited in number until the block ends.
 
-        `on_connected`: called when the request is about to go. Never raises but CancelledError,
+        `on_connected`: called just before the request is sent. Never raises, except CancelledError,
         which ends the request.
         """
         headers = self._headers(request_id, owner, secret)

@@ -41,13 +41,14 @@ from router.config.model import Batches
 from router.observe.events import log_event
 
 HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no more are read
-PACES_MOST: Final = 1024  # owners and models whose concurrency window is remembered
+PACES_MOST: Final = 1024  # maximum number of remembered concurrency windows
 LAST_WORDS_S: Final = 5.0  # time for unwritten results at a stop
 
-# Of class batch, for one model, in the router's queue: as many as a free replica looks through for
-# a prefix it holds (`queue.affinity`).
+# Maximum of class batch waiting for one model in the router's queue: as many as a free replica
+# examines for a prefix it holds (`queue.affinity`).
 AHEAD: Final = 64
-LEAST: Final = 8  # under way of one owner and model, whatever waits: others' requests are there too
+# minimum in progress per owner and model, because waiting requests may belong to others
+LEAST: Final = 8
 CROWDED_S: Final = 0.25  # between two checks of the queue's length
 TURNS: Final = 4  # turns of the event loop between a line's connection and its place in the queue
 
@@ -94,7 +95,7 @@ class Sending:
         self._crowded = False  # lines are held back because enough of them wait in the queue
         self._leaving: set[str] = set()  # ids of lines that are sent but not yet in the queue
         self.held = 0  # bytes of lines in memory
-        self.under_way = 0  # lines
+        self.under_way = 0  # lines in progress
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
 
     def start(self) -> None:
@@ -106,7 +107,7 @@ class Sending:
         self._wake.set()
 
     async def leave(self, job: Job) -> None:
-        """Ends the job's lines that are under way. Results passed on before are on disk after
+        """Ends the job's lines in progress. Results passed on before are on disk after
         `settled`.
         """
         self._jobs.discard(job)
@@ -125,7 +126,7 @@ class Sending:
         self._wake.set()
 
     def rest(self) -> None:
-        """Begins no more lines. Lines under way may end."""
+        """Begins no more lines. Lines in progress may end."""
         self._resting = True
 
     async def stop(self) -> None:
@@ -136,10 +137,10 @@ class Sending:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def close(self) -> None:
-        """After all jobs have left: what was answered is written down."""
+        """After all jobs have left: write the remaining results."""
         await self._recorder.close(LAST_WORDS_S)
 
-    # -- who goes next ------------------------------------------------------------------------
+    # -- the next line ------------------------------------------------------------------------
 
     async def _send_all(self) -> None:
         while True:
@@ -205,23 +206,24 @@ class Sending:
         except (OSError, sqlite3.Error) as err:
             job.reads_at = monotonic() + self._trouble_s
             log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
-        except Exception as err:  # it is not the file that was judged
+        except Exception as err:  # the file is not the one that was validated
             if not job.ending.done():
                 job.ending.set_exception(err)
         _check_done(job)
 
     def _idle_s(self) -> float | None:
-        """How long nothing can change by itself; None: until somebody says so."""
+        """Seconds until something can change by itself; None: only an event can change it."""
         if self._recorder.is_stuck:
             return self._trouble_s
         now = monotonic()
-        # What is due and still here waits for room, and the end of a line wakes us.
+        # A line that is due but not sent waits for a place, and the end of another line wakes this
+        # task.
         times = [job.next_due(now) for job in self._jobs]
         times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
         if self._crowded:
             times.append(now + CROWDED_S)
         first = min(times, default=NEVER)
-        # A moment later than due, so that whoever is woken finds it past.
+        # Slightly after the due time, so that the time has passed when the task wakes.
         return None if first == NEVER else first - now + 0.005
 
     # -- one line -----------------------------------------------------------------------------
@@ -238,7 +240,7 @@ class Sending:
         task.add_done_callback(partial(self._sent, job))
 
     def _arrive(self, name: str, turns: int = TURNS) -> None:
-        """A line has its connection: in so many turns of the loop it is where it may wait."""
+        """A line has its connection: after `turns` turns of the loop it has reached the queue."""
         if turns:
             asyncio.get_running_loop().call_soon(self._arrive, name, turns - 1)
         else:
@@ -273,7 +275,8 @@ class Sending:
                 if verdict is Verdict.BUSY:
                     pause_s = answer.retry_after_s
                     if self._waiting is not None and answer.is_queue_full:
-                        pause_s = None  # a guess, and we see for ourselves when fewer wait
+                        # the value is an estimate, and this task sees when fewer wait
+                        pause_s = None
                     job.comes_again(line, pace.refused(now, monotonic(), pause_s))
                     return
                 if verdict is Verdict.AGAIN:
@@ -285,7 +288,7 @@ class Sending:
                         return
                 else:
                     pace.answered()
-                # The next line may leave while this one is written down.
+                # The next line may be sent while this one's result is written.
                 self._wake.set()
                 is_good = verdict is Verdict.DONE
                 await self._recorder.record(Result(batch.number, line.number, is_good, record))

@@ -30,5 +30,5 @@ def judge(status: int) -> Verdict:
 
 
 def backoff_s(attempts: int, chance: float) -> float:
-    """Seconds to wait after so many attempts (from 1); `chance` in 0..1 keeps them from herding."""
+    """Seconds to wait after this many attempts (from 1); `chance` in 0..1 spreads the retries."""
     return min(BACKOFF_S * 2.0 ** min(attempts - 1, 16), BACKOFF_MAX_S) * (0.5 + chance / 2)

@@ -65,12 +65,12 @@ CREATE TABLE results (
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open it, or make it. Raises sqlite3.Error, and OSError where the file cannot be."""
-    # What clients ask is in it; SQLite gives its own side files the same mode.
+    """Open or create it. Raises sqlite3.Error, and OSError if the file is not accessible."""
+    # It contains client requests; SQLite gives its own side files the same mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # before the first table, or never
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only works before the first table
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = FAST")

@@ -25,9 +25,10 @@ _WHY: Final = {CANCELLED: WAS_CANCELLED, EXPIRED: HAS_EXPIRED}
 def write_results(
     batch: Batch, store: Store, shelf: BlobStore, longest: int
 ) -> Generator[None, None, tuple[int, int]]:
-    """Write the output and the error file; the bytes of each, 0 where there is none.
+    """Write the output and the error file; returns the bytes of each, 0 if there is none.
 
-    `longest` is that of an input line. Raises OSError and sqlite3.Error; may then be tried again.
+    `longest` is the maximum length of an input line. Raises OSError and sqlite3.Error; may then be
+    called again.
     """
     shelf.check_room(0)
     sizes = []
@@ -58,7 +59,7 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
             if len(held) >= PIECE:
                 is_more = True
                 break
-        rows.close()  # a query that is left open would hold back the database's log
+        rows.close()  # an open query would prevent the database's log from shrinking
         draft.write(held)
         yield
 
@@ -66,7 +67,7 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
 def _add_unanswered(
     draft: Draft, batch: Batch, store: Store, shelf: BlobStore, longest: int
 ) -> Generator[None, None, None]:
-    """Say of every line without a result that it was not executed."""
+    """Write "not executed" for every line without a result."""
     code, message = _WHY[batch.ending]
     file = shelf.reading(batch.input_file)
     try:
@@ -84,7 +85,7 @@ def _add_unanswered(
 def _requests(
     cutter: Cutter, endpoint: str, store: Store, number: int
 ) -> Generator[tuple[int, str], None, None]:
-    """Number and custom_id of the next lines that have no result."""
+    """Number and custom_id of the next lines without a result."""
     found = list(cutter.take())
     if found:
         done = store.recorded(number, found[0][0], found[-1][0])

@@ -35,17 +35,17 @@ class Batch(NamedTuple):
     number: int
     id: str
     owner: str
-    needs_secret: bool  # its lines go with the client's own credentials, which are never here
+    needs_secret: bool  # its lines need the client's own credentials, which are never stored
     endpoint: str
     completion_window: str
     input_file: str
     output_file: str | None
     error_file: str | None
-    next_output: str  # what the result files will be called
+    next_output: str  # names of the future result files
     next_error: str
-    output_seconds: int | None  # how long these are kept; None: as all files
+    output_seconds: int | None  # how long these are kept; None: as long as other files
     status: str
-    ending: str  # what `finalizing` leads to: completed or expired
+    ending: str  # the status after `finalizing`: completed or expired
     metadata: str | None  # JSON
     errors: str | None  # JSON
     total: int

@@ -25,7 +25,7 @@ class Worker:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `function` returns or raises. What was asked for is done, cancelled or not."""
+        """Return or raise the result of `function`. It runs even if the caller is cancelled."""
         future = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
         try:
             return await asyncio.shield(future)
@@ -34,7 +34,7 @@ class Worker:
             raise
 
     async def steps(self, work: Generator[None, None, T]) -> T:
-        """Drive `work` to its end, one `yield` at a time; closed if the caller is cancelled."""
+        """Run `work` to its end, one `yield` at a time; it is closed if the caller is cancelled."""
         try:
             while True:
                 is_over, result = await self(_step, work)
@@ -42,7 +42,7 @@ class Worker:
                     assert result is not None
                     return result[0]
         finally:
-            # In the thread: the generator may be in its middle there.
+            # Closed in the thread, because the generator may be running there.
             self._thread.submit(work.close)
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Worker:
 
 
 def _ignore(future: asyncio.Future[T]) -> None:
-    """Nobody waits for the outcome any more."""
+    """Discard the result, because its caller was cancelled."""
     if not future.cancelled():
         future.exception()
 

@@ -1,11 +1,11 @@
 """llama.cpp's server: `/metrics` with `--metrics` only, else the slots themselves.
 
 It has a fixed number of slots and no KV usage: slots in use over slots. Every answer waits for the
-decode step under way, so it may take seconds. Averages are `nan` before the first token.
+running decode step, so it may take seconds. Averages are `nan` before the first token.
 
-It has no priorities. It is not asked for the counts of a stream: it would move its `timings`, which
-tell them unasked, from the last content event into one that is taken out. With the request header
-`X-Conversation-Id` it goes on when a client has left.
+It has no priorities. The counts of a stream are not requested: the option would move its `timings`,
+which contain them in any case, from the last content event into a removed event. With the request
+header `X-Conversation-Id` it continues after a client's disconnect.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 
 def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
-    """An answer of /slots; it does not tell who waits for one."""
+    """An answer of /slots; it does not contain waiting requests."""
     if not isinstance(document, list) or not document:
         return None
     if not all(isinstance(slot, dict) for slot in document):

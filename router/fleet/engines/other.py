@@ -1,4 +1,6 @@
-"""An engine that was not recognised: it may speak vLLM's names, as many do, or it tells nothing."""
+"""An engine that was not detected: it may use vLLM's metric names, as many do, or report
+nothing.
+"""
 
 from __future__ import annotations
 

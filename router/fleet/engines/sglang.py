@@ -1,24 +1,26 @@
-"""SGLang: its gauges per rank and per priority, and `/v1/loads` where its metrics are switched off.
+"""SGLang: its gauges per rank and per priority, and `/v1/loads` if its metrics are switched off.
 
-Traps (metrics_collector.py): with priority scheduling a gauge stands once with `priority=""`, the
-total, and again per priority; every tensor, pipeline and expert rank may report the same requests.
-So: only totals, of the lowest rank of each data-parallel rank, summed over those. The counters of
-finished requests are the other way round: each series counts its own, and all together are the sum.
+Special cases (metrics_collector.py): with priority scheduling a gauge appears once with
+`priority=""`, the total, and again per priority; every tensor, pipeline and expert rank may report
+the same requests. So only totals count, of the lowest rank of each data-parallel rank, summed over
+those. For counters of finished requests it is the reverse: each series has its own count, and all
+are summed.
 
 `/health` generates a token and takes a second or more; `/ready` (0.5.23) answers at once.
 
 Priorities: higher numbers first, any integer; a client's 0 counts as normal. With
 --schedule-low-priority-values-first, lower ones are first (`low_first`). An absent number is the
-worst possible one, so each request gets one. A new request displaces a running one that is worse
-by more than 10 (the default of --priority-scheduling-preemption-threshold): each class displaces
-the next, and no request displaces another of its own class. Equal numbers are served in the order
-in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each
+worst possible one, so each request gets one. A new request preempts a running one that is worse by
+more than 10 (the default of --priority-scheduling-preemption-threshold): each class preempts the
+next, and no request preempts another of its own class. Equal numbers are served in the order in
+which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each
 number becomes a Prometheus label and all of them are kept (0.5.23; sglang issue 20814), so such an
-engine gets the offset alone, which has few values. If it cannot be asked, the router assumes that.
+engine gets the offset alone, which has few values. If the setting is unknown, the router assumes
+that metrics are on.
 
-Abort: a request has a name (`rid`), and is stopped when that is posted to /abort_request. Versions
-0.5.14 to 0.5.19 need it: when a stream's connection closes they forget the name at once, and the
-scheduler goes on to the last token. The scheduler aborts whatever *begins* with a name.
+Abort: a request has an ID (`rid`), and is aborted when the ID is posted to /abort_request. This is
+needed for versions 0.5.14 to 0.5.19: when a stream's connection closes they forget the ID at once,
+and the scheduler continues to the last token. The scheduler aborts every ID with the posted prefix.
 
 KV events: `kv_events` of /server_info, one port for each data-parallel rank.
 """
@@ -71,11 +73,11 @@ from router.fleet.signals import Signals
 
 RUNNING = "num_running_reqs"
 QUEUE = "num_queue_reqs"
-# What else waits: for a grammar, and under prefill/decode disaggregation for the other side.
+# Other waiting requests: for a grammar, and for the other side of prefill/decode disaggregation.
 MORE_QUEUES = (
     "num_grammar_queue_reqs",
     "num_prefill_bootstrap_queue_reqs",
-    "num_prefill_prealloc_queue_reqs",  # its name before
+    "num_prefill_prealloc_queue_reqs",  # its former name
     "num_prefill_inflight_queue_reqs",
     "num_decode_prealloc_queue_reqs",
     "num_decode_transfer_queue_reqs",
@@ -97,7 +99,7 @@ _SHORT = (
 
 
 def _both(short: str) -> tuple[str, str]:
-    """A name as SGLang writes it, and as collectors rewrite it that allow no colon."""
+    """A name as SGLang writes it, and as rewritten by collectors that allow no colon."""
     return f"sglang:{short}", f"sglang_{short}"
 
 
@@ -141,7 +143,7 @@ def _totals(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _of_lowest_ranks(samples: Sequence[Sample]) -> list[Sample]:
-    """Of each data-parallel rank the samples of its lowest pipeline, tensor and expert rank."""
+    """The samples of the lowest pipeline, tensor and expert rank of each data-parallel rank."""
     lowest: dict[str, tuple[int, int, int]] = {}
     for sample in samples:
         dp, rank = sample.labels.get("dp_rank", ""), _rank(sample)
@@ -161,7 +163,7 @@ def _rank(sample: Sample) -> tuple[int, int, int]:
 
 def _page_size(samples: Samples) -> int | None:
     name, found = samples.series(*_both(PAGE_SIZE))
-    if found:  # the same for every rank
+    if found:  # equal for every rank
         return samples.sum_of(name, _of_lowest_ranks(_totals(found))[:1]) or None
     return next((n for s in _infos(samples) if (n := whole(s.labels.get("page_size")))), None)
 
@@ -236,8 +238,10 @@ def read_server_info(document: Any) -> Facts:
 
 
 def _slots(info: dict[str, Any], odd: Odd) -> int | None:
-    """What its schedulers run at once, one a data-parallel rank, else the argument that asks for
-    it, which is usually not given."""
+    """Number of requests that its schedulers run at once, one scheduler per data-parallel rank.
+
+    Otherwise the argument for it, which is usually not given.
+    """
     states = info.get("internal_states")
     if isinstance(states, list):
         name = "effective_max_running_requests_per_dp"
@@ -419,9 +423,9 @@ ENGINE: Final = Engine(
     dialect=HIGH_FIRST,
     low_first=LOW_FIRST,
     tells_scheduling=True,
-    # Of a list of prompts, or several choices, each gets another name.
+    # For a list of prompts, or several choices, each gets another ID.
     abort=Abort("/abort_request", "rid", frozenset({b"/v1/chat/completions", b"/v1/completions"})),
-    # StreamOptions (include_usage: False, continuous_usage_stats: False); the two stand apart.
+    # StreamOptions (include_usage: False, continuous_usage_stats: False); the two are independent.
     usage_ask=UsageAsk(
         b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=False
     ),

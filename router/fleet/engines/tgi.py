@@ -1,10 +1,11 @@
-"""TGI: gauges without labels, and what it was started with in `/info`.
+"""TGI: gauges without labels, and its start options in `/info`.
 
-A gauge that was never set is not on the page, and means 0; so 0 it is, where anything of TGI's is.
-There is no KV usage: the tokens that the running batch may come to, over the most there can be.
+A gauge that was never set is not on the page, and means 0. So a missing gauge is read as 0 if any
+other TGI metric is present. There is no KV usage; instead, the maximum tokens of the running batch
+are divided by the maximum of a batch.
 
-It has no priorities. It is not asked for the counts of a stream, because it puts them into the last
-content event, which cannot be taken out.
+It has no priorities. The counts of a stream are not requested, because TGI puts them into the last
+content event, which cannot be removed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ RESERVED = "tgi_batch_current_max_tokens"
 MOST = "tgi_batch_max_total_tokens"  # the v3 backend's; before: /info
 PROMPT_TOKENS = "tgi_request_input_length_sum"
 GENERATED = "tgi_request_generated_tokens_sum"
-REQUESTS = "tgi_request_count"  # there as soon as anybody asked anything
+REQUESTS = "tgi_request_count"  # present after the first request
 
 NAMES = (RUNNING, WAITING, RESERVED, MOST, PROMPT_TOKENS, GENERATED, REQUESTS)
 
@@ -79,7 +80,7 @@ def read_info(document: Any) -> Facts:
 
 
 def _is_info(document: Any) -> bool:
-    """The embedding server of the same house has this path, too, but generates nothing."""
+    """The embedding server of the same vendor has this path, too, but does not generate."""
     return mapping(document).keys() >= {"model_id", "max_concurrent_requests", "max_total_tokens"}
 
 

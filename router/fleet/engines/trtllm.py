@@ -1,20 +1,21 @@
-"""trtllm-serve (TensorRT-LLM): a list of iterations that reading empties, else Prometheus.
+"""trtllm-serve (TensorRT-LLM): a list of iterations that is emptied by reading, else Prometheus.
 
-`/metrics` is JSON: statistics per iteration since the last look, gone once read, and nobody else
-must read them. It waits up to two seconds for one when it has none and then says `[]`; what it said
-last then still holds. Nothing iterates while nobody generates, though, and the last iteration of a
-busy time tells of requests that ended with it: after three such answers, six seconds without one
-iteration, nothing runs and nothing waits.
+`/metrics` is JSON: statistics per iteration since the last request. They are removed when read, so
+nothing else may read them. If there are none, it waits for up to two seconds and then returns `[]`;
+the last statistics then still apply. There are no iterations while nothing is generated, though,
+and the last iteration of a busy time still counts the requests that ended with it. So after three
+empty answers (six seconds without an iteration) nothing runs and nothing waits.
 
-`/prometheus/metrics` is there with `return_perf_metrics` only, and its gauges move when a request
-ends. So a page on which no request has ended since the page before says nothing of what runs or
-waits now: believed, a queue of before would keep everything from a server on which nothing is left
-that could end. Servers up to 1.1 name no gauges at all there. A server that keeps a task per pooled
-connection leaks until it dies (fixed late), so it is asked on a new connection each time.
+`/prometheus/metrics` exists with `return_perf_metrics` only, and its gauges change only when a
+request ends. So a page says nothing about the current load if no request has ended since the page
+before. If it were trusted, an old queue would keep every request away from a server on which no
+request is left that could end. Servers up to 1.1 have no gauges there. A server that keeps a task
+per pooled connection leaks memory until it dies (fixed late), so each request uses a new
+connection.
 
 Priorities: a number from 0 to 1, higher first, 0.5 by default. Servers before 1.3 reject the field,
-so a normal request is told none; the router learns the rest from the answer. The number is bounded
-and states class and step only.
+so a normal request gets none; for others, the router learns it from the answer. The number is
+bounded and contains only class and step.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ PROMPT_TOKENS = "trtllm_prompt_tokens_total"
 
 NAMES = (RUNNING, WAITING, SLOTS, USAGE, BLOCK_TOKENS, BLOCKS, REUSED, MISSED, PROMPT_TOKENS)
 
-IDLE_AFTER = 3  # empty answers in a row, each after two seconds without an iteration
+IDLE_AFTER = 3  # consecutive empty answers, each after two seconds without an iteration
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
@@ -141,7 +142,7 @@ DIALECT: Final = _Share(
     "trtllm",
     frozenset({b"/v1/chat/completions", b"/v1/completions"}),
     refusal=400,
-    # Before 1.3, in pydantic's words.
+    # Before 1.3, pydantic's messages.
     refusals=(
         rb"(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
         rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)",

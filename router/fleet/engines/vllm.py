@@ -1,15 +1,15 @@
-"""vLLM: metric names of every generation from V0 (0.9) to 0.32, and everything else about it.
+"""vLLM: metric names of every version from V0 (0.9) to 0.32, and everything else about it.
 
-The `engine` label is a data-parallel rank: requests and blocks are summed, the KV usage is the
-largest (safe for admission). Counts of what waits leave out what waits for something other than a
-slot, where the engine tells them apart (0.21 and later).
+The `engine` label is a data-parallel rank: requests and blocks are summed; of the KV usage the
+maximum is used (safe for admission). Counts of waiting requests exclude those that wait for
+something other than a slot, if the engine separates them (0.21 and later).
 
 Priorities: lower numbers first, any integer, 0 by default. An absent number is more urgent than
 every virtual deadline, so each request gets one. vLLM does not report whether it schedules by
 priority, and ignores the number if it does not; `replicas[].priority: none` leaves it out. Numbers
-are tenths of a second; they stay below 2**31 until 2032, and vLLM takes 64 bits.
+are tenths of a second; they stay below 2**31 until 2032, and vLLM accepts 64 bits.
 
-KV events: `/kv_event_sources` (0.30 and later) names the publishers by data-parallel rank.
+KV events: `/kv_event_sources` (0.30 and later) lists the publishers by data-parallel rank.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 def _waiting(samples: Samples) -> int | None:
     name, by_reason = samples.series(BY_REASON)
-    # One whose labels cannot be read may be about capacity, too.
+    # A series with unreadable labels may be about capacity, too.
     capacity = [s for s in by_reason if s.labels.get("reason", "capacity") == "capacity"]
     if capacity:
         return samples.sum_of(name, capacity)
@@ -103,8 +103,10 @@ def _is_asleep(samples: Samples) -> bool:
 
 
 def _cache(samples: Samples) -> tuple[int | None, int | None]:
-    """Tokens of a block and of all blocks. Some front ends write `None` for what they do not know,
-    beside another series of the same engine that knows."""
+    """Tokens of a block and of all blocks.
+
+    Some front ends write `None` for unknown, beside another series of the same engine with a value.
+    """
     blocks: dict[str, int | None] = {}
     sizes = set()
     for sample in samples.series(CACHE)[1]:
@@ -122,7 +124,7 @@ def _cache(samples: Samples) -> tuple[int | None, int | None]:
 
 
 def _adapters(samples: Samples) -> frozenset[str]:
-    """Those of the newest series: the value is a time, and series of before stay on the page."""
+    """The adapters of the newest series: the value is a time, and older series stay on the page."""
     newest: Sample | None = None
     for sample in samples.series(LORA)[1]:
         if sample.value is not None and (
@@ -175,7 +177,7 @@ def read_event_sources(raw: bytes, host: str) -> list[Source]:
         if isinstance(value, dict) and name.isascii() and name.isdecimal() and len(name) < 6:
             entries[int(name)] = value
     found = []
-    # Rank r publishes on port + r. Entries that all name the same port leave that to the reader.
+    # Rank r publishes on port + r. If all entries have the same port, the reader adds the rank.
     shared = len({str(entry.get("endpoint")) for entry in entries.values()}) == 1
     for rank, entry in sorted(entries.items())[:MOST_RANKS]:
         if entry.get("enable_kv_cache_events") is False or entry.get("publisher") != "zmq":
@@ -237,7 +239,7 @@ ENGINE: Final = Engine(
     control_below=("/fault_tolerance/",),
     private_headers=frozenset({"x-vllm-priority"}),
     refuses_models=True,
-    adapters=Adapters({}),  # it goes by `model` on every path
+    adapters=Adapters({}),  # it reads `model` on every path
     dialect=DIALECT,
     # StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
     usage_ask=UsageAsk(

@@ -45,18 +45,19 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 K = TypeVar("K")
 
 _HASH_BITS: Final = 61
-SHARDS: Final = 64  # by the highest bits of a hash: dicts go by the lowest, which must differ
-FEW: Final = 8  # holders; more of them are remembered together ...
-ONE_BY_ONE: Final = 2  # holders; the bits of so few are looked up one by one
-REMEMBERED: Final = 32  # ... for so many masks and depths
-AT_ONCE: Final = 2048  # entries swept within one call: about a millisecond
-RESERVE: Final = 4096  # entries kept free at most, per replica; never over a sixteenth
+# selected by the highest bits of a hash: dicts use the lowest, which must differ
+SHARDS: Final = 64
+FEW: Final = 8  # holders; larger sets are cached ...
+ONE_BY_ONE: Final = 2  # holders; the bits of up to this many are looked up one by one
+REMEMBERED: Final = 32  # ... for this number of masks and depths
+AT_ONCE: Final = 2048  # entries removed per call: about a millisecond
+RESERVE: Final = 4096  # maximum entries kept free per replica; never over a sixteenth
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
 # An int whose object is shared by all blocks of one holder. Typed so that compiled code, too, keeps
-# the object and not only its value: one of its own would cost every block 32 bytes.
+# the object and not only its value: a separate object would cost every block 32 bytes.
 Mask = Any
-# The hash of a block, an int of up to 64 bits. Typed so for the same reason; and compiled code does
-# slow arithmetic with an int of more than 62 bits.
+# The hash of a block, an int of up to 64 bits. Typed for the same reason; also, compiled code is
+# slow with an int of more than 62 bits.
 Block = Any
 
 
@@ -98,8 +99,8 @@ class _Slot(Generic[K]):
         self.ring = array("Q")
         self.head = 0  # Index of the first entry of the ring.
         self.count = 0  # blocks held
-        # The prompt that was inserted last, as long as nothing has gone since, and what `insert`
-        # was told of it: its blocks are all held.
+        # The last inserted prompt, as long as nothing was removed since, and the `held` of its
+        # `insert`: all its blocks are held.
         self.last: tuple[Block, ...] | None = None
         self.last_held = 0
 
@@ -111,23 +112,25 @@ class _Slot(Generic[K]):
 class PrefixIndex(Generic[K]):
     """Approximate prefix holdings of all replicas, which may be any hashable objects.
 
-    `entries`: (block, replica) pairs in all, shared out evenly among the replicas.
+    `entries`: maximum total of (block, replica) pairs, divided evenly among the replicas.
     """
 
     def __init__(self, entries: int, shards: int = SHARDS) -> None:
-        """`shards`: a power of two. One is the fastest, where nobody waits while it grows: a dict
-        keeps what came together side by side in memory."""
+        """`shards`: a power of two. One is the fastest if no request waits while the dict grows: a
+        dict keeps entries added together side by side in memory.
+        """
         self._most = entries
         self._shift = _HASH_BITS + 1 - shards.bit_length()
         self._shards: list[dict[Block, Mask]] = [{} for _ in range(shards)]
         self._slots: dict[K, _Slot[K]] = {}
         self._keys: list[K | None] = []  # by slot number
         self._by_held: dict[Mask, K] = {}  # held bit -> key
-        self._free: list[int] = []  # slot numbers to use again, the lowest first
-        self._live = 0  # held bits of all replicas there are
+        self._free: list[int] = []  # slot numbers for reuse, the lowest first
+        self._live = 0  # held bits of all present replicas
         self._shared: dict[Mask, Mask] = {}  # one object for each mask of one holder
-        self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}  # mask, depth -> who that is
-        self._work: dict[_Slot[K], None] = {}  # slots to sweep, or to bring below their capacity
+        # (mask, depth) -> cached holders
+        self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}
+        self._work: dict[_Slot[K], None] = {}  # slots to clean, or to bring below their capacity
         self._entries = self._evictions = self._lookups = self._hits = 0
 
     # -- replicas -----------------------------------------------------------------------------
@@ -159,7 +162,7 @@ class PrefixIndex(Generic[K]):
         if slot is None or not len(slot.ring):
             return
         capacity = slot.capacity
-        # A new slot: the old one's bits may then go when there is time.
+        # A new slot: the old one's bits can then be removed later.
         self._open(key, slot.own).capacity = capacity
         self._close(slot)
         self.tend(AT_ONCE)
@@ -172,12 +175,12 @@ class PrefixIndex(Generic[K]):
             self.tend(AT_ONCE)
 
     def holding(self, key: K) -> int:
-        """How many blocks a replica holds."""
+        """Number of blocks that a replica holds."""
         slot = self._slots.get(key)
         return 0 if slot is None else slot.count
 
     def capacity(self, key: K) -> int:
-        """How many blocks a replica may hold."""
+        """Maximum number of blocks of a replica."""
         slot = self._slots.get(key)
         return 0 if slot is None else slot.capacity
 
@@ -233,7 +236,7 @@ class PrefixIndex(Generic[K]):
         self._lookups += 1
         shards, shift = self._shards, self._shift
         depth = 0
-        last: object = None  # a mask's object: along a conversation it is mostly the same one
+        last: object = None  # the mask's object: along a conversation it is mostly the same one
         for block in blocks:
             mask = shards[hash(block) >> shift].get(block)
             if mask is None:
@@ -254,14 +257,14 @@ class PrefixIndex(Generic[K]):
         return self._note(found, left, depth) if left else found
 
     def _note(self, found: dict[K, int], mask: Mask, depth: int) -> dict[K, int]:
-        """`found`, and the replicas of a mask of held bits, that hold `depth` blocks."""
+        """Add the replicas of a mask of held bits to `found`, with `depth` blocks."""
         key = self._by_held.get(mask)
         if key is not None:
-            if len(found) > FEW:  # it may be one that is remembered
+            if len(found) > FEW:  # it may be a cached one
                 found = found.copy()
             found[key] = depth
             return found
-        # A system prompt that everybody holds is asked for with every request.
+        # A system prompt that every replica holds is looked up for every request.
         many = self._remembered.get((mask, depth))
         if many is None:
             if mask.bit_count() <= ONE_BY_ONE:
@@ -271,7 +274,7 @@ class PrefixIndex(Generic[K]):
                     many[self._by_held[lowest]] = depth
                     mask ^= lowest
                 return found | many if found else many
-            # In C from end to end: bits as text, the lowest first, without those of `used`.
+            # Entirely in C: bits as text, the lowest first, without those of `used`.
             bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
             many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
             if len(many) > FEW:
@@ -289,7 +292,7 @@ class PrefixIndex(Generic[K]):
         shards, shift = self._shards, self._shift
         new: list[Block] = []
         last: Mask = None  # along a prompt the mask is mostly the same object, ...
-        joined: Mask = None  # ... and so is what becomes of it; None: it has the bit
+        joined: Mask = None  # ... and so is the resulting mask; None: it has the bit
         for block in reversed(blocks[held : slot.capacity]):
             masks = shards[hash(block) >> shift]
             mask = masks.get(block)
@@ -313,9 +316,9 @@ class PrefixIndex(Generic[K]):
     def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
         """The first token came from a replica: it holds these blocks.
 
-        `held` as it was for `insert`: so many blocks were used again; the others are new, and a
-        prompt that comes but once is not to outlive one that comes often. None: not known, all
-        count as used.
+        `held` as for `insert`: this number of leading blocks was used again. The others are new: a
+        prompt that comes only once must not stay longer than one that comes often. None: unknown,
+        all count as used.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -326,7 +329,7 @@ class PrefixIndex(Generic[K]):
         used = len(blocks) if held is None else held
         last: Mask = None  # as in `insert`
         joined: Mask = None
-        # They were inserted, but a sibling may have withdrawn them, or eviction may have come by.
+        # They were inserted, but another request may have withdrawn them, or they were evicted.
         until = used if slot.last is blocks and slot.last_held == held else slot.capacity
         for block in reversed(blocks[used:until]):
             masks = shards[hash(block) >> shift]
@@ -367,7 +370,7 @@ class PrefixIndex(Generic[K]):
                         new.append(block)
         if new:
             self._arrived(slot, new)
-        # Room for what comes next is made here, so that no choice of a replica has to wait for it.
+        # Room for later insertions is made here, so that no choice of a replica waits for it.
         capacity = slot.capacity
         excess = slot.excess + min(capacity >> 4, RESERVE)
         if excess > 0:
@@ -391,7 +394,7 @@ class PrefixIndex(Generic[K]):
             mask = masks.get(block, 0)
             if mask & both == bit:
                 self._drop(slot, masks, block, mask)
-        # What was withdrawn soon is still at the ring's end.
+        # Recently inserted blocks are still at the ring's end.
         ring = slot.ring
         while len(ring) > slot.head:
             block = ring[-1]
@@ -405,7 +408,7 @@ class PrefixIndex(Generic[K]):
         slot.ring.fromlist(new)
         slot.count += len(new)
         self._entries += len(new)
-        most = 2 * len(new) + 64  # more than came: what is above its capacity shrinks
+        most = 2 * len(new) + 64  # more than was added: a slot above its capacity shrinks
         excess = slot.excess
         if excess > 0:
             self._evict(slot, min(excess, most))
@@ -413,10 +416,10 @@ class PrefixIndex(Generic[K]):
             self.tend(most)
 
     def tend(self, most: int = AT_ONCE) -> bool:
-        """Do up to `most` entries of the work left behind; True if there is more of it.
+        """Process up to `most` entries of the remaining cleanup; True if more is left.
 
-        Requests do enough of it to keep the index below its limits. Call it now and then to have
-        the memory of replicas that are gone back when there are no requests.
+        Requests do enough of it to keep the index below its limits. Call it now and then, so that
+        the memory of removed replicas is freed even without requests.
         """
         while self._work and most > 0:
             slot = next(iter(self._work))
@@ -434,7 +437,7 @@ class PrefixIndex(Generic[K]):
         if not self._slots and not self._work:
             self._keys.clear()
             self._free.clear()
-            self._shards = [{} for _ in self._shards]  # an emptied dict keeps its places
+            self._shards = [{} for _ in self._shards]  # an emptied dict keeps its allocated size
         return bool(self._work)
 
     def _sweep(self, slot: _Slot[K], most: int) -> None:
@@ -462,7 +465,7 @@ class PrefixIndex(Generic[K]):
         ring, bit, both = slot.ring, slot.held, slot.both
         shards, shift = self._shards, self._shift
         dropped = 0
-        last: Mask = None  # as in `insert`; what becomes of it is computed when it is needed
+        last: Mask = None  # as in `insert`; the resulting mask is computed when needed
         is_held = is_used = False
         unused: Mask = None
         without: Mask = None
@@ -473,7 +476,7 @@ class PrefixIndex(Generic[K]):
             for block in batch:
                 masks = shards[hash(block) >> shift]
                 mask = masks.get(block, 0)
-                if mask is bit:  # by far the most of them, where prompts do not come again
+                if mask is bit:  # the usual case if prompts do not repeat
                     del masks[block]
                     dropped += 1
                     excess -= 1
@@ -532,17 +535,17 @@ class PrefixIndex(Generic[K]):
 class TokenRatio:
     """Bytes of a prompt per token, learned per model from the `usage` of answers.
 
-    An exponentially weighted mean, because a model's ratio hardly moves but its users' languages
-    may. Values that no tokenizer makes of text (an image counted otherwise, a usage that counts
-    something else) teach nothing.
+    An exponentially weighted mean, because a model's ratio hardly changes but its users' languages
+    may. Values that no tokenizer produces from text (such as an image, or a usage that counts
+    something else) are ignored.
     """
 
     DEFAULT: Final = 4.0  # English prose and its JSON
     LEAST: Final = 1.0  # bytes per token, for a byte-level tokenizer
     MOST: Final = 16.0  # source code with long identifiers and runs of spaces
-    WEIGHT: Final = 0.05  # of a new observation; the first ones count for more
+    WEIGHT: Final = 0.05  # weight of a new observation; the first ones have more
     MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template
-    MODELS: Final = 1000  # remembered; names come from clients
+    MODELS: Final = 1000  # maximum number of models; names come from clients
 
     __slots__ = ("_ratios",)
 
@@ -567,7 +570,7 @@ class TokenRatio:
         known = self._ratios.get(model)
         if known is None:
             if len(self._ratios) >= self.MODELS:
-                del self._ratios[next(iter(self._ratios))]  # the one known longest
+                del self._ratios[next(iter(self._ratios))]  # the one known for the longest time
             known = self._ratios[model] = [self.DEFAULT, 0.0]
         count = known[1] = known[1] + 1.0
         weight = self.WEIGHT

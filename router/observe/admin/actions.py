@@ -13,22 +13,22 @@ class AdminActions(Protocol):
     """The router's operations that the admin listener calls."""
 
     def ready(self) -> tuple[bool, str]:
-        """Whether new requests are welcome, and if not, why."""
+        """Whether new requests are accepted, and if not, the reason."""
 
     def replicas(self) -> Sequence[Mapping[str, Any]]:
         """One JSON-ready mapping per replica."""
 
     def hedging(self) -> Mapping[str, Any]:
-        """How requests are hedged now, JSON-ready."""
+        """The state of hedging, JSON-ready."""
 
     def queue(self) -> Mapping[str, Any]:
-        """Who waits for a replica, by class and tenant, JSON-ready."""
+        """Waiting requests, by class and tenant, JSON-ready."""
 
     def usage(self) -> Awaitable[Mapping[str, Any]]:
-        """What tenants have used since the start, JSON-ready."""
+        """The usage of tenants since the start, JSON-ready."""
 
     def reload(self) -> Awaitable[str]:
-        """Read the configuration again; the hash of the one now in force.
+        """Read the configuration again; returns the hash of the one now in force.
 
         Raises ConfigError and keeps the old configuration if the new one cannot be used.
         """

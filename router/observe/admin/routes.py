@@ -23,7 +23,7 @@ from router.observe.families.collector import Collector
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 5.0
-LINGER_S = 1.0  # the rest of a refused body is read this long, so that the refusal arrives
+LINGER_S = 1.0  # time for reading the rest of a refused body, so that the refusal arrives
 KEEP_ALIVE_S = 75.0  # longer than a scrape interval
 
 _INDEX = """hedgerow admin
@@ -102,7 +102,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Read the body within its limits, refuse web pages, and put every error into JSON."""
+    """Read the body within its limits, refuse web pages, and turn every error into JSON."""
     try:
         if request.method == "POST" and "Origin" in request.headers:
             return _error(403, "forbidden", "not from a web page")
@@ -115,7 +115,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if isinstance(err, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = err.headers["Allow"]
         if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
-            response.force_close()  # the rest of its body is not worth waiting for
+            response.force_close()  # do not wait for the rest of its body
         return response
     except Exception as err:
         log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))

@@ -52,7 +52,7 @@ class Collector(CollectorBase):
             yield from source.metrics()
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type, as the Accept header asks.
+        """The text and its content type, according to the Accept header.
 
         Lets the event loop run after every family and every PIECE_SAMPLES of a large one: a scrape
         of a thousand replicas takes 20 ms, a piece about one. A thread would be worse: each of its
@@ -85,7 +85,7 @@ def _pieces(family: Metric) -> Iterator[Metric]:
 
 
 def _without_header(text: bytes) -> bytes:
-    """The samples only: HELP and TYPE stand before the first of them, once per family."""
+    """The samples only: HELP and TYPE are written before the first of them, once per family."""
     while text.startswith(b"#"):
         text = text[text.index(b"\n") + 1 :]
     return text

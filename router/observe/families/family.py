@@ -34,7 +34,7 @@ HISTOGRAM: Final = "histogram"
 INFO: Final = "info"
 
 # None: unknown, and then nothing is shown. A mapping has the value of the label as its key, or a
-# tuple with the values of all labels; of a histogram its values are `Histogram`s; of an info they
+# tuple with the values of all labels. For a histogram its values are `Histogram`s; for an info they
 # are texts by label.
 Values = (
     float
@@ -56,7 +56,7 @@ class Family(Generic[S]):
     help: str
     read: Callable[[S], Values]
     # At most REPLICAS_MAX values of a single label are shown; the rest is summed as `other`.
-    # Several labels must have closed sets of values, or be capped where they are counted.
+    # Several labels must have closed sets of values, or be limited where they are counted.
     labels: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ class Source(Generic[S]):
     take: Callable[[], S]
 
     def metrics(self) -> Iterator[Metric]:
-        """Every family that is known now. Without its object a source shows nothing."""
+        """Every currently known family. Without its object a source shows nothing."""
         try:
             taken = self.take()
         except Exception as err:
@@ -114,12 +114,12 @@ def _made(family: Family[Any], values: Any) -> Metric:
 
 
 def _unit(name: str) -> str:
-    """OpenMetrics names the unit of a family, which its name ends with."""
+    """OpenMetrics: the unit of a family, which is the end of its name."""
     return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
 
 
 def _merged(values: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
-    """By the values of the labels. Values of equal labels are summed, as those beyond the bound."""
+    """Values by label values. Values of equal labels are summed, like those above the limit."""
     merged: dict[tuple[str, ...], float] = {}
     for key, value in values.items():
         if isinstance(key, str):

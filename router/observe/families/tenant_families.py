@@ -13,11 +13,11 @@ from typing import Final
 from router.observe.families.family import COUNTER, Family
 from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
 
-NAMED: Final = 200  # tenants with series of their own: those that came first, so that they stay
+NAMED: Final = 200  # tenants with their own series: the first ones, so that the set does not change
 
 
 def named(usage: TenantUsage) -> dict[str, Used]:
-    """By name; all that have none here are one."""
+    """By name; all tenants without their own series are summed."""
     tenants = usage.tenants
     found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
     for name in islice(tenants, NAMED, None):

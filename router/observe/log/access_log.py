@@ -44,7 +44,7 @@ class AccessLog:
         self.enabled = path != ""
         self.salter = Salter(salt, blocks)
         self._flush_s = flush_s
-        # Two batches of room are kept back: the one being filled and the one being handed over.
+        # Room for two batches is reserved: the one being filled and the one being handed over.
         self._batch_bytes = min(BATCH_BYTES, queue_bytes // 4)
         self._sink: Sink | None = None
         if path:
@@ -57,7 +57,7 @@ class AccessLog:
 
     @property
     def dropped(self) -> int:
-        """Lines that were not written, for want of room or because the sink refused them."""
+        """Lines that were not written, because of a full queue or a failing sink."""
         return self._dropped + (self._sink.lost_lines if self._sink is not None else 0)
 
     @property
@@ -97,16 +97,19 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._flush)
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name (after rotation); earlier lines go to the old one.
+        """Continue in a new file of the same name (after rotation); earlier lines go to the old
+        one.
 
-        A name that cannot be opened leaves the old file in use and is reported.
+        If the name cannot be opened, the old file stays in use and the error is logged.
         """
         if self._sink is not None:
             self._hand_over()
             self._sink.reopen()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write what waits, for at most `timeout_s` (seconds); 0 leaves that to the thread."""
+        """Write the waiting lines, for at most `timeout_s` (seconds); 0 leaves them to the
+        thread.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -122,7 +125,7 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._flush)
 
     def _hand_over(self) -> bool:
-        """Give the batch to the thread; False if it has too much waiting already."""
+        """Give the batch to the thread; False if its queue is full."""
         batch = self._batch
         if not batch:
             return True
@@ -140,7 +143,7 @@ class AccessLog:
         self._batch = bytearray()
 
     def _write_repaired(self, record: Record, batch: bytearray) -> None:
-        """The slow way for a record that does not encode: lone surrogates become `?`."""
+        """The slow path for a record that does not encode: lone surrogates become `?`."""
         start = len(batch)
         try:
             self._encode_into(repaired(record), batch, -1)

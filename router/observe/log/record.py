@@ -1,6 +1,7 @@
 """One line of the access log.
 
-It has its own file because the struct is C already, while the modules that write it are compiled.
+In its own file, because the struct is implemented in C, while the modules that write it are
+compiled.
 
 Must never: hold text of a prompt or of an answer, or a secret.
 """
@@ -13,11 +14,10 @@ AttemptRecord = tuple[str, str, str, float]  # replica, kind, reason, millisecon
 
 
 class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "class"}):
-    """One line. Fields with their default value are left out. `write` encodes at once: reuse is
-    allowed.
+    """One line. Fields with their default value are left out.
 
-    Build it with positional arguments: this many keyword arguments cost more than encoding the
-    line.
+    `write` encodes at once, so a record may be reused. Build it with positional arguments: this
+    many keyword arguments cost more than encoding the line.
     """
 
     ts: float = 0.0  # arrival, seconds since 1970
@@ -52,22 +52,22 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     within: str = ""  # the client address whose share of the queue it used; "": its own share
     user: str = ""  # the user within the tenant
     known_key: bool = False  # its key is in the keys file
-    sent_as: str = ""  # its id at engines, which add `-` and the attempt; "": `id` itself
-    # Of the attempt whose answer the client got: from its dispatch to its first content (None: that
-    # is `ttft_ms`, as there was no wait and no other attempt), ...
+    sent_as: str = ""  # its ID at engines, which add `-` and the attempt; "": `id` itself
+    # Of the attempt whose answer the client got: from its dispatch to its first content (None:
+    # equal to `ttft_ms`, as there was no wait and no other attempt), ...
     engine_ms: float | None = None
-    told: str = ""  # ... and the number that told its engine how urgent it is
-    # What the client asked for.
-    number: float | None = None  # how urgent, 0 to 4; None: as its class, whose number is whole
-    deadline_ms: float | None = None  # how long it waits for content; 0: no time was left
+    told: str = ""  # ... and the priority number sent to its engine
+    # Values that the client stated.
+    number: float | None = None  # its urgency, 0 to 4; None: the class's own number
+    deadline_ms: float | None = None  # time that it waits for content; 0: no time was left
     max_tokens: int | None = None  # its limit of output tokens
-    hedge: str = ""  # its header about a second copy: "on", "off", or "" for none
+    hedge: str = ""  # its header for a second copy: "on", "off", or "" for none
     # What the router knew of the replica whose answer the client got, when the request ended.
     slots: int | None = None  # requests that it runs at once, reported or learned
     kv_tokens: int | None = None  # tokens that fit into its KV cache, as it reported
 
 
-# A mutable default stands in __struct_defaults__ as a factory.
+# A mutable default is stored in __struct_defaults__ as a factory.
 _DEFAULTS: dict[str, object] = {"attempts": []}
 
 

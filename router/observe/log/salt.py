@@ -14,14 +14,14 @@ from struct import Struct
 
 from xxhash import xxh3_64_digest, xxh3_64_hexdigest, xxh3_64_intdigest
 
-BYTES = 6  # of a hash that are kept
-EVERY = 2  # blocks of the router that make one of the log's: a hash each costs 0.1 us
+BYTES = 6  # kept bytes of a hash
+EVERY = 2  # router blocks per logged block: one hash costs 0.1 us
 _LETTERS = 2 * BYTES
 _eight_at_a_time = Struct("8s").iter_unpack
 
 
 class Salter:
-    """Hashes under one salt; `most` leading blocks of a prompt, of the log's, are told."""
+    """Hashes under one salt; `most`: maximum logged blocks of a prompt."""
 
     def __init__(self, salt: str, most: int) -> None:
         key = salt.encode() if salt else os.urandom(16)
@@ -29,11 +29,11 @@ class Salter:
         self._last = most * EVERY
 
     def name(self, value: bytes) -> str:
-        """Twelve hexadecimal digits that stand for `value`."""
+        """Twelve hexadecimal digits that represent `value`."""
         return xxh3_64_hexdigest(value, self._seed)[:_LETTERS]
 
     def blocks(self, blocks: tuple[int, ...]) -> bytes:
-        """Six bytes for every second block; equal where the prompts are up to its end."""
+        """Six bytes for every second block; equal for prompts that are equal up to its end."""
         blocks = blocks[EVERY - 1 : self._last : EVERY]
         if not blocks:
             return b""

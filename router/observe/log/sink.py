@@ -20,7 +20,8 @@ from enum import Enum
 from queue import SimpleQueue
 
 CLOSE_TIMEOUT_S = 1.0
-_POLL_MS = 200  # how soon a writer stuck on a full non-blocking descriptor sees that we close
+# time after which a writer blocked on a full non-blocking descriptor notices a close
+_POLL_MS = 200
 
 
 class _Order(Enum):
@@ -82,7 +83,7 @@ class Sink:
             return
         self._give_up_at = time.monotonic() + timeout_s
         self._queue.put(_Order.CLOSE)
-        # A thread stuck inside write() stays behind; as a daemon it dies with the process.
+        # A thread blocked inside write() is left; as a daemon it ends with the process.
         self._thread.join(timeout_s)
 
     def _order(self, item: bytes | bytearray | _Order) -> None:
@@ -158,7 +159,7 @@ class Sink:
 
 def _open(path: str) -> int:
     # Appending: several writers and copy-and-truncate rotation both stay correct. Non-blocking only
-    # while it opens: a pipe that nobody reads is an error then, not a hang.
+    # while it opens: a pipe without a reader is then an error, not a hang.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o640)
     os.set_blocking(fd, True)

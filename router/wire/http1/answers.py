@@ -22,12 +22,12 @@ STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
 
-# RFC 9113: an empty SETTINGS frame, which has to come first, and GOAWAY with HTTP_1_1_REQUIRED.
+# RFC 9113: an empty SETTINGS frame, which must come first, and GOAWAY with HTTP_1_1_REQUIRED.
 _GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
 
 
 class _Date:
-    """The Date field of the second that was asked for last."""
+    """The Date field of the current second, cached."""
 
     def __init__(self) -> None:
         self.second = -1
@@ -38,7 +38,7 @@ _date: Final = _Date()
 
 
 def date() -> bytes:
-    """The time for a Date field, written once a second."""
+    """The time for a Date field, formatted once per second."""
     second = int(time())
     if second != _date.second:
         _date.second = second
@@ -57,7 +57,7 @@ def response(
     extra: bytes = b"",
     head_only: bool = False,
 ) -> bytes:
-    """A whole response of the router's own. `extra` are finished header lines."""
+    """A whole response of the router's own. `extra` are complete header lines."""
     parts = [
         STATUS_LINE[status],
         b"date: ",
@@ -92,7 +92,8 @@ def error_response(
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = ALLOW
     elif err.status == 401:
-        extra = b"www-authenticate: Bearer\r\n"  # RFC 9110 section 15.5.2: it must say how
+        # RFC 9110 section 15.5.2: a 401 must name the scheme
+        extra = b"www-authenticate: Bearer\r\n"
     elif err.reason is Reason.UPGRADE_NOT_SERVED:
         extra = b"upgrade: HTTP/1.1\r\n"
         keep_alive = False

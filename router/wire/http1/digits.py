@@ -6,8 +6,10 @@ from __future__ import annotations
 
 
 def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """The decimal number at `at`, of at most so many digits, and where its digits end; -1: there
-    are none, or more than `most`."""
+    """The decimal number at `at`, of at most `most` digits, and the index after it.
+
+    -1: there is no digit, or there are more than `most`.
+    """
     start = at
     last = start + most
     end = min(len(data), last + 1)

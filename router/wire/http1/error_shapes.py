@@ -33,7 +33,7 @@ _OPENAI_TYPES: Final[dict[int, str]] = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-# https://platform.claude.com/docs/en/api/errors; 503 is ours for its 529.
+# https://platform.claude.com/docs/en/api/errors; 503 replaces its 529.
 _ANTHROPIC_TYPES: Final[dict[int, str]] = {
     401: "authentication_error",
     402: "billing_error",

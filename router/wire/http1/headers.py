@@ -96,7 +96,7 @@ def _protected(known: dict[bytes, int]) -> frozenset[bytes]:
 
 
 # Fields that a peer must not be able to remove by naming them in Connection: every field that the
-# router reads. What is forwarded would otherwise differ from what was judged. A sender must not
+# router reads. Otherwise the forwarded request would differ from the checked one. A sender must not
 # name a field there that is for all recipients (RFC 9110 section 7.6.1).
 PROTECTED: Final = _protected(_REQUEST)
 PROTECTED_IN_RESPONSES: Final = _protected(_RESPONSE)
@@ -140,8 +140,8 @@ class Sorter:
         name, _, value = line.partition(b":")
         lower = name.lower()
         action = self._known.get(lower, PASS)
-        # A name with an underscore is the twin of one with a hyphen for CGI-like servers behind
-        # us (Content_Length): it never passes.
+        # For CGI-like servers behind the router, a name with an underscore equals one with a hyphen
+        # (Content_Length), so it never passes.
         if action == PASS and (b"_" in lower or lower.startswith(self._prefix)):
             action = DROP
         entry = (action, b"" if action == PASS else value.strip(b" \t"))

@@ -132,7 +132,7 @@ class ResponseHead:
         self.is_json = False  # one JSON value, not lines of JSON
         self.has_date = False
         self.load: bytes | None = (
-            None  # endpoint-load-metrics: what the engine says of itself by the way
+            None  # endpoint-load-metrics: the load that the engine reports in this response
         )
         self.retry_after: bytes | None = None  # Retry-After, the unparsed value
         self.keep_alive = True

@@ -44,7 +44,7 @@ _PIECE: Final = 16 * 1024  # bytes; smaller reads of a body are joined
 # Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
 CHUNK_OVERHEAD: Final = 16 * 1024
 
-# Bytes of a chunk's size that are read: sixteen digits, the CR, and one that is too many.
+# Bytes of a chunk's size that are read: sixteen digits, the CR, and one too many.
 _SIZE_LINE: Final = 18
 
 _HOST = re.compile(
@@ -52,7 +52,7 @@ _HOST = re.compile(
 )
 _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
-_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # what could be a method
+_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # a possible method
 
 _BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.2)
 _CR: Final = 13
@@ -115,17 +115,18 @@ class RequestReader:
         """Prepares for the next request of the connection. `early` stays."""
         self.state = HEAD
         self.head = _UNREAD
-        self._parser: Any = None  # made only for a head without a plan
+        self._parser: Any = None  # created only for a head without a plan
         self._carry: bytearray | None = None  # the beginning of a head that arrives in pieces
         self._line_whole = False
         self._blank = 0  # bytes of empty lines that came before the head
         self._body: list[bytes] = []
-        self._small: bytearray | None = None  # the last of the body: reads too small for a piece
+        # the end of the body so far: reads too small for a piece
+        self._small: bytearray | None = None
         self.body_bytes = 0
         self._left = 0
         self._chunked_slack = CHUNK_OVERHEAD
-        self._line = b""  # the beginning of the line of a chunk's size
-        self._tail = b""  # behind the last chunk: the last bytes, where the body can end
+        self._line = b""  # the beginning of a chunk-size line
+        self._tail = b""  # after the last chunk: the last bytes, in which the body can end
         self._done = False
 
     def close(self) -> None:
@@ -145,9 +146,9 @@ class RequestReader:
         return body
 
     def feed(self, data: bytes) -> None:
-        """Take what a socket gave. Afterwards `state` tells how far the request is.
+        """Take received bytes. Afterwards `state` shows how far the request has been read.
 
-        Raises RouterError for anything that is not one clear HTTP/1.x request, or too much of it.
+        Raises RouterError for anything except one unambiguous HTTP/1.x request within the limits.
         """
         while data:
             state = self.state
@@ -197,7 +198,7 @@ class RequestReader:
         """Reads a head on the slow path: it arrives in pieces or is not remembered."""
         carry = self._carry
         if self._parser is None:
-            if carry is not None:  # the CR of an empty line, perhaps
+            if carry is not None:  # perhaps the CR of an empty line
                 data = bytes(carry) + data
                 carry = self._carry = None
             if data[0] == _CR:
@@ -206,7 +207,7 @@ class RequestReader:
                     return rest
             self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
-            # Only the last three bytes of what came before can belong to the end.
+            # Only the last three of the earlier bytes can belong to the end.
             tail = bytes(carry[-3:])
             at = (tail + data).find(_END)
             end = at + 4 - len(tail) if at >= 0 else -1
@@ -217,11 +218,11 @@ class RequestReader:
         before = 0 if carry is None else len(carry)
         if before + len(piece) > self._limits.head:
             self._too_large((carry or b"") + piece)
-        # llhttp looks at each piece, so that nonsense is refused at once and not at a timeout.
+        # llhttp parses each piece, so that an invalid head is refused at once, not at a timeout.
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # told by the fields; what is not served is refused there
+            pass  # the fields show it; an upgrade that is not served is refused there
         except httptools.HttpParserInvalidMethodError:
             if _WORD.match((carry or b"") + piece) is None:
                 raise RouterError(Reason.BAD_REQUEST, "unreadable request line") from None
@@ -234,7 +235,7 @@ class RequestReader:
             carry += piece
             if not self._line_whole:
                 self._line_whole = carry.find(b"\r\n") >= 0
-                # The CR of its end may be there already.
+                # The CR of its end may have been received.
                 if not self._line_whole and len(carry) > self._limits.request_line + 1:
                     self._too_large(carry)
             return b""
@@ -246,9 +247,12 @@ class RequestReader:
         return data[end:] if end < len(data) else b""
 
     def _skip_blank(self, data: bytes) -> bytes | None:
-        """What follows the empty lines at the beginning of `data`, which a CR begins; None: it
-        begins no empty line. The empty lines before one request are counted, whatever reads they
-        come in, and refused above `_BLANK`, so that they cost nothing."""
+        """The data after the empty lines at the beginning of `data`; None: no empty line begins
+        there.
+
+        The empty lines before one request are counted over all reads, and refused above `_BLANK`,
+        so that they cost nothing.
+        """
         if len(data) == 1:
             self._carry = bytearray(data)
             return b""
@@ -374,8 +378,11 @@ class RequestReader:
             head.expect_continue = True
 
     def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
-        """Method, target (in origin-form, or `*`), whether it is HTTP/1.0, and the host that an
-        absolute target names."""
+        """Parse the request line.
+
+        Returns the method, the target (in origin-form, or `*`), whether it is HTTP/1.0, and the
+        host of an absolute target.
+        """
         if len(line) > self._limits.request_line:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         parts = line.split(b" ")
@@ -448,8 +455,11 @@ class RequestReader:
         return rest
 
     def _keep_body(self, data: bytes) -> None:
-        """Store what came of the body. All pieces but the first and the last have `_PIECE` bytes at
-        least, so that a body sent byte by byte is not a million pieces."""
+        """Store received bytes of the body.
+
+        All pieces except the first and the last have at least `_PIECE` bytes, so that a body sent
+        byte by byte does not become a million pieces.
+        """
         self.body_bytes += len(data)
         watch = self.head.watch
         if watch is not None:
@@ -492,7 +502,7 @@ class RequestReader:
         chunks.clear()
         if self._chunked_slack < 0:
             raise RouterError(Reason.BAD_REQUEST, "too much chunk overhead")
-        # What a body of honest chunks saves must not pay for a flood of extensions later.
+        # Bytes saved by ordinary chunks must not allow a flood of extensions later.
         self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
         if body:
             self._keep_body(body)
@@ -506,11 +516,10 @@ class RequestReader:
         return b""
 
     def _may_end(self, data: bytes, at: int) -> int:
-        """The first place behind `at` where the body can end, or the end of `data`.
+        """The first place after `at` where the body can end, or the end of `data`.
 
-        The sizes of chunks are counted, so that the data of a chunk are never searched: only
-        behind a chunk of size 0 a CRLF CRLF ends the body. The parser reads the same sizes and
-        judges the rest.
+        The chunk sizes are counted, so that chunk data is never searched: only after a chunk of
+        size 0 a CRLF CRLF ends the body. The parser reads the same sizes and validates the rest.
         """
         size = len(data)
         left = self._left
@@ -536,7 +545,7 @@ class RequestReader:
             else:
                 self._left = 0
                 self._tail = _END[:2]
-        # An end that began in the data before: at most three bytes complete it.
+        # An end that began in earlier data: at most three bytes complete it.
         tail = self._tail
         across = (tail + data[at : at + 3]).find(_END)
         if across >= 0:
@@ -551,7 +560,7 @@ class RequestReader:
 
 
 def _chunk_size(line: bytes) -> int:
-    """The size that the line of a chunk tells, which goes up to its line feed."""
+    """The size in a chunk-size line, which ends at its line feed."""
     digits = line.partition(b";")[0] if len(line) > 2 else line
     try:
         size = int(digits, 16) if len(digits) <= _SIZE_LINE else -1

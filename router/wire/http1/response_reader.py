@@ -29,7 +29,7 @@ UNTIL_EOF: Final = 3
 COMPLETE: Final = 4
 
 _END: Final = b"\r\n\r\n"
-_MAX_INTERIM: Final = 100  # 1xx responses before the real one
+_MAX_INTERIM: Final = 100  # maximum number of 1xx responses before the final one
 CHUNK_OVERHEAD: Final = 16 * 1024
 
 
@@ -80,7 +80,7 @@ class ResponseReader:
         self._parser: httptools.HttpResponseParser | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take what a socket gave. Raises BadResponse."""
+        """Take received bytes. Raises BadResponse."""
         if self.state != HEAD:
             self._feed_body(data)
             return
@@ -293,8 +293,8 @@ class ResponseReader:
                 self._ended_at = len(parts)  # the body is complete; its trailers are dropped anyway
             self.surplus = True  # the response was complete; later bytes do not belong to it
         if self._ended_at >= 0:
-            # More than one message can end in one read: only the first is ours. A lone line end
-            # after it is swallowed by llhttp without a word.
+            # More than one message can end in one read: only the first belongs to this request.
+            # llhttp silently skips a single line end after it.
             if data.endswith(b"\r\n\r\n\r\n"):
                 self.surplus = True
             if len(parts) > self._ended_at:

@@ -10,12 +10,12 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-LONGEST_S: Final = 60.0  # believed of any Retry-After
+LONGEST_S: Final = 60.0  # maximum of any Retry-After
 _LONGEST: Final = 64  # bytes; no date is longer
 
 
 def seconds_of(value: bytes, wall_s: float) -> float | None:
-    """Seconds to wait, from 0 to LONGEST_S; None for what is neither seconds nor a date.
+    """Seconds to wait, from 0 to LONGEST_S; None for a value that is neither seconds nor a date.
 
     `wall_s`: seconds since 1970, now.
     """
@@ -28,6 +28,6 @@ def seconds_of(value: bytes, wall_s: float) -> float | None:
         when = parsedate_to_datetime(text)
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
-    if when.tzinfo is None:  # "-0000": it does not say where, and HTTP's dates are all in GMT
+    if when.tzinfo is None:  # "-0000": the zone is unknown, and HTTP's dates are all in GMT
         when = when.replace(tzinfo=UTC)
     return max(0.0, min(when.timestamp() - wall_s, LONGEST_S))

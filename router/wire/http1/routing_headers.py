@@ -39,7 +39,7 @@ class RoutingHeader:
 
     def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
         self.name = name  # in lower case
-        self.passes = passes  # the field is forwarded to the replica as it came
+        self.passes = passes  # the field is forwarded to the replica unchanged
         # Its lines repeat from request to request, so the sorter keeps them (`headers.Sorter`).
         self.is_memoized = is_memoized
 

@@ -74,7 +74,7 @@ class FirstContent:
     def feed(self, data: bytes) -> EventKind:
         """Returns the verdict on all data so far."""
         if self._after_cr and data.startswith(b"\n"):
-            data = data[1:]  # with the CR before it, it was one line end, not two
+            data = data[1:]  # after a CR in the previous read, this LF belongs to the same line end
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
@@ -135,7 +135,7 @@ def _judge_body(body: dict[str, Any]) -> EventKind:
 
 
 def _judge_error(error: object) -> EventKind:
-    """429 and 503 mean busy (TGI says it in words, with the code 422); other 4xx are an answer."""
+    """429 and 503 mean busy (TGI names it in words, with code 422); other 4xx are an answer."""
     if not isinstance(error, dict):
         return EventKind.ERROR
     code = error.get("code", error.get("http_status_code"))
@@ -148,9 +148,9 @@ _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
 # The beginnings of an error event or of one of its lines.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
 _MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
-# What is kept of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
+# Kept bytes of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
 _SEAM: Final = 64
-_REPORT: Final = 16 * 1024  # bytes of an error event that are looked through for its code
+_REPORT: Final = 16 * 1024  # bytes of an error event that are searched for its code
 
 
 def is_server_error(report: bytes) -> bool:
@@ -160,9 +160,9 @@ def is_server_error(report: bytes) -> bool:
 
 
 def _find_report(data: bytes) -> int:
-    """Where the first error event begins, at the line end before its mark; -1: nowhere.
+    """The start of the first error event, at the line end before its mark; -1: there is none.
 
-    An event with a mark and no `"error"` behind it is left as a whole: no byte is searched twice.
+    An event with a mark and without `"error"` after it is skipped: no byte is searched twice.
     """
     mark = _MARK.search(data)
     while mark is not None:
@@ -181,7 +181,7 @@ def find_error(events: bytes) -> int:
     at = _find_report(b"\n" + events)
     if at <= 0:
         return at
-    before = events.rfind(b"\n\n", 0, at)  # the line that tells it may not be the event's first
+    before = events.rfind(b"\n\n", 0, at)  # the line with the error may not be the event's first
     return 0 if before < 0 else before + 2
 
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 
-# Twenty digits: those who write the largest integer they have mean no end, and get none.
+# Up to twenty digits: clients that send the largest integer mean no limit, and get none.
 _MILLISECONDS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -29,7 +29,7 @@ _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"
 
 
 def of_client(value: bytes) -> float:
-    """Seconds of an x-request-timeout-ms; 0 or less: none are left. Raises RouterError."""
+    """Seconds of an x-request-timeout-ms; 0 or less: no time is left. Raises RouterError."""
     if _MILLISECONDS.fullmatch(value) is None:
         raise RouterError(
             Reason.BAD_HEADER,
@@ -39,12 +39,12 @@ def of_client(value: bytes) -> float:
 
 
 def of_envoy(value: bytes) -> float:
-    """Seconds of an x-envoy-expected-rq-timeout-ms; infinity: it sets no limit."""
+    """Seconds of an x-envoy-expected-rq-timeout-ms; infinity: no limit."""
     return seconds(value) / 1000.0
 
 
 def of_grpc(value: bytes) -> float:
-    """Seconds of a grpc-timeout; infinity: it sets no limit."""
+    """Seconds of a grpc-timeout; infinity: no limit."""
     found = _GRPC.fullmatch(value)
     if found is None:
         return inf
@@ -52,5 +52,5 @@ def of_grpc(value: bytes) -> float:
 
 
 def seconds(value: bytes) -> float:
-    """A number above 0; infinity for all else."""
+    """A number above 0; infinity for everything else."""
     return (float(value) or inf) if _SECONDS.fullmatch(value) is not None else inf

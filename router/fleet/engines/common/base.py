@@ -1,7 +1,7 @@
 """Defines how answers of an engine are read: detection marks, metrics, health and facts.
 
 Data, and pure functions over bytes. Neither this file nor the engines' files do I/O: the poller and
-the prober send the questions, and pass the answers here.
+the prober send the requests, and pass the answers here.
 
 Reading never raises: a missing or impossible value is `None` in the `Signals`; an impossible one is
 named in `odd`.
@@ -18,20 +18,21 @@ import msgspec
 from router.fleet.engines.common.exposition import Samples, Wanted, read
 from router.fleet.signals import NO_SIGNALS, Signals
 
-START_TIME: Final = "process_start_time_seconds"  # of the process that answers, where it tells
+# start time of the process that answers, if reported
+START_TIME: Final = "process_start_time_seconds"
 
-Odd = set[str]  # names of figures that could not be believed
+Odd = set[str]  # names of figures with impossible values
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an engine tells of itself that changes with a restart only. None: it does not say."""
+    """Facts of an engine that change only with a restart. None: not reported."""
 
     slots: int | None = None
     kv_tokens: int | None = None
     block_tokens: int | None = None
-    context_tokens: int | None = None  # the longest prompt and answer together
+    context_tokens: int | None = None  # maximum of prompt and answer together
     version: str | None = None
-    by_priority: bool | None = None  # it goes by priorities, ...
+    by_priority: bool | None = None  # it schedules by priority, ...
     low_first: bool | None = None  # ... the lower number first
     metrics_on: bool | None = None  # it has Prometheus metrics
 
@@ -44,14 +45,14 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts = NO_FACTS
     last: Signals = NO_SIGNALS  # of the same source
-    empty: int = 0  # answers in a row, before this one, that held nothing new
+    empty: int = 0  # consecutive answers before this one without anything new
 
 
 NOTHING_KNOWN = Known()
 
 
 class Source:
-    """One GET and how its answer is read. `timeout_s`: it may take that long, whatever is set."""
+    """One GET and how its answer is read. `timeout_s`: lower bound of its timeout."""
 
     __slots__ = ("path", "timeout_s")
 
@@ -62,7 +63,7 @@ class Source:
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
     ) -> Signals | None:
-        """The signals of a whole answer; None: it is not what this source should say."""
+        """The signals of a whole answer; None: it is not an answer of this source."""
         raise NotImplementedError
 
 
@@ -119,7 +120,7 @@ class JsonSource(Source):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FactsSource:
-    """Where an engine tells its facts."""
+    """An endpoint with an engine's facts."""
 
     path: str
     read: Callable[[Any], Facts]
@@ -130,14 +131,14 @@ class FactsSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A path that tells the health. It decides unless the engine does not have it."""
+    """A path with the engine's health. It decides unless the engine does not have it."""
 
     path: str
-    timeout_s: float = 0.0  # it may take that long, whatever is set
+    timeout_s: float = 0.0  # lower bound of its timeout
     only: frozenset[int] = frozenset()  # the statuses that decide; empty: all but ABSENT
 
     def decides(self, status: int) -> bool:
-        """Whether this status is an answer about health (0: there was none at all)."""
+        """Whether this status is an answer about health (0: there was no answer)."""
         if status in ABSENT:
             return False
         return not self.only or not status or status in self.only
@@ -148,10 +149,10 @@ ABSENT: Final = frozenset({404, 405, 501})  # statuses of a path that a server d
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
-    """How an engine is recognised by what it answers."""
+    """How an engine is detected from its answers."""
 
     owned_by: str | None = None  # of the entries of its /v1/models
-    metrics: tuple[bytes, ...] = ()  # how its metric names begin
+    metrics: tuple[bytes, ...] = ()  # prefixes of its metric names
     answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
 
 
@@ -167,7 +168,7 @@ def decoded(body: bytes) -> Any:
 
 
 def count(value: Any, name: str, odd: Odd) -> int | None:
-    """A whole number that may be one: from 0 on. None, and odd, if it is something else."""
+    """A valid count: an integer from 0 on. None, and recorded in `odd`, for other values."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -179,7 +180,7 @@ def count(value: Any, name: str, odd: Odd) -> int | None:
 
 
 def share(value: Any, name: str, odd: Odd) -> float | None:
-    """A number between 0 and 1. None, and odd, if it is something else."""
+    """A number between 0 and 1. None, and recorded in `odd`, for other values."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1.001:
@@ -189,7 +190,7 @@ def share(value: Any, name: str, odd: Odd) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """A label's text as a whole number from 0 on; engines write `None` where they do not know."""
+    """A label's text as an integer from 0 on; engines write `None` for unknown."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 12:
         return None
     return int(text)

@@ -3,7 +3,7 @@ others.
 
 Version numbers alone are not used, because the `/version` answers of two engines look the same.
 
-Must never: send a question, or raise.
+Must never: send a request, or raise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from router.fleet.engines.common.registry import ENGINES
 
-# What to ask of a replica that says nothing by its metrics and models, in this order.
+# Requests to a replica that its metrics and models do not identify, in this order.
 QUESTIONS = tuple(
     dict.fromkeys(
         path for engine in ENGINES.values() for path in engine.marks.answers if path != "/metrics"
@@ -32,10 +32,10 @@ def detect(
     owned_by: Collection[str] = (),
     answers: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """The name of the engine; None: nothing known to us says so.
+    """The name of the engine; None: unknown.
 
     `metrics`: the beginning of its page of metrics. `owned_by`: of the entries of its model list.
-    `answers`: path to JSON document, of what it answered with 200.
+    `answers`: path -> JSON document of its 200 answers.
     """
     found = _FIRST.search(metrics)
     if found is not None:

@@ -17,13 +17,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-LINE_BYTES: Final = 64 * 1024  # a longer line is none; vLLM's longest are 3 KB
-KEPT_BYTES: Final = 256 * 1024  # of wanted lines; 64 data-parallel vLLM engines say 200 KB
-_MOST: Final = 2.0**53  # beyond it a float skips whole numbers: nothing we count gets there
+LINE_BYTES: Final = 64 * 1024  # a longer line is invalid; vLLM's longest are 3 KB
+KEPT_BYTES: Final = 256 * 1024  # of wanted lines; 64 data-parallel vLLM engines have 200 KB
+_MOST: Final = 2.0**53  # above it a float cannot represent every integer; no count gets there
 
 
 class Sample(NamedTuple):
-    """One series at one moment; None: a value that cannot be believed."""
+    """One series at one moment; None: an invalid value."""
 
     labels: Mapping[str, str]
     value: float | None
@@ -36,21 +36,21 @@ class Wanted:
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)
-        # Longest first: an alternation takes the first that fits. The line feed in front is a
-        # literal to search for; a comment or another name never gets further than that.
+        # Longest first: an alternation takes the first match. The line feed in front is a literal
+        # to search for; comments and other names are skipped there.
         ordered = sorted(self.names, key=len, reverse=True)
         alternatives = b"|".join(re.escape(name.encode("ascii")) for name in ordered)
         self.pattern = re.compile(rb"\n(" + alternatives + rb")([{ \t][^\n]*)")
 
 
 class Samples:
-    """What was found. Asking for what is not there answers None."""
+    """The samples found. A missing name gives None."""
 
     __slots__ = ("_found", "odd")
 
     def __init__(self) -> None:
         self._found: dict[str, list[Sample]] = {}
-        self.odd: set[str] = set()  # names of samples that could not be believed
+        self.odd: set[str] = set()  # names of samples with invalid values
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -61,7 +61,7 @@ class Samples:
             self.odd.add(name)
 
     def series(self, *names: str) -> tuple[str, Sequence[Sample]]:
-        """The first of these names that is there, and its samples."""
+        """The first of these names that is present, and its samples."""
         for name in names:
             found = self._found.get(name)
             if found is not None:
@@ -71,7 +71,7 @@ class Samples:
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
     ) -> int | None:
-        """The sum of a family's whole numbers, of the first name that is there."""
+        """The sum of a family's integers, of the first name that is present."""
         name, found = self.series(*names)
         if where is not None:
             found = [sample for sample in found if where(sample.labels)]
@@ -101,34 +101,34 @@ class Samples:
         return None if largest is None else self.share(name, largest)
 
     def share(self, name: str, value: float) -> float | None:
-        """A share of something; engines' own rounding may take it a little above the whole."""
+        """A share of a total; engines' own rounding may take it slightly above 1."""
         if value > 1.001:
             self.odd.add(name)
             return None
         return min(value, 1.0)
 
     def moment(self, name: str) -> float | None:
-        """Seconds since the epoch; the earliest where there are several."""
+        """Seconds since the epoch; the earliest if there are several."""
         values = [sample.value for sample in self._found.get(name, ())]
         known = [value for value in values if value]
         return min(known) if known and len(known) == len(values) else None
 
 
 class Reader:
-    """Takes a page in pieces. `feed` says whether to go on."""
+    """Takes a page in pieces. `feed` returns whether to continue."""
 
     __slots__ = ("_carry", "_kept", "_samples", "_seen", "_skipping", "_wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._samples = Samples()
-        self._seen: set[bytes] = set()  # series, to find those that come twice
-        self._carry = b"\n"  # the line feed before a line that is not whole yet, and the line
+        self._seen: set[bytes] = set()  # series seen, to find duplicates
+        self._carry = b"\n"  # the line feed before an incomplete line, and the line
         self._skipping = False  # inside a line that is too long
         self._kept = 0
 
     def feed(self, piece: bytes) -> bool:
-        """Take some more of the page; False: it holds more wanted lines than anybody has."""
+        """Take a further piece of the page; False: it has more wanted lines than any engine's."""
         if self._skipping:
             end = piece.find(b"\n")
             if end < 0:
@@ -150,7 +150,7 @@ class Reader:
         return True
 
     def end(self) -> Samples:
-        """The page is over; a last line without its line feed may have lost digits."""
+        """The page is complete; a last line without a line feed may be truncated."""
         self._cut_off()
         return self._samples
 
@@ -189,10 +189,10 @@ _ESCAPED = {b"n": b"\n"}
 
 
 def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
-    """The labels from the brace on and where they end; None: they do not.
+    """The labels from the brace on and the index after them; None: unterminated.
 
-    Values hold commas, braces and escaped quotes: they are walked through one by one, because no
-    search for a closing brace is right.
+    Values contain commas, braces and escaped quotes. They are parsed one by one, because a search
+    for a closing brace could find one inside a value.
     """
     labels: dict[str, str] = {}
     at = 1
@@ -215,7 +215,7 @@ def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
 
 
 def _value(text: bytes) -> float | None:
-    """The first word as a number that can be believed; a timestamp or an exemplar may follow."""
+    """The first word as a valid number; a timestamp or an exemplar may follow."""
     words = text.split(None, 1)
     if not words or b"_" in words[0]:  # Python would read 1_000
         return None
@@ -223,5 +223,5 @@ def _value(text: bytes) -> float | None:
         value = float(words[0])
     except ValueError:
         return None
-    # No comparison with NaN is true.
+    # Comparisons with NaN are false.
     return value + 0.0 if 0.0 <= value < float("inf") else None

@@ -14,9 +14,9 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.base import decoded
 
-CONTEXT = "max_model_len"  # as vLLM and SGLang call it
+CONTEXT = "max_model_len"  # vLLM's and SGLang's name for it
 
-MODELS_MOST = 4096  # entries read of one list, the first ones; each name costs the fleet some µs
+MODELS_MOST = 4096  # maximum entries read of a list; each name costs the fleet some µs
 
 Entries = dict[str, dict[str, Any]]  # model name -> its entry
 
@@ -29,8 +29,10 @@ _read_list = msgspec.json.Decoder(_List).decode
 
 
 def read_models(body: bytes) -> Entries:
-    """The entries by model name; empty if the answer is no list of models. Of a list that is
-    longer than MODELS_MOST the rest is not looked at."""
+    """The entries by model name; empty if the answer is not a list of models.
+
+    Entries beyond MODELS_MOST are ignored.
+    """
     try:
         data = _read_list(body).data
     except NOT_JSON:
@@ -47,18 +49,18 @@ def read_models(body: bytes) -> Entries:
 
 
 def owners(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Who owns them: most engines write their own name there."""
+    """The owners of the entries: most engines write their own name there."""
     found = (entry.get("owned_by") for entry in entries.values())
     return frozenset(owner for owner in found if isinstance(owner, str))
 
 
 def adapters(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Those that are adapters of another model."""
+    """The entries that are adapters of another model."""
     return frozenset(name for name, e in entries.items() if isinstance(e.get("parent"), str))
 
 
 def context_tokens(entry: Mapping[str, Any]) -> int | None:
-    """The longest prompt and answer together, in tokens."""
+    """Maximum of prompt and answer together, in tokens."""
     value = entry.get(CONTEXT)
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53:
         return value

@@ -1,6 +1,6 @@
-"""The load that an engine tells in a response header (ORCA, Open Request Cost Aggregation).
+"""The load that an engine reports in a response header (ORCA, Open Request Cost Aggregation).
 
-Pure. Must never: raise, whatever the header says.
+Pure. Must never: raise, for any value of the header.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from router.fleet.signals import NO_SIGNALS, Signals
 def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
     """The value of `endpoint-load-metrics`, as TEXT or JSON (vLLM 0.13 and later).
 
-    It tells what waits and the KV usage, nothing else. Under data parallelism TEXT names them once
-    per engine, JSON keeps only the last.
+    It has the waiting requests and the KV usage, nothing else. Under data parallelism TEXT has them
+    once per engine, JSON only for the last.
     """
     doubts: Odd = set() if odd is None else odd
     waiting: list[int | None] = []

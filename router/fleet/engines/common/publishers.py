@@ -1,7 +1,7 @@
-"""Where an engine publishes its KV events: sources, and the helpers that read them from answers.
+"""Where an engine publishes its KV events: sources, and helpers that read them from answers.
 
-Pure. Endpoints with a wildcard host are the publisher's own point of view, and become the
-replica's host. One whose publisher connects instead of binding (see `kv_events`) is no source.
+Pure. An endpoint with a wildcard host is seen from the publisher, and gets the replica's host. A
+publisher that connects instead of binding (see `kv_events`) is not a source.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from router.config.address import join_host_port, split_host_port
 
 WILDCARDS: Final = ("*", "0.0.0.0", "::", "[::]", "[*]")
-MOST_RANKS: Final = 256  # publishers of one replica; more is nonsense
+MOST_RANKS: Final = 256  # maximum publishers of one replica; more is invalid
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -27,7 +27,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Publisher(msgspec.Struct, frozen=True):
-    """How an engine tells where it publishes."""
+    """How an engine reports where it publishes."""
 
     path: str  # to GET
     read: Callable[[bytes, str], list[Source]]  # the answer, and the replica's host
@@ -55,11 +55,11 @@ def connectable(endpoint: str, host: str, shift: int) -> str | None:
 
 
 def bound(endpoint: Any, host: str, shift: int) -> str | None:
-    """`connectable`, for the publisher's own setting: only what it binds."""
+    """`connectable`, for the publisher's own setting: only an endpoint that it binds."""
     if not isinstance(endpoint, str):
         return None
     if not any(mark in endpoint for mark in ("*", "::", "ipc://")):
-        return None  # it connects somewhere itself (vLLM: distributed/kv_events.py)
+        return None  # the publisher itself connects (vLLM: distributed/kv_events.py)
     return connectable(endpoint, host, shift)
 
 

@@ -1,6 +1,6 @@
 """Finds all engines by name, and merges their tables. The files of the package are the list.
 
-The merged tables are made once, when this module is imported. Must never: name an engine.
+The merged tables are created once, when this module is imported. Must never: name an engine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from router.fleet.engines.common.publishers import Publisher
 
 
 def _found() -> dict[str, Engine]:
-    """The engine of each file, in the order in which they are asked after."""
+    """The engine of each file, in the order of their detection requests."""
     found: list[Engine] = []
     for module in iter_modules(_package.__path__):
         if not module.ispkg:
@@ -29,12 +29,12 @@ def _found() -> dict[str, Engine]:
 
 ENGINES: Final = _found()
 _OTHER: Final = next(engine for engine in ENGINES.values() if not engine.is_recognised)
-# Of a replica whose engine was not detected yet: it is asked what an unknown engine is asked.
+# Of a replica whose engine was not detected yet: it gets the requests of an unknown engine.
 UNDETECTED: Final = Engine("", sources=_OTHER.sources, health=_OTHER.health, is_recognised=False)
 
 
 def engine_of(name: str | None) -> Engine:
-    """The engine of a name; UNDETECTED for None and for names that are not known."""
+    """The engine of a name; UNDETECTED for None and for unknown names."""
     return UNDETECTED if name is None else ENGINES.get(name, UNDETECTED)
 
 
@@ -93,7 +93,7 @@ def _adapter_paths() -> frozenset[bytes]:
     return frozenset(found)
 
 
-# Where some engine does not go by `model`.
+# Paths on which some engine does not read `model`.
 ADAPTER_PATHS: Final = _adapter_paths()
 
 
@@ -104,7 +104,7 @@ def _counts_natively() -> frozenset[bytes]:
     return frozenset(found)
 
 
-# Paths whose answers tell counts in words of their own.
+# Paths whose answers have counts in their own format.
 COUNTS_NATIVELY: Final = _counts_natively()
 
 
@@ -116,7 +116,7 @@ def _abort_paths() -> frozenset[bytes]:
     return frozenset(found)
 
 
-ABORT_PATHS: Final = _abort_paths()  # whose requests some engine knows by a name
+ABORT_PATHS: Final = _abort_paths()  # paths whose requests have an ID at some engine
 
 
 def _publishers() -> tuple[Publisher, ...]:
@@ -128,7 +128,7 @@ _PUBLISHERS: Final = _publishers()
 
 
 def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
-    """How it may tell where it publishes KV events: in every way, where it was not recognised."""
+    """The ways in which it may report KV event publishers: all ways if it was not detected."""
     if not engine.is_recognised:
         return _PUBLISHERS
     return () if engine.publisher is None else (engine.publisher,)
@@ -139,4 +139,4 @@ def _refusals() -> re.Pattern[bytes]:
     return re.compile(b"(?is)" + b"|".join(words))
 
 
-REFUSALS: Final = _refusals()  # in an answer: the engine knows no priority
+REFUSALS: Final = _refusals()  # patterns in an answer: the engine does not support priorities

@@ -1,10 +1,10 @@
-"""Host names in the ZMQ endpoints of one replica, resolved as the data plane resolves them.
+"""Resolves host names in the ZMQ endpoints of one replica like the data plane does.
 
 libzmq resolves a host name itself at each connect. It keeps no last answer for a DNS outage, and
 all sockets share its one I/O thread, so a slow name server delays every subscriber. So ZMQ gets
 addresses only.
 
-Must never: ask a name server for a host that the replica's own resolver knows.
+Must never: query a name server for a host that the replica's own resolver knows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Addresses:
     def __init__(self, own: Address) -> None:
         """`own`: the address of the replica for requests."""
         self._own: dict[str, Resolve] = {} if own.resolve is None else {own.host: own.resolve}
-        self._others: dict[str, Resolve] = {}  # hosts that only endpoints name
+        self._others: dict[str, Resolve] = {}  # hosts that occur only in endpoints
 
     def keep(self, sources: Iterable[Source]) -> None:
-        """Forget the hosts that these sources do not name."""
+        """Drop the hosts that these sources do not name."""
         hosts = {_split(e)[0] for source in sources for e in (source.endpoint, source.replay) if e}
         self._others = {host: its for host, its in self._others.items() if host in hosts}
 
@@ -66,7 +66,7 @@ class Addresses:
 
 
 def _split(endpoint: str) -> tuple[str, int]:
-    """Host and port of a TCP endpoint that `sources` made; an empty host for `ipc://`."""
+    """Host and port of a TCP endpoint created by `sources`; an empty host for `ipc://`."""
     if not endpoint.startswith(_TCP):
         return "", 0
     host, _, port = endpoint.removeprefix(_TCP).rpartition(":")

@@ -1,9 +1,9 @@
-"""Our own names for KV blocks: hashes over token ids, each chained to the block before it.
+"""The router's own IDs of KV blocks: hashes over token IDs, each chained to the block before it.
 
 Engines hash blocks in ways that change with version, settings and a random seed, so their hashes
-are never computed here. Events carry the token ids; requests are turned into token ids; both are
-hashed alike: h(i) = xxh3_64(token ids of block i as 4-byte little-endian, seed = h(i-1)), and
-h(-1) is a hash of what else keeps caches apart: the adapter and the cache salt.
+are never computed here. Events contain the token IDs, and requests are converted into token IDs.
+Both are hashed in the same way: h(i) = xxh3_64(token IDs of block i as 4-byte little-endian, seed =
+h(i-1)). h(-1) is a hash of everything else that separates caches: the adapter and the cache salt.
 
 Must never: do I/O, or know a replica.
 """
@@ -20,7 +20,7 @@ _BYTES = 4  # of one token id
 
 
 def pack(ids: Iterable[int]) -> bytes:
-    """Token ids as 4-byte little-endian. Raises TypeError or OverflowError for what is no id."""
+    """Token IDs as 4-byte little-endian. Raises TypeError or OverflowError for an invalid ID."""
     packed = array("I", ids)
     if sys.byteorder != "little":
         packed.byteswap()
@@ -28,7 +28,7 @@ def pack(ids: Iterable[int]) -> bytes:
 
 
 def root(lora: str = "", salt: str = "") -> int:
-    """The hash that stands before the first block. "" means none."""
+    """The seed of the first block's hash. "" means none."""
     if not lora and not salt:
         return 0
     name = lora.encode("utf-8", "surrogatepass")
@@ -36,7 +36,9 @@ def root(lora: str = "", salt: str = "") -> int:
 
 
 def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) -> list[int]:
-    """Hashes of the whole blocks of packed `tokens`, at most so many; `before`: the one before."""
+    """Hashes of the whole blocks of packed `tokens`, at most `most`; `before`: the previous
+    hash.
+    """
     step = block_size * _BYTES
     end = min(len(tokens) // step, most) * step
     hashes = []
@@ -47,12 +49,12 @@ def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) 
 
 
 class TokenChains:
-    """The token ids of one prompt, and their chain for whatever block size a replica has."""
+    """The token IDs of one prompt, and their chain for any block size."""
 
     __slots__ = ("_chains", "_most", "_root", "_tokens", "count")
 
     def __init__(self, tokens: bytes, lora: str = "", salt: str = "", most: int = 2048) -> None:
-        """`tokens` packed; `most`: leading blocks that are looked at."""
+        """`tokens` packed; `most`: maximum number of leading blocks."""
         self._tokens = tokens
         self._root = root(lora, salt)
         self._most = most
@@ -60,8 +62,11 @@ class TokenChains:
         self.count = len(tokens) // _BYTES
 
     def of(self, block_size: int) -> list[int]:
-        """Hashes of the leading blocks that can be a hit: the last token is always computed, so
-        n tokens have (n-1) // block_size of them (vLLM, SGLang)."""
+        """Hashes of the leading blocks that can be a hit.
+
+        The last token is always computed, so n tokens have (n-1) // block_size of them (vLLM,
+        SGLang).
+        """
         found = self._chains.get(block_size)
         if found is None:
             most = min(self._most, max(0, self.count - 1) // block_size)

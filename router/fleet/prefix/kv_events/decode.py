@@ -1,11 +1,10 @@
-"""Frames of a KV event publisher -> typed events. Pure; garbage is counted, never an exception.
+"""Decodes frames of a KV event publisher into typed events. Pure; invalid data is counted.
 
 A message is `[topic][seq: 8 bytes big-endian][msgpack]`, the payload `[ts, events, rank]`. Events
-are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (since), both with
-fields added at the end over time: unknown keys and elements behind the known ones are ignored.
-Hashes are unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes
-(VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0); here all are unsigned 64-bit numbers, and nothing but
-equality may be asked of them.
+are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (later versions).
+Versions add fields at the end, so unknown keys and further elements are ignored. Hashes are
+unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0).
+Here all are unsigned 64-bit numbers, which may only be compared for equality.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from router.fleet.prefix.kv_events.chains import pack
 
 GPU: Final = "GPU"
 END_OF_REPLAY: Final = (1 << 64) - 1  # its seq: eight 0xff bytes
-# Kinds of attention whose groups hold every token of a prompt; the others keep a window or a state
-# and say nothing of the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
+# Kinds of attention whose groups hold every token of a prompt. The others keep a window or a state
+# and carry no information about the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
 FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 _MASK = (1 << 64) - 1
 _MAX_BLOCK = 1 << 20  # tokens; a block is 1 to a few hundred
@@ -32,14 +31,14 @@ class BlockStored(msgspec.Struct, gc=False):
 
     hashes: list[int]
     parent: int | None  # the block before the first; None: the prompt begins here
-    tokens: bytes  # packed ids, block_size for each block; b"": not told (other media than GPU)
+    tokens: bytes  # packed IDs, block_size for each block; b"": not sent (other media than GPU)
     block_size: int
     lora: str = ""
-    salt: str = ""  # of the whole prompt; told where `parent` is None
+    salt: str = ""  # of the whole prompt; sent if `parent` is None
     medium: str = GPU
-    extras: list[bytes] | None = None  # per block: what else (an image) sets it apart, or b""
+    extras: list[bytes] | None = None  # per block: a further distinction (an image), or b""
     group: int | None = None
-    full: bool | None = None  # whether the group is of full attention; None: not told
+    full: bool | None = None  # whether the group is of full attention; None: unknown
 
     def pieces(self, most: int) -> Iterator[BlockStored]:
         """The same in events of at most `most` blocks each, to be applied in this order."""
@@ -76,7 +75,7 @@ Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class Message(msgspec.Struct, gc=False):
-    """One message: its number, its payload, and a mark that tells two payloads apart."""
+    """One message: its number, its payload, and a checksum that distinguishes two payloads."""
 
     seq: int
     payload: bytes
@@ -87,11 +86,11 @@ class Batch(msgspec.Struct, gc=False):
     events: list[Event]
     rank: int | None = None  # data-parallel rank
     garbage: int = 0  # events (or the whole payload) that could not be read
-    unknown: int = 0  # events of a type that is not known here
+    unknown: int = 0  # events of an unknown type
 
 
 def read_message(frames: Sequence[bytes]) -> Message | None:
-    """`[topic][seq][payload]`, or `[seq][payload]` as old replays have it; None: garbage."""
+    """`[topic][seq][payload]`, or `[seq][payload]` in old replays; None: invalid."""
     if len(frames) not in (2, 3):
         return None
     seq, payload = frames[-2], frames[-1]
@@ -112,17 +111,16 @@ def read_replay(frames: Sequence[bytes]) -> Message | None:
 
 
 class Garbage(ValueError):
-    """Bytes that are no message or no event."""
+    """Bytes that are not a valid message or event."""
 
 
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
-    """The events of a payload, each still undecoded, and the data-parallel rank it names.
+    """The events of a payload, each still undecoded, and its data-parallel rank.
 
-    Cheap whatever the events hold, so that a large payload can be decoded event by event.
-    Raises Garbage.
+    Cheap for any events, so that a large payload can be decoded event by event. Raises Garbage.
     """
     try:
         outer = _split(payload)
@@ -134,7 +132,7 @@ def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
 
 
 def read_event(raw: bytes | msgspec.Raw) -> Event | None:
-    """One event; None: its type is not known here. Raises Garbage."""
+    """One event; None: its type is unknown. Raises Garbage."""
     try:
         return _event(msgspec.msgpack.decode(raw))
     except _BAD as err:
@@ -167,7 +165,7 @@ _BAD = (
     *(MemoryError, msgspec.MsgspecError),
 )
 
-# The order of the array form (ENGINES: only the end ever grew).
+# The order of the array form (ENGINES: fields were only added at the end).
 _STORED = (
     *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium"),
     *("lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
@@ -184,7 +182,7 @@ def _event(raw: Any) -> Event | None:
         names = _STORED if kind == "BlockStored" else _REMOVED
         fields = dict(zip(names, raw[1:], strict=False))
         last = fields.get("lora_name")
-        if isinstance(last, dict):  # SGLang 0.5.18 puts a map there
+        if isinstance(last, dict):  # SGLang 0.5.18 has a map there
             fields["lora_name"] = None
             fields["cache_salt"] = last.get("cache_salt")
     else:
@@ -241,7 +239,7 @@ def _hash(raw: Any) -> int:
     if type(raw) is int:
         return raw & _MASK
     if isinstance(raw, bytes):
-        return int.from_bytes(raw[-8:], "big")  # what vLLM itself sends as a number
+        return int.from_bytes(raw[-8:], "big")  # the number that vLLM itself would send
     raise TypeError("no block hash")
 
 
@@ -251,7 +249,7 @@ def _medium(fields: dict[str, Any]) -> str:
         medium = GPU
     elif not isinstance(medium, str):
         raise TypeError("no medium")
-    # vLLM 0.29+: a block that another machine holds is not a hit on this one's GPU.
+    # vLLM 0.29+: a block held by another machine is not a hit on this one's GPU.
     return f"remote {medium}" if fields.get("locality") == "REMOTE" else medium
 
 
@@ -259,7 +257,8 @@ def _lora(fields: dict[str, Any]) -> str:
     name = fields.get("lora_name")
     if name is not None:
         return _text(name)
-    # Before lora_name there was only the engine's own number: it sets apart, nobody asks for it.
+    # Before lora_name there was only the engine's own number: it separates caches and cannot be
+    # matched.
     number = fields.get("lora_id")
     return "" if number is None else f"\0{number}"
 
@@ -277,9 +276,9 @@ def _number(raw: Any) -> int | None:
 
 
 def _read_extras(event: BlockStored, raw: Any) -> None:
-    """Sort `extra_keys`, a list or null per block, into adapter (known already), salt and the rest.
+    """Sort `extra_keys`, a list or null per block, into adapter (already known), salt and the rest.
 
-    Untagged on the wire; vLLM's order is adapter, images, salt (first block only), embeddings.
+    Untagged in the message; vLLM's order is adapter, images, salt (first block only), embeddings.
     """
     if not isinstance(raw, list):
         raise TypeError("extra_keys is no list")

@@ -1,4 +1,4 @@
-"""The packages that exact KV knowledge needs, imported only when somebody wants it."""
+"""The packages for exact KV knowledge, imported only when it is enabled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from router.core.errors import ConfigError
 
-EXTRA = ".[kv-events]"  # as pip takes it in a checkout
+EXTRA = ".[kv-events]"  # pip's name for it in a checkout
 
 
 def load(module: str, package: str, wanted_by: str) -> Any:

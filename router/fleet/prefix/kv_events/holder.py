@@ -1,6 +1,6 @@
-"""What one publisher of KV events holds, and what it leaves behind: the parts of `index`.
+"""The blocks that one publisher of KV events holds or held: parts of `index`.
 
-Plain data with one owner, `ExactIndex`, whose rules stand there.
+Plain data with one owner, `ExactIndex`, which documents the rules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def new_shards() -> Shards:
 
 
 class Holder:
-    """What one publisher (a replica, or a data-parallel rank of it) holds."""
+    """The blocks of one publisher (a replica, or a data-parallel rank of it)."""
 
     __slots__ = (
         *("bit", "block_size", "complete", "count", "ghosts", "gpu", "group", "key"),
@@ -39,17 +39,17 @@ class Holder:
         self.empty(bit)
 
     def empty(self, bit: int) -> None:
-        """Hold nothing, under another bit."""
+        """Become empty, under another bit."""
         self.bit = bit
         self.gpu = new_shards()  # engine's hash -> ours
         self.media: dict[str, dict[int, int]] = {}  # other medium -> engine's hash -> ours
-        self.twins: dict[int, int] = {}  # ours -> further engine hashes that mean the same block
+        self.twins: dict[int, int] = {}  # ours -> further engine hashes of the same block
         self.ghosts: dict[int, int] = {}
         self.count = 0  # entries in gpu and media
-        self.turn = 0  # the shard that is evicted from next
+        self.turn = 0  # the shard for the next eviction
 
     def find(self, engine_hash: int) -> int | None:
-        """Our hash of a block that the replica holds, or held lately."""
+        """Our hash of a block that the replica holds, or held recently."""
         found = self.gpu[engine_hash & LOW].get(engine_hash)
         if found is None:
             found = self.ghosts.get(engine_hash)
@@ -62,7 +62,7 @@ class Holder:
 
 
 class Retired:
-    """What a holder left behind: entries to be purged under its old bit."""
+    """Entries of a cleared holder, to be purged under its old bit."""
 
     __slots__ = ("bit", "count", "gpu")
 
@@ -78,12 +78,12 @@ class IndexStats:
     __slots__ = ("duplicates", "evicted", "left_out", "orphans", "removed", "stored")
 
     def __init__(self) -> None:
-        self.stored = 0  # blocks put in
-        self.duplicates = 0  # blocks stored that were there already
-        self.removed = 0  # blocks taken out because the engine said so
+        self.stored = 0  # blocks added
+        self.duplicates = 0  # stored blocks that were already present
+        self.removed = 0  # blocks removed by the engine
         self.orphans = 0  # blocks left out: the parent is not known
         self.left_out = 0  # blocks left out: another group, size or medium than is kept
-        self.evicted = 0  # blocks taken out because the index was full
+        self.evicted = 0  # blocks removed because the index was full
 
 
 def count_of(holder: Holder) -> int:
@@ -91,8 +91,10 @@ def count_of(holder: Holder) -> int:
 
 
 def chain_apart(event: BlockStored, before: int) -> list[int]:
-    """`chain` for blocks of which some hold more than their tokens (an image stands behind its
-    placeholder ids): no chain of token ids alone may lead there."""
+    """`chain` for blocks that contain more than tokens (an image behind its placeholder IDs).
+
+    No chain of token IDs alone may give the same hashes.
+    """
     step = event.block_size * 4
     extras = event.extras or []
     ours = []

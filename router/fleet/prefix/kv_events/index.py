@@ -1,21 +1,22 @@
-"""Who holds which KV blocks, as the engines themselves tell: the exact index.
+"""The exact index: the holders of KV blocks, as reported by the engines.
 
-A block is named by our own chain of token ids (`chains`), never by an engine's hash; per replica
-one map leads from the engine's hash to ours, because removals name nothing else.
+A block is identified by the router's own chain of token IDs (`chains`), never by an engine's hash.
+Per replica one map leads from the engine's hash to ours, because removals contain only the
+engine's.
 
 Rules
-1. Storing is idempotent: vLLM 0.25+ says BlockStored again on every reuse. An engine that holds
-   copies of a block (two requests computed it side by side) says BlockRemoved for each: the first
-   one counts, because reuse makes counting impossible. The block is missed until its next reuse.
+1. Storing is idempotent: vLLM 0.25+ repeats BlockStored on every reuse. An engine that holds copies
+   of a block (two requests computed it at the same time) sends BlockRemoved for each: the first one
+   counts, because reuse makes counting impossible. The block is missing until its next reuse.
 2. Only blocks on the GPU are matched. Other media are kept per (block, medium), so that a block
-   dropped from one stays on the other, and because children may name their parent there.
-3. A block whose parent is unknown is left out: its place in the prompt is not known. Parents that
-   were removed lately are remembered for this (`_GHOSTS`).
+   removed from one stays on the other, and because children may name their parent there.
+3. A block whose parent is unknown is left out: its place in the prompt is not known. Recently
+   removed parents are remembered for this (`_GHOSTS`).
 4. Everything is spread over small dicts: one dict of a million entries takes some 100 ms to grow,
-   and every stream would wait for it. For the same reason a clear only renames a replica's bit;
-   what it held goes away bit by bit (`purge`), and is out of every answer at once.
+   and every stream would wait for it. For the same reason a clear only changes a replica's bit: its
+   blocks are out of every answer at once, and the entries are freed step by step (`purge`).
 5. At most `entries` blocks are kept in all; above that the replica that holds most loses its
-   oldest. That is a net below the engines' own removals, not a policy.
+   oldest. This is only a safeguard in addition to the engines' own removals.
 
 Must never: do I/O, read a clock, or keep an entry of a replica that was removed.
 """
@@ -45,13 +46,13 @@ from router.fleet.prefix.kv_events.holder import (
     new_shards,
 )
 
-_GHOSTS: Final = 1024  # removed blocks per replica whose place is still known
-_EVICT: Final = 64  # entries taken out at once when the index is full
-_MEDIA: Final = 8  # media told apart per replica; more is nonsense
+_GHOSTS: Final = 1024  # removed blocks per replica whose place is remembered
+_EVICT: Final = 64  # entries removed at once when the index is full
+_MEDIA: Final = 8  # maximum media per replica; more is invalid
 
 
 class ExactIndex:
-    """Blocks of all replicas. Keys are whatever the caller uses for a replica (hashable)."""
+    """Blocks of all replicas. A replica's key may be any hashable object."""
 
     def __init__(self, entries: int = 1_000_000) -> None:
         self._most = entries
@@ -59,17 +60,17 @@ class ExactIndex:
         self._holders: dict[tuple[Hashable, int], Holder] = {}
         self._ranks: dict[Hashable, set[int]] = {}
         self._by_bit: dict[int, Holder] = {}
-        self._sizes: dict[int, int] = {}  # block size -> bits of the holders that have it
+        self._sizes: dict[int, int] = {}  # block size -> bits of the holders with it
         self._retired: list[Retired] = []
         self._free_bits: list[int] = []
         self._next_bit = 1
-        self._count = 0  # entries in use; those to be purged are counted as well
+        self._count = 0  # entries in use, including those to be purged
         self.stats = IndexStats()
 
     # -- replicas -----------------------------------------------------------------------------
 
     def add(self, key: Hashable, rank: int = 0) -> None:
-        """A publisher that is listened to from now on; nothing is known of it."""
+        """Add a publisher; nothing is known of its blocks."""
         if (key, rank) in self._holders:
             return
         holder = Holder(key, rank, self._bit())
@@ -78,7 +79,7 @@ class ExactIndex:
         self._by_bit[holder.bit] = holder
 
     def remove(self, key: Hashable, rank: int | None = None) -> None:
-        """Forget a replica, or one rank of it."""
+        """Remove a replica, or one rank of it."""
         for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
             holder = self._holders.pop((key, one), None)
             if holder is not None:
@@ -91,21 +92,21 @@ class ExactIndex:
     def clear(self, key: Hashable, rank: int | None = None, *, complete: bool = False) -> None:
         """The replica holds nothing (it was restarted, its cache reset, or its stream is broken).
 
-        `complete`: whatever it stores from now on will be told.
+        `complete`: everything that it stores from now on will be reported.
         """
         for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
             holder = self._holders.get((key, one))
             if holder is not None:
                 self._empty(holder)
-                # A new process may have other blocks.
+                # A new process may have another block size.
                 self._set_size(holder, 0)
                 holder.group = None
                 holder.complete = complete
 
     def is_complete(self, key: Hashable) -> bool:
-        """Whether all that the replica holds is known: a block that is not here is not there.
+        """Whether all blocks of the replica are known: an unknown block is not there.
 
-        False after joining late, or after a gap: what is known is right but not all.
+        False after joining late, or after a gap: the known blocks are right but not complete.
         """
         ranks = self._ranks.get(key)
         return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
@@ -114,7 +115,7 @@ class ExactIndex:
         return key in self._ranks
 
     def __len__(self) -> int:
-        """Blocks held, over all replicas and media, and those that wait to be purged."""
+        """Blocks held, over all replicas and media, and entries to be purged."""
         return self._count
 
     def entries(self, key: Hashable) -> int:
@@ -126,14 +127,14 @@ class ExactIndex:
         ranks = self._ranks.get(key, ())
         return max((self._holders[key, rank].block_size for rank in ranks), default=0)
 
-    # -- questions ----------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
-        """How many leading blocks of a prompt each replica holds on its GPU; absent: none.
+        """Number of leading blocks of a prompt that each replica holds on its GPU; absent: none.
 
         In blocks of `block_tokens` tokens, rounded down; None: in each replica's own blocks. With
-        data-parallel ranks inside a replica it is the best rank's, because nobody knows which one
-        its own balancer takes.
+        data-parallel ranks inside a replica it is the best rank's, because the choice of its own
+        balancer is unknown.
         """
         held: dict[Hashable, int] = {}
         masks = self._masks
@@ -169,7 +170,7 @@ class ExactIndex:
     # -- events -------------------------------------------------------------------------------
 
     def apply(self, key: Hashable, rank: int, event: Event) -> None:
-        """What the publisher said. Unknown publishers are ignored: they were removed."""
+        """Apply an event of a publisher. Unknown publishers are ignored: they were removed."""
         holder = self._holders.get((key, rank))
         if holder is None:
             return
@@ -190,7 +191,7 @@ class ExactIndex:
             self._moved(holder, event)
             return
         if event.medium == GPU and event.block_size > holder.block_size:
-            # The first, or what came before were partial blocks at the end of prompts.
+            # The first, or the earlier ones were partial blocks at the end of prompts.
             self._empty(holder)
             self._set_size(holder, event.block_size)
         if event.block_size != holder.block_size:
@@ -209,7 +210,7 @@ class ExactIndex:
         else:
             ours = chain_apart(event, before)
         if event.medium == GPU:
-            # The deepest first: what is evicted for want of room begins with the tails of prompts.
+            # The deepest first, so that eviction begins with the ends of prompts.
             for index in range(count - 1, -1, -1):
                 self._insert(holder, event.hashes[index], ours[index])
         else:
@@ -229,10 +230,10 @@ class ExactIndex:
         shard = holder.gpu[engine_hash & LOW]
         old = shard.pop(engine_hash, None)
         if old == ours:
-            shard[engine_hash] = ours  # at the end again: it was used just now
+            shard[engine_hash] = ours  # moved to the end: it was just used
             self.stats.duplicates += 1
             return
-        if old is not None:  # one hash for two blocks: the last word counts
+        if old is not None:  # one hash for two blocks: the last event counts
             self._count -= 1
             holder.count -= 1
             self._unmask(holder, old)
@@ -251,7 +252,7 @@ class ExactIndex:
             masks[ours] = mask | holder.bit if mask else holder.bit
 
     def _unmask(self, holder: Holder, ours: int) -> None:
-        """One engine hash less that means `ours`."""
+        """Remove one engine hash of the block `ours`."""
         twins = holder.twins.get(ours)
         if twins is not None:
             if twins > 1:
@@ -270,7 +271,7 @@ class ExactIndex:
             masks.pop(ours, None)
 
     def _moved(self, holder: Holder, event: BlockStored) -> None:
-        """Stored on another medium without token ids: known by its hash, or not at all."""
+        """Stored on another medium without token IDs: known by its hash, or not at all."""
         hashes, ours = [], []
         for engine_hash in event.hashes:
             known = holder.find(engine_hash)
@@ -321,7 +322,7 @@ class ExactIndex:
     # -- room ---------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Take some entries out: those that wait to be purged, or the largest holder's oldest."""
+        """Remove some entries: those to be purged, or the largest holder's oldest."""
         before = self._count
         if self._retired:
             self.purge(_EVICT)
@@ -351,7 +352,7 @@ class ExactIndex:
         self.stats.evicted += 1
 
     def _empty(self, holder: Holder) -> None:
-        """The holder goes on under another bit, and what it held is purged later."""
+        """The holder continues under another bit; its old entries are purged later."""
         size = holder.block_size
         self._retire(holder)
         holder.empty(self._bit())
@@ -359,7 +360,7 @@ class ExactIndex:
         self._set_size(holder, size)
 
     def _retire(self, holder: Holder) -> None:
-        """Out of every answer from now on."""
+        """Remove the holder from every answer."""
         del self._by_bit[holder.bit]
         self._set_size(holder, 0)
         self._count -= sum(len(held) for held in holder.media.values())
@@ -370,7 +371,7 @@ class ExactIndex:
             self._free_bits.append(retired.bit)
 
     def _set_size(self, holder: Holder, size: int) -> None:
-        """The holder's block size, 0: none; only those with one are asked by `match`."""
+        """Set the holder's block size, 0: none; `match` uses only holders with one."""
         if holder.block_size:
             left = self._sizes[holder.block_size] & ~holder.bit
             if left:
@@ -382,7 +383,9 @@ class ExactIndex:
             self._sizes[size] = self._sizes.get(size, 0) | holder.bit
 
     def purge(self, most: int) -> bool:
-        """Take out up to `most` entries of what was cleared or removed; whether some are left."""
+        """Free up to `most` entries of cleared or removed holders; returns whether some are
+        left.
+        """
         while self._retired and most > 0:
             retired = self._retired[-1]
             shard = retired.gpu[-1]
@@ -399,7 +402,7 @@ class ExactIndex:
         return bool(self._retired)
 
     def _bit(self) -> int:
-        """A bit for a new holder. Those that are free again come first: masks stay short."""
+        """A bit for a new holder. Freed ones are reused first, so that masks stay short."""
         if self._free_bits:
             return self._free_bits.pop()
         bit = self._next_bit
@@ -407,7 +410,9 @@ class ExactIndex:
         return bit
 
     def blocks_of(self, key: Hashable) -> Iterator[int]:
-        """Our hashes of what a replica holds on its GPU, in no order (for people and tests)."""
+        """Our hashes of the blocks that a replica holds on its GPU, in no order (for tests and
+        debugging).
+        """
         for rank in self._ranks.get(key, ()):
             for shard in self._holders[key, rank].gpu:
                 yield from shard.values()

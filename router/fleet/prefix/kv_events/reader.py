@@ -1,12 +1,12 @@
 """The sockets of KV events: one subscriber per publisher, and one pump that shares the event loop.
 
 ZMQ's own thread receives; here its sockets are only emptied, from the callback of their file
-descriptor, without a task, a future or a thread of ours. Decoding and indexing hold the
-interpreter wherever they run, so a thread would not free the event loop: instead all subscribers
-together get SLICE_S per turn of the loop, and what is left waits for the next turn. Only a single
-event is decoded whole: 8,192 tokens take 0.3 ms, 131,072 (the reuse of such a prompt) some 6.
+descriptor, without a task, a future or a thread of the router. Decoding and indexing hold the
+interpreter wherever they run, so a thread would not free the event loop. Instead all subscribers
+together get SLICE_S per turn of the loop, and the rest waits for the next turn. Only a single event
+is decoded as a whole: 8,192 tokens take 0.3 ms, 131,072 (the reuse of such a prompt) some 6 ms.
 
-Must never: raise out of a callback, or leave a socket behind.
+Must never: raise out of a callback, or leave a socket open.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
 
 SLICE_S: Final = 0.0005  # work per turn of the event loop
-_BLOCKS: Final = 128  # blocks applied between two looks at the clock: about 0.2 ms
-_PURGE: Final = 512  # entries purged likewise
-_HWM: Final = 100_000  # messages that may wait in a socket: the publisher's own default
-_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a prompt of a million tokens takes 5
-_HEARTBEAT_MS: Final = 5000  # a peer that vanished without a FIN is noticed within three of these
+_BLOCKS: Final = 128  # blocks applied between two reads of the clock: about 0.2 ms
+_PURGE: Final = 512  # entries purged between two reads of the clock
+_HWM: Final = 100_000  # maximum messages in a socket's buffer: the publisher's own default
+_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a prompt of a million tokens takes 5 MB
+_HEARTBEAT_MS: Final = 5000  # a vanished peer is noticed within three of these
 
 
 class Pump:
-    """Gives subscribers their turns; purges the index when they rest."""
+    """Gives subscribers their turns; purges the index when they are idle."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Pump:
         self._stopped = False
 
     def wake(self, subscriber: Subscriber) -> None:
-        """It may have something to do."""
+        """The subscriber may have work."""
         if subscriber not in self._ready:
             self._ready.append(subscriber)
         self.kick()
 
     def kick(self) -> None:
-        """There may be something to do, if only entries to be purged."""
+        """There may be work, even if only entries to be purged."""
         if self._turn is None and not self._stopped:
             self._turn = self._loop.call_soon(self._run)
 
@@ -100,7 +100,7 @@ class Pump:
 
 
 class Subscriber:
-    """Listens to one publisher of a replica and keeps the index true to what it says."""
+    """Subscribes to one publisher of a replica and updates the index with its events."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Subscriber:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a replay is under way, or something heard is not in the index yet."""
+        """Whether a replay is running, or a received event is not in the index yet."""
         return self._stream.is_replaying or bool(self._steps or self._raws or self._events)
 
     # -- sockets ------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ class Subscriber:
         self._socket.close(linger=0)
 
     def stop(self) -> None:
-        """Close everything and forget what this publisher said."""
+        """Close everything and drop this publisher's blocks."""
         if self._socket.closed:
             return
         self._end_replay()
@@ -197,7 +197,7 @@ class Subscriber:
     # -- work ---------------------------------------------------------------------------------
 
     def work(self, deadline: float) -> bool:
-        """Go on until `deadline` (perf_counter seconds); whether there is more to do."""
+        """Continue until `deadline` (perf_counter seconds); returns whether more work is left."""
         if self._socket.closed:
             return False
         while self._heard_monitor():
@@ -247,8 +247,8 @@ class Subscriber:
     def _receive(self) -> bool:
         """Take one message from one of the sockets; False: there is none."""
         if self._stream.is_replaying:
-            # Live messages wait in their socket until the replay is over. Asking for its state
-            # quiets its file descriptor, which would wake us in every turn.
+            # Live messages wait in their socket until the replay is over. Reading its state resets
+            # its file descriptor, which would otherwise wake the loop in every turn.
             self._socket.getsockopt(self._zmq.EVENTS)
             return self._heard_replay()
         frames = self._take(self._socket)
@@ -284,7 +284,9 @@ class Subscriber:
     # -- replays ------------------------------------------------------------------------------
 
     def _ask(self, start: int) -> None:
-        """A socket of its own for each replay: answers to an earlier one cannot be mistaken."""
+        """A separate socket for each replay, so that answers to an earlier one cannot be
+        confused.
+        """
         self._end_replay()
         zmq = self._zmq
         self._replay = socket = self._new_socket(zmq.DEALER)
@@ -318,7 +320,7 @@ class Subscriber:
     def _replay_due(self) -> None:
         self._replay_timer = None
         silent_s = self._loop.time() - self._replay_heard
-        # Answers that came and wait for their turn are no silence.
+        # Answers that arrived and wait to be processed do not count as silence.
         if silent_s < self._timeout_s or self._steps or self._raws or self._events:
             rest_s = max(self._timeout_s - silent_s, 0.01)
             self._replay_timer = self._loop.call_later(rest_s, self._replay_due)

@@ -1,4 +1,4 @@
-"""Where a replica publishes its KV events by the configuration. Pure."""
+"""KV event publishers of a replica from the configuration. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from router.fleet.engines.common.publishers import Source, connectable
 
 
 def configured(settings: KvEvents, host: str) -> list[Source]:
-    """What the configuration says; it overrules what the replica says. `host`: the replica's."""
+    """The configured sources, which override the replica's answers. `host`: the replica's."""
     endpoint = connectable(settings.endpoint, host, 0)
     if endpoint is None:
         return []

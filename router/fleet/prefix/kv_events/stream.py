@@ -1,17 +1,17 @@
-"""One publisher's messages, kept in order: gaps, replays, restarts. Pure: it says what to do.
+"""The order of one publisher's messages: gaps, replays, restarts. Pure: returns the next steps.
 
 Rules
 1. Numbers begin at 0 with each publisher process and rise by one. Live messages whose number goes
-   back come from a new process: begin anew.
-2. A hole in the numbers means that messages were lost. A replay is asked from the last message that
-   was applied, and must bring that very message again: else it is another process, or the replay no
+   back come from a new process: begin again.
+2. A gap in the numbers means that messages were lost. A replay is requested from the last applied
+   message, and must contain that very message. Otherwise it is another process, or the replay no
    longer reaches back, and everything known is dropped. Without a replay everything is dropped.
-3. While a replay is under way no live messages may come (they wait in their socket). Afterwards
-   those that the replay has brought already are skipped, if they are the same.
-4. After joining late, a cleared cache or number 0 makes what is known complete; until then it is
-   right, but not all.
+3. While a replay is running no live messages may be passed in (they wait in their socket).
+   Afterwards those that the replay has already brought are skipped, if they are the same.
+4. After joining late, a cleared cache or number 0 makes the known blocks complete; until then they
+   are right, but not complete.
 
-Steps come back in the order in which they are to be done. Must never: do I/O or read a clock.
+Steps are returned in the order in which they must be executed. Must never: do I/O or read a clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRIES: Final = 3  # replays for one gap
 
 
 class Begin(msgspec.Struct, gc=False):
-    """Drop what is known of this publisher. `complete`: all that follows will be heard."""
+    """Drop everything known of this publisher. `complete`: all later events will be received."""
 
     complete: bool
 
@@ -37,7 +37,7 @@ class Apply(msgspec.Struct, gc=False):
 
 
 class Ask(msgspec.Struct, gc=False):
-    """Ask for a replay from this number: `replayed` until its end, or `replay_failed`."""
+    """Request a replay from this number: `replayed` until its end, or `replay_failed`."""
 
     start: int
 
@@ -54,16 +54,16 @@ class Counters:
     )
 
     def __init__(self) -> None:
-        self.messages = 0  # applied
-        self.events = 0  # in them
+        self.messages = 0  # applied messages
+        self.events = 0  # events in them
         self.garbage = 0  # messages or events that could not be read
         self.unknown = 0  # events of an unknown type
-        self.gaps = 0  # holes in the numbers
-        self.replays = 0  # asked for
-        self.replays_failed = 0  # ... and not answered to the end
-        self.restarts = 0  # publishers that began anew
-        self.drops = 0  # times that everything was dropped because of what was lost
-        self.duplicates = 0  # live messages that a replay had brought
+        self.gaps = 0  # gaps in the numbers
+        self.replays = 0  # requested replays
+        self.replays_failed = 0  # replays without an end
+        self.restarts = 0  # publishers that restarted
+        self.drops = 0  # number of times everything was dropped because messages were lost
+        self.duplicates = 0  # live messages that a replay had already brought
         self.reconnects = 0
 
 
@@ -80,18 +80,21 @@ class Stream:
         self._counters = counters
         self._last: Message | None = None  # the last one applied, without its payload
         self._live = -1  # the number of the last live message
-        self._held: Message | None = None  # the live message that waits for the replay
-        self._proof: Message | None = None  # what the replay must bring first
+        self._held: Message | None = None  # the live message held until the replay ends
+        self._proof: Message | None = None  # the message with which the replay must begin
         self._tries = 0
-        self._overlap: dict[int, int] = {}  # number -> mark of what came by replay, not yet live
+        # number -> checksum of replayed messages that were not live yet
+        self._overlap: dict[int, int] = {}
         self.is_replaying = False
 
     def connected(self, again: bool) -> list[Step]:
-        """The subscription stands; `again`: it stood before, and messages may have been lost."""
+        """The subscription is connected; `again`: it was before, and messages may have been
+        lost.
+        """
         if again:
             self._counters.reconnects += 1
         if self._has_replay:
-            # Also while one is under way: it may have been asked of a process that is gone.
+            # Also during a replay: it may have been requested from a process that has ended.
             self._tries = 0
             return self._ask()
         if again and self._last is not None:
@@ -125,7 +128,7 @@ class Stream:
         return self._missing(message)
 
     def _missing(self, message: Message) -> list[Step]:
-        """Messages before this one are not known."""
+        """Messages before this one are missing."""
         if self._has_replay and self._tries < _TRIES:
             self._held = message
             return self._ask()
@@ -161,12 +164,12 @@ class Stream:
         return steps
 
     def _next_live(self) -> int:
-        """The lowest number that the subscription can still bring."""
+        """The lowest number that the subscription can still deliver."""
         return self._live + 1 if self._held is None else self._held.seq
 
     def _replay_ended(self) -> list[Step]:
         if self._proof is not None:
-            # It does not know what we heard last: a new process, or too long ago.
+            # It does not have our last message: a new process, or too long ago.
             self._proof = None
             return [*self._drop(), *self._ask()]
         steps: list[Step] = []
@@ -176,7 +179,7 @@ class Stream:
         return [*steps, *self._release()]
 
     def replay_failed(self) -> list[Step]:
-        """No answer in time, or none that can be read: go on without."""
+        """No answer in time, or an unreadable one: continue without a replay."""
         if not self.is_replaying:
             return []
         self._counters.replays_failed += 1
@@ -218,12 +221,12 @@ class Stream:
         if message.seq == 0:
             self._live = 0
             return [Begin(True), self._apply(message)]
-        # Nothing of the old process may be matched while a replay is under way.
+        # No block of the old process may be matched while a replay is running.
         begin: list[Step] = [Begin(False)] if self._has_replay else []
         return [*begin, *self._missing(message)]
 
     def _release(self) -> list[Step]:
-        """The replay is over: the held message takes its turn."""
+        """The replay is over: process the held message."""
         self.is_replaying = False
         held, self._held = self._held, None
         return [] if held is None else self.live(held)

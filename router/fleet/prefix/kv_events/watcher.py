@@ -1,8 +1,8 @@
-"""KV events of a whole fleet: finds out where each replica publishes, and listens there.
+"""KV events of a whole fleet: finds each replica's publishers and subscribes to them.
 
-One task a replica asks its HTTP endpoints (or takes the configuration's word), again and again:
-engines come up late, move to another port, or begin to publish. Over connections of its own, and
-never in the way of a request. What is heard goes into one `ExactIndex`, keyed by the replica.
+One task per replica queries its HTTP endpoints (or uses the configuration) repeatedly: engines
+start late, move to another port, or begin to publish later. It uses its own connections, and never
+delays a request. Received events go into one `ExactIndex`, keyed by the replica.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     import aiohttp
 
 _ANSWER_BYTES: Final = 4 * 1024 * 1024  # some engines list every setting there
-_SETTLED_S: Final = 30.0  # between two questions once something answered
+_SETTLED_S: Final = 30.0  # interval of queries after an answer
 _UNSETTLED_S: Final = 5.0  # ... while a replica does not answer, or is not connected
 
 
 class KvWatcher:
-    """Subscribers of all replicas. Make it only where `prefix.exact` is set."""
+    """Subscribers of all replicas. Created only if `prefix.exact` is set."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class KvWatcher:
         unsettled_s: float = _UNSETTLED_S,
         replay_timeout_s: float = 2.0,
     ) -> None:
-        """Raises ConfigError where a package of the extra kv-events is missing."""
+        """Raises ConfigError if a package of the extra kv-events is missing."""
         self._zmq = load("zmq", "pyzmq", "prefix.exact")
         self.index = ExactIndex(config.prefix.entries)
         self.counters = Counters()
@@ -59,8 +59,8 @@ class KvWatcher:
         self._unsettled_s = unsettled_s
         self._replay_timeout_s = replay_timeout_s
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        # By the source as the replica or the configuration names it; `Subscriber.source` is the
-        # same source with addresses in place of host names.
+        # Keyed by the source as the replica or the configuration names it; `Subscriber.source` is
+        # the same source with addresses in place of host names.
         self._subscribers: dict[Replica, dict[Source, Subscriber]] = {}
         self._addresses: dict[Replica, Addresses] = {}
         self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
@@ -69,14 +69,14 @@ class KvWatcher:
         self._session: aiohttp.ClientSession | None = None
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """New settings from a reload, for the questions to come."""
+        """New settings from a reload, for later queries."""
         self._timeout_s = config.polling.timeout_s
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._tls: ssl.SSLContext | bool = tls or True
         self._server_name = config.upstream.server_name
 
     def start(self) -> None:
-        """Be ready to watch; needs a running event loop."""
+        """Get ready to watch; needs a running event loop."""
         import aiohttp
 
         from router.fleet.monitor.names import connector
@@ -90,13 +90,13 @@ class KvWatcher:
         )
 
     def watch(self, replica: Replica) -> None:
-        """Listen to a replica from now on, as soon as it is known where."""
+        """Subscribe to a replica's publishers, as soon as they are known."""
         self._addresses[replica] = Addresses(replica.pool.address)
         task = asyncio.ensure_future(self._watch(replica))
         self._tasks[replica] = task
 
     def unwatch(self, replica: Replica) -> None:
-        """Listen no more, and forget what it holds."""
+        """Unsubscribe, and drop the replica's blocks."""
         task = self._tasks.pop(replica, None)
         if task is not None:
             task.cancel()
@@ -104,9 +104,10 @@ class KvWatcher:
         self._listen(replica, {})
 
     def restarted(self, replica: Replica) -> None:
-        """Somebody else has seen that the engine is a new process: what it held is gone.
+        """The engine is a new process, as seen elsewhere: its old blocks are gone.
 
-        Whatever its new process said already is forgotten too, and comes again by use.
+        Blocks that the new process has already reported are dropped too, and return when they are
+        reused.
         """
         self.index.clear(replica)
         if self._pump is not None:
@@ -122,7 +123,7 @@ class KvWatcher:
         if self._session is not None:
             await self._session.close()
         if self._context is not None:
-            # Ends ZMQ's thread, and would wait for a socket that somebody forgot.
+            # Ends ZMQ's thread, and would wait for a socket that was not closed.
             self._context.destroy(linger=0)
 
     @property
@@ -136,7 +137,7 @@ class KvWatcher:
 
     @property
     def connected(self) -> int:
-        """Publishers that are listened to right now."""
+        """Number of connected publishers."""
         return sum(
             subscriber.is_connected
             for found in self._subscribers.values()
@@ -162,7 +163,7 @@ class KvWatcher:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
 
     async def _sources(self, replica: Replica) -> list[Source] | None:
-        """Where it publishes; None: it does not answer, so what was known stands."""
+        """The publishers of a replica; None: it does not answer, so the known ones stay."""
         host = replica.address.host
         if replica.config.kv_events is not None:
             return configured(replica.config.kv_events, host)
@@ -198,7 +199,7 @@ class KvWatcher:
         return resolved
 
     def _listen(self, replica: Replica, sources: dict[Source, Source]) -> None:
-        """Subscribers for these sources and no others; the values have addresses to connect to."""
+        """Subscribe to exactly these sources; the values have addresses to connect to."""
         assert self._pump is not None
         found = self._subscribers.setdefault(replica, {})
         # The old ones first: a rank's index entries belong to one subscriber at a time.
@@ -221,7 +222,7 @@ class KvWatcher:
             del self._subscribers[replica]
 
     async def _get(self, replica: Replica, path: str) -> bytes | None:
-        """The body of a 200; b"" for another answer; None: there was none."""
+        """The body of a 200; b"" for another answer; None: no answer."""
         import aiohttp
 
         assert self._session is not None

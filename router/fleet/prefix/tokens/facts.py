@@ -1,4 +1,7 @@
-"""What of a request decides its token ids, and which requests have none that can be known here."""
+"""The parts of a request that determine its token IDs.
+
+Also decides which requests have token IDs that cannot be known here.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,22 @@ from typing import Any, Final
 import msgspec
 from xxhash import xxh3_128_digest
 
-MAX_BYTES: Final = 1024 * 1024  # of messages or prompt: some 250,000 tokens; more is not asked for
-# What parts of a message that hold no text have in their JSON. Text that looks like it has no
-# token ids here either, which costs nothing but exactness.
+# of messages or prompt: some 250,000 tokens; longer ones are not tokenized
+MAX_BYTES: Final = 1024 * 1024
+# Members in the JSON of message parts without text. Text that looks like them gets no token IDs
+# either; then only the approximate index is used.
 _NO_TEXT: Final = re.compile(rb'"(?:image|audio|video|input_|file)|_url"')
 
 
 class Facts(msgspec.Struct, gc=False):
     """Raw JSON values of a request's body; None: absent.
 
-    A request that carries anything else that changes its prompt (its own `chat_template`,
-    `documents`, `continue_final_message`, `add_special_tokens`, `truncate_prompt_tokens`, images)
-    has other token ids than these facts tell: its caller must not ask.
+    A request with anything else that changes its prompt (its own `chat_template`, `documents`,
+    `continue_final_message`, `add_special_tokens`, `truncate_prompt_tokens`, images) has other
+    token IDs than these facts give: the caller must not tokenize it.
     """
 
-    kind: str  # the route: "chat" or "completions"; nothing else has token ids here
+    kind: str  # the route: "chat" or "completions"; other routes have no token IDs here
     model: str | None = None
     messages: bytes | None = None
     prompt: bytes | None = None
@@ -30,7 +34,7 @@ class Facts(msgspec.Struct, gc=False):
     template_kwargs: bytes | None = None  # chat_template_kwargs
 
     def name(self) -> bytes:
-        """Equal for requests with the same token ids, and for no others (16 bytes)."""
+        """Equal exactly for requests with the same token IDs (16 bytes)."""
         parts = (
             self.kind.encode(),
             (self.model or "").encode("utf-8", "surrogatepass"),
@@ -44,7 +48,7 @@ class Facts(msgspec.Struct, gc=False):
 
 
 def text_of(facts: Facts) -> bytes | None:
-    """The bytes that hold the prompt; None: there is nothing to tokenize, or too much."""
+    """The bytes with the prompt; None: there is nothing to tokenize, or too much."""
     raw = facts.messages if facts.kind == "chat" else facts.prompt
     if facts.kind not in ("chat", "completions") or raw is None or len(raw) > MAX_BYTES:
         return None
@@ -52,12 +56,12 @@ def text_of(facts: Facts) -> bytes | None:
 
 
 def may_hold_more_than_text(raw: bytes) -> bool:
-    """A quick look at the messages of a chat, where decoding them would take too long."""
+    """A quick check of a chat's messages, where decoding them would take too long."""
     return _NO_TEXT.search(raw) is not None
 
 
 def prompt_of(raw: bytes) -> str | list[int] | None:
-    """The one prompt of a completion: text, or token ids; None: several, or something else."""
+    """The only prompt of a completion: text, or token IDs; None: several, or something else."""
     prompt = decoded(raw)
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]  # a batch of one
@@ -69,7 +73,7 @@ def prompt_of(raw: bytes) -> str | list[int] | None:
 
 
 def messages_of(raw: bytes) -> list[dict[str, Any]] | None:
-    """The messages of a chat; None: not a list of messages, or one holds more than text."""
+    """The messages of a chat; None: not a list of messages, or one contains more than text."""
     messages = decoded(raw)
     if not isinstance(messages, list) or not messages:
         return None
@@ -91,7 +95,7 @@ def _is_text(part: Any) -> bool:
 
 
 def decoded(raw: bytes | None) -> Any:
-    """A JSON value; None for none and for what is no JSON."""
+    """A JSON value; None for None and for invalid JSON."""
     if raw is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Token ids from a tokenizer of ours: tokenizer.json and the chat template beside it.
+"""Token IDs from a local tokenizer: tokenizer.json and the chat template beside it.
 
-A growing conversation is tokenized from its last known place on. That is exact where the text is
-cut in front of a special token that stands for itself (not normalized, taking no space from its
-left): tokenizers split there before anything else, so both sides are tokenized apart anyway.
+A growing conversation is tokenized from its last known position on. This is exact if the text is
+cut before a special token that is always separate (not normalized, not including a space on its
+left): tokenizers split there first, so that both sides are tokenized separately anyway.
 
 Runs in worker threads. Must never: run on the event loop (a long prompt takes many milliseconds).
 """
@@ -23,8 +23,8 @@ from router.fleet.prefix.kv_events.extra import load
 from router.fleet.prefix.tokens.facts import Facts, decoded, messages_of, prompt_of, text_of
 from router.fleet.prefix.tokens.template import ChatTemplate
 
-_ENTRY_BYTES: Final = 200  # what an entry of the cache costs beside its tokens
-_LEAST_TEXT: Final = 256  # characters; a shorter beginning is not worth an entry
+_ENTRY_BYTES: Final = 200  # memory of a cache entry in addition to its tokens
+_LEAST_TEXT: Final = 256  # characters; a shorter beginning is not cached
 _NAMED_TOKENS: Final = (
     *("bos_token", "eos_token", "unk_token", "sep_token"),
     *("pad_token", "cls_token", "mask_token"),
@@ -32,7 +32,7 @@ _NAMED_TOKENS: Final = (
 
 
 class PrefixCache:
-    """Token ids of beginnings of texts, least recently used out first. Shared by threads."""
+    """Token IDs of beginnings of texts, least recently used out first. Shared by threads."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -68,9 +68,9 @@ class LocalTokenizer:
     """The tokenizer of one model."""
 
     def __init__(self, path: str | Path, cache_bytes: int = 32 * 1024 * 1024) -> None:
-        """`path`: a folder as the model's repository has it, or its tokenizer.json.
+        """`path`: a folder in the format of a model's repository, or its tokenizer.json.
 
-        Raises ConfigError where a package is missing, ValueError for files that cannot be used.
+        Raises ConfigError if a package is missing, ValueError for unusable files.
         """
         tokenizers: Any = load("tokenizers", "tokenizers", "prefix.tokenizers")
         file = Path(path)
@@ -80,20 +80,20 @@ class LocalTokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
         except Exception as err:  # it raises bare Exceptions
             raise ValueError(f"{str(file)!r} cannot be read: {err}") from None
-        # What was saved for training or batching must not shorten or fill a prompt.
+        # Truncation and padding saved for training or batching must not change a prompt.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._template = _template_of(folder)
         self._added, self._cuts = _cuts_of(self._tokenizer)
         self.cache = PrefixCache(cache_bytes)
-        self.encoded_chars = 0  # characters that were tokenized, for those who ask what it saves
+        self.encoded_chars = 0  # number of tokenized characters, which shows the saving
 
     @property
     def has_template(self) -> bool:
         return self._template is not None
 
     def tokens(self, facts: Facts) -> bytes | None:
-        """Packed token ids of a request; None: not known here. Raises what a template raises."""
+        """Packed token IDs of a request; None: unknown here. Raises the template's exceptions."""
         raw = text_of(facts)
         if raw is None:
             return None
@@ -112,7 +112,7 @@ class LocalTokenizer:
         return None if prompt is None else self._encode(prompt, add_special_tokens=True)
 
     def encode(self, text: str) -> bytes:
-        """Packed token ids of a text that holds its special tokens already."""
+        """Packed token IDs of a text that already contains its special tokens."""
         start, before = 0, b""
         places = self._places(text)
         names = _names(text, places)
@@ -130,7 +130,7 @@ class LocalTokenizer:
         return before + self._encode(text[last:], add_special_tokens=False)
 
     def _places(self, text: str) -> list[int]:
-        """Where the text may be cut, and it pays."""
+        """Positions where the text may be cut, and where it pays."""
         if not self._cuts:
             return []
         return [
@@ -149,7 +149,7 @@ class LocalTokenizer:
 
 
 def _names(text: str, places: list[int]) -> list[bytes]:
-    """A name for the text up to each place, each hashed from the one before."""
+    """A hash for the text up to each position, each chained to the one before."""
     name, at, names = b"", 0, []
     for place in places:
         name = xxh3_128_digest(name + text[at:place].encode("utf-8", "surrogatepass"))
@@ -159,8 +159,9 @@ def _names(text: str, places: list[int]) -> list[bytes]:
 
 
 def _cuts_of(tokenizer: Any) -> tuple[re.Pattern[str], frozenset[str]]:
-    """A pattern of the added tokens that are looked for before anything else is done to a text,
-    and those of them that a text may be cut in front of."""
+    """A pattern of the added tokens that are split first, and those before which a text may
+    be cut.
+    """
     cuts, first = set(), []
     for token in tokenizer.get_added_tokens_decoder().values():
         if token.normalized or not token.content:
@@ -174,7 +175,7 @@ def _cuts_of(tokenizer: Any) -> tuple[re.Pattern[str], frozenset[str]]:
 
 
 def _template_of(folder: Path) -> ChatTemplate | None:
-    """The chat template: a file of its own, or in tokenizer_config.json."""
+    """The chat template: a separate file, or in tokenizer_config.json."""
     config: dict[str, Any] = {}
     try:
         raw = (folder / "tokenizer_config.json").read_bytes()

@@ -1,10 +1,10 @@
-"""Token ids for requests: who is asked, for how long, and what is remembered.
+"""Provides token IDs for requests: local tokenizer or replica, time limit, cache.
 
-`ask` never blocks and never raises, and makes no task on the caller's side: it answers at once
-from memory, or calls back when the ids are there or `tokens_wait_s` is over. An answer that comes
-too late is still remembered, because the same conversation comes again.
+`ask` never blocks and never raises, and creates no task on the caller's side: it answers at once
+from the cache, or calls back when the IDs are there or `tokens_wait_s` is over. A late answer is
+still cached, because the same conversation comes again.
 
-Equal questions under way are one. At most JOBS are under way, the rest is told None at once.
+Equal questions in progress are merged. At most JOBS are in progress; further ones get None at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from router.fleet.prefix.tokens.facts import Facts, prompt_of, text_of
 from router.fleet.prefix.tokens.local import LocalTokenizer, PrefixCache
 from router.fleet.prefix.tokens.remote import RemoteTokenizer, Target, request_body
 
-JOBS: Final = 64  # questions under way
+JOBS: Final = 64  # questions in progress
 _THREADS: Final = 2
-_CACHE_BYTES: Final = 32 * 1024 * 1024  # whole answers; each tokenizer keeps beginnings besides
-_IDS_BYTES: Final = 64 * 1024  # a prompt of token ids up to this size is read on the event loop
+# whole answers; each tokenizer caches beginnings in addition
+_CACHE_BYTES: Final = 32 * 1024 * 1024
+_IDS_BYTES: Final = 64 * 1024  # a prompt of token IDs up to this size is read on the event loop
 
 Done = Callable[[TokenChains | None], None]
 
@@ -36,17 +37,20 @@ class TokenCounters:
     __slots__ = ("cached", "failed", "late", "local", "refused", "remote", "unknown")
 
     def __init__(self) -> None:
-        self.cached = 0  # at once, from memory
-        self.local = 0  # by our tokenizer
+        self.cached = 0  # at once, from the cache
+        self.local = 0  # by a local tokenizer
         self.remote = 0  # by a replica
-        self.late = 0  # with None, because time was up
-        self.refused = 0  # with None at once, because too many are under way
-        self.unknown = 0  # with None at once: nobody to ask, or nothing to tokenize
-        self.failed = 0  # with None: whoever was asked could not
+        self.late = 0  # with None, because the time limit passed
+        self.refused = 0  # with None at once, because too many are in progress
+        # with None at once: no tokenizer or replica available, or nothing to tokenize
+        self.unknown = 0
+        self.failed = 0  # with None: the tokenizer or replica failed
 
 
 class Question:
-    """One `ask`. If `is_done` when `ask` returns, the answer is `chains` and nobody calls back."""
+    """One `ask`. If `is_done` when `ask` returns, the answer is `chains` and there is no
+    callback.
+    """
 
     __slots__ = ("_done", "_job", "_lora", "_most", "_salt", "_timer", "chains", "is_done")
 
@@ -61,7 +65,7 @@ class Question:
         self.chains: TokenChains | None = None
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more; safe at any time, and again."""
+        """The answer is no longer needed; may be called at any time, and repeatedly."""
         job = self._job
         self._finish()
         if job is not None:
@@ -73,7 +77,7 @@ class Question:
         self._finish()
 
     def _finish(self) -> Done | None:
-        """The end, whatever it is; returns whom to call."""
+        """End the question; returns the callback, if any."""
         done, self._done = self._done, None
         self.is_done = True
         self._job = None
@@ -89,14 +93,14 @@ class Question:
 
 
 class _Job:
-    """One question under way, and who waits for it."""
+    """One question in progress, and its waiting callers."""
 
     __slots__ = ("name", "questions", "stop", "wanted")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.questions: list[Question] = []
-        self.wanted = False  # by a later request: somebody's time was up
+        self.wanted = False  # by a later request: one caller's time limit passed
         self.stop: Callable[[], object] = _nothing
 
     def left_by(self, question: Question) -> None:
@@ -136,7 +140,7 @@ class TokenProvider:
         self._remote.adopt(token, tls)
 
     async def start(self) -> None:
-        """Load the tokenizers. Raises ConfigError for those that cannot be used."""
+        """Load the tokenizers. Raises ConfigError for unusable ones."""
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokens")
         self._remote.start()
@@ -155,7 +159,7 @@ class TokenProvider:
             raise ConfigError(sorted(set(problems)))
 
     async def stop(self) -> None:
-        """Everybody who waits is told None."""
+        """All waiting callers get None."""
         self._wait_s = 0.0
         for job in list(self._jobs.values()):
             self._finished(job, None)
@@ -170,7 +174,7 @@ class TokenProvider:
 
     @property
     def running(self) -> int:
-        """Questions under way: 0 when nobody asks, and after `stop`."""
+        """Questions in progress: 0 when none is waiting, and after `stop`."""
         return len(self._jobs) + len(self._tasks)
 
     def ask(
@@ -182,11 +186,11 @@ class TokenProvider:
         salt: str = "",
         target: Target | None = None,
     ) -> Question:
-        """The token ids of a request. `done` is called later, exactly once, with chains or None,
-        unless the returned question is done already or is cancelled.
+        """The token IDs of a request. `done` is called later, exactly once, with chains or None.
 
-        `lora`: the adapter's name, where the model asked for is one. `target`: a replica that may
-        be asked (of engines with `Engine.tokenize`).
+        It is not called if the returned question is already done or is cancelled. `lora`: the
+        adapter's name, if the requested model is one. `target`: a replica that may be queried (of
+        engines with `Engine.tokenize`).
         """
         question = Question(lora, salt, self._prefix.blocks, done)
         try:
@@ -218,7 +222,7 @@ class TokenProvider:
             question._settle(None)
             return
         if not self._wait_s:
-            # The answer is for the next time.
+            # The answer is for the next request.
             job.wanted = True
             self.counters.late += 1
             question._settle(None)
@@ -249,8 +253,10 @@ class TokenProvider:
         return job
 
     def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
-        """Ours, where it is sure to say what the engine says: engines rewrite tools before their
-        template sees them, each in its own way."""
+        """The local tokenizer, if its result surely equals the engine's.
+
+        Engines rewrite tools before their template sees them, each in its own way.
+        """
         if facts.tools is not None:
             return None
         tokenizer = self._tokenizers.get(facts.model or "")
@@ -269,7 +275,7 @@ class TokenProvider:
             try:
                 loop.call_soon_threadsafe(self._local_finished, job, future)
             except RuntimeError:
-                pass  # the loop is closed: nobody waits any more
+                pass  # the loop is closed: no caller waits any more
 
         future.add_done_callback(finished)
         job.stop = future.cancel
@@ -279,7 +285,8 @@ class TokenProvider:
         if not future.cancelled():
             try:
                 tokens = future.result()
-            except Exception:  # a template refuses a chat by raising; the engine will say why
+            # a template refuses a chat by raising; the engine will report the reason
+            except Exception:
                 tokens = None
             self._count(tokens, "local")
         self._finished(job, tokens)

@@ -1,7 +1,7 @@
-"""Token ids from a replica's own /tokenize: exact for every template and tool.
+"""Token IDs from a replica's own /tokenize: exact for every template and tool.
 
-Over connections of its own. Costs a round trip and some of the engine's CPU, so it is what is
-asked where no local tokenizer is at hand.
+Uses its own connections. Costs a round trip and some of the engine's CPU, so it is used only if
+there is no local tokenizer.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import aiohttp
 
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
-_CONNECTIONS: Final = 16  # at once, to all replicas together
+_CONNECTIONS: Final = 16  # maximum, to all replicas together
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A replica to ask."""
+    """A replica to query."""
 
-    url: str  # with the path that tells token ids
+    url: str  # including the path for token IDs
     server_name: str | None = None  # TLS SNI
     host: str = ""  # of the URL ...
     resolve: Resolve | None = None  # ... and the data plane's resolver of it
@@ -39,7 +39,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def request_body(facts: Facts) -> bytes | None:
-    """The body of the question; None: these facts are nothing that /tokenize knows."""
+    """The request body; None: /tokenize does not support these facts."""
     raw = text_of(facts)
     if raw is None:
         return None
@@ -59,7 +59,7 @@ def request_body(facts: Facts) -> bytes | None:
 
 
 class RemoteTokenizer:
-    """Asks replicas. `start` before the first question, `stop` after the last."""
+    """Queries replicas. `start` before the first query, `stop` after the last."""
 
     def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
         self._timeout_s = timeout_s
@@ -68,7 +68,7 @@ class RemoteTokenizer:
         self.adopt(token, tls)
 
     def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use the credentials of a reload for all later questions."""
+        """Use the credentials of a reload for all later queries."""
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -91,7 +91,7 @@ class RemoteTokenizer:
             self._session = None
 
     async def tokens(self, body: bytes, target: Target) -> bytes | None:
-        """Packed token ids; None: the replica did not answer with any."""
+        """Packed token IDs; None: the replica returned none."""
         import aiohttp
 
         assert self._session is not None

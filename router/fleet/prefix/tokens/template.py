@@ -1,4 +1,4 @@
-"""A model's chat template, rendered as transformers and the engines render it.
+"""A model's chat template, rendered like transformers and the engines render it.
 
 Templates come with the model, so they run in jinja2's immutable sandbox, with the few functions
 that transformers gives them (utils/chat_template_utils.py: trim_blocks, lstrip_blocks, loop
@@ -16,7 +16,7 @@ from typing import Any
 
 from router.fleet.prefix.kv_events.extra import load
 
-# A template that walks through the parts of a content gets parts, any other gets text (vLLM:
+# A template that iterates over the parts of a content gets parts, any other gets text (vLLM:
 # --chat-template-content-format auto).
 _PARTS = re.compile(
     r"for\s+\w+\s+in\s+(?:\w+\.content|\w+\[['\"]content['\"]\]|content)\b", re.ASCII
@@ -25,10 +25,10 @@ _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 
 class ChatTemplate:
-    """Raises ConfigError where jinja2 is missing and ValueError for a template that is none."""
+    """Raises ConfigError if jinja2 is missing and ValueError for an invalid template."""
 
     def __init__(self, source: str, variables: dict[str, Any]) -> None:
-        """`variables`: what every rendering sees, such as `bos_token`."""
+        """`variables`: values for every rendering, such as `bos_token`."""
         load("jinja2", "jinja2", "prefix.tokenizers")
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -42,7 +42,7 @@ class ChatTemplate:
         self._variables = variables
         self._takes_parts = _PARTS.search(source) is not None
         try:
-            # The generation marks only matter to training: what is between them is rendered.
+            # The generation marks only matter to training: the text between them is rendered.
             self._template = environment.from_string(_GENERATION.sub(_unmarked, source))
         except TemplateError as err:
             raise ValueError(f"the chat template cannot be read: {err}") from None
@@ -53,7 +53,7 @@ class ChatTemplate:
         tools: Any = None,
         kwargs: dict[str, Any] | None = None,
     ) -> str:
-        """The prompt of a chat. Raises whatever the template raises."""
+        """The prompt of a chat. Raises the template's exceptions."""
         variables = {
             **self._variables,
             "add_generation_prompt": True,
@@ -65,7 +65,7 @@ class ChatTemplate:
         return self._template.render(variables)
 
     def _prepared(self, message: dict[str, Any]) -> dict[str, Any]:
-        # As vLLM does it: everything becomes parts, and parts become text for the other templates.
+        # Like vLLM: everything becomes parts, and parts become text for the other templates.
         content = message.get("content")
         if isinstance(content, str):
             parts = [{"type": "text", "text": content}]
@@ -119,7 +119,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _unmarked(match: re.Match[str]) -> str:
-    """A comment that trims like the mark did."""
+    """A comment with the same whitespace trimming as the mark."""
     mark = match.group()
     left = "{#-" if mark.startswith("{%-") else "{#"
     return left + (" -#}" if mark.endswith("-%}") else " #}")
