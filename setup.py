@@ -92,6 +92,7 @@ HOT = (
     "router/simulator/clock.py",
     "router/simulator/engine.py",
     "router/simulator/exchange.py",
+    "router/simulator/logged.py",
     "router/simulator/outcome.py",
     "router/simulator/router.py",
     "router/simulator/signals.py",

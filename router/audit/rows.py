@@ -14,15 +14,10 @@ from typing import Annotated, Final
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.traces.format import TOKENS_MAX, bad_json
+from router.traces.format import TIME_MAX, Milliseconds, Tokens, bad_json
 from router.traces.lines import Lines
-from router.traces.order import TIME_MAX
 
 CUT: Final = "last line, still being written"
-_YEAR_MS: Final = 3.2e10  # what is longer is no duration but a wrong column
-
-Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
-Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
 
 
 class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):

@@ -173,6 +173,11 @@ STATUS: dict[Reason, int] = {
     Reason.INTERNAL: 500,
 }
 
+# Refusals because a key has reached one of its limits: no engine was needed.
+KEY_LIMITS = frozenset({Reason.KEY_CONCURRENCY, Reason.KEY_REQUESTS, Reason.KEY_TOKENS})
+# The client went away or was disconnected, whatever the router and the replicas did.
+DISCONNECTED = frozenset({Reason.CLIENT_GONE, Reason.WRITE_TIMEOUT, Reason.EARLY_DATA})
+
 _REPLICA = frozenset(
     {
         Reason.CONNECT_FAILED,

@@ -27,11 +27,13 @@ _STEPS_HALFWAY: Final = 3.0
 class Urgency:
     """One request's urgency. Immutable by agreement: requests share the usual ones."""
 
-    __slots__ = ("name", "number", "rank", "source", "stated")
+    __slots__ = ("name", "number", "rank", "source", "stated", "unstepped")
 
-    def __init__(self, number: float, source: str) -> None:
-        """`number` is within the scale, a step within batch may stand behind it: [0, 4.5)."""
+    def __init__(self, number: float, source: str, unstepped: float = -1.0) -> None:
+        """`number` is within the scale, a step within batch may stand behind it: [0, 4.5).
+        `unstepped`: the number before such steps; below 0: there were none."""
         self.number = number
+        self.unstepped = number if unstepped < 0.0 else unstepped
         self.rank = class_of(number)  # its class by number, ...
         self.name = CLASSES[self.rank]  # ... and by name
         self.source = source  # what said so, in one word; "": nothing did

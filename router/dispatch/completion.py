@@ -13,6 +13,7 @@ from router.core.errors import STATUS, Reason, RouterError
 from router.dispatch.driver.request_end import class_of, status_of
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
+from router.fleet.utilisation import slots_of
 from router.intake.flow import Flow
 from router.observe.log.access_log import AccessLog
 from router.observe.log.milliseconds import milliseconds
@@ -21,10 +22,12 @@ from router.observe.metrics import Metrics
 from router.observe.tenant_usage import NO_KEY
 from router.wire.client import ClientConnection
 from router.wire.http1.heads import RequestHead
+from router.wire.sweep import NEVER
 from router.wire.tunnel import Tunnel
 
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
+_HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}  # other words mean nothing
 
 
 class Completion:
@@ -44,7 +47,7 @@ class Completion:
         salter = log.salter
         asked, reply, work, state = x.asked, x.reply, x.work, x.driver.state
         head, view, usage = asked.head, x.view, work.usage
-        arrived, winner = x.arrived, state.winner
+        arrived, winner, urgency = x.arrived, state.winner, x.urgency
         tried: list[AttemptRecord] = [
             (a.replica_id, a.kind, _WORDS[a.reason], milliseconds(a.ended - a.began))
             for a in state.attempts
@@ -52,6 +55,10 @@ class Completion:
         session = view.session
         flow = asked.flow
         waited_s = x.waited_s(now)
+        most = asked.most_output()
+        hedge = head.routing.hedge
+        replica = work.replica
+        slots = None if replica is None else slots_of(replica)
         log.write(
             Record(
                 time() - (now - arrived),
@@ -70,7 +77,7 @@ class Completion:
                 milliseconds(now - arrived),
                 asked.body_bytes,
                 reply.bytes_out,
-                x.urgency.stated,
+                urgency.stated,
                 flow.tenant,
                 "" if session is None else salter.name(session.encode("utf-8", "replace")),
                 usage.prompt_tokens,
@@ -90,6 +97,12 @@ class Completion:
                 and work.first_at >= winner.began
                 else None,
                 winner.sent_priority.decode("ascii") if winner is not None else "",
+                None if urgency.unstepped == float(urgency.rank) else urgency.unstepped,
+                None if x.wanted_until == NEVER else milliseconds(x.wanted_until - arrived),
+                most if most >= 0 else None,
+                "" if hedge is None else _HEDGE.get(hedge, ""),
+                None if slots is None else int(slots + 0.5),
+                None if replica is None else replica.kv_tokens,
             )
         )
 

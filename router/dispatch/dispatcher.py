@@ -35,7 +35,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.first_probes import HELPED
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.exchange import Exchange, Keeper
-from router.dispatch.hedging.hedger import ASKED, Hedger
+from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.messages import MESSAGES
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
@@ -144,7 +144,6 @@ class Dispatcher(Handler, Keeper):
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
-        self._hedged = frozenset(config.hedging.classes)
 
     # -- Handler ------------------------------------------------------------------------------
 
@@ -338,6 +337,7 @@ class Dispatcher(Handler, Keeper):
         if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
             patience_s = sdk_s
         if patience_s <= 0.0:
+            exchange.wanted_until = arrived  # For the log.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if patience_s != inf:
@@ -423,22 +423,16 @@ class Dispatcher(Handler, Keeper):
         Returns "" if a second copy could do harm, or if neither the class nor the client asks for
         one.
         """
-        asked = head.routing.hedge
-        is_urgent = exchange.urgency.stated in self._hedged
-        if (asked is None and not is_urgent) or not exchange.route.is_known:
+        route, may_ask = exchange.route, may_hedge(exchange.asked.key)
+        found = self.hedger.hedges_as(exchange.urgency.stated, head.routing.hedge, may_ask)
+        if not found or not route.is_known or not route.repeatable or route.light:
             return ""
         config = self.config
-        rules = config.hedging
-        if asked == b"off" or not exchange.route.repeatable or exchange.route.light:
-            return ""
         if body_bytes > config.limits.retry_body:
             return ""  # The body is not kept, so it cannot be sent a second time.
-        if fields.n is not None and fields.n > 1 and not rules.choices:
+        if fields.n is not None and fields.n > 1 and not config.hedging.choices:
             return ""
-        if is_urgent:
-            return exchange.urgency.stated
-        may_ask = rules.by_header or may_hedge(exchange.asked.key)
-        return ASKED if asked == b"on" and may_ask else ""
+        return found
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()

@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from math import inf
 from time import monotonic
 
 from mypy_extensions import trait
@@ -43,7 +42,7 @@ from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.tenants import Entry, models_of
 from router.dispatch.usage.token_counts import UsageTap
-from router.dispatch.usage.usage_estimate import usage_at_end, usage_before_content
+from router.dispatch.usage.usage_estimate import most_generated, usage_at_end, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.prefix.tokens.provider import Question
@@ -80,12 +79,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         "_done",
         "_keeper",
         "_stall_due",
-        "_total_due",
         "deadline",
         "entry",
         "question",
         "reply",
-        "wanted_until",
     )
 
     def __init__(
@@ -111,7 +108,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.body = body
         self.rules = context.rules
         self.entry: Entry | None = None  # The request's share of its tenant's limits.
-        self.wanted_until = inf  # The client has no use for an answer that begins later.
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
         self.reply = Reply(
@@ -123,34 +119,21 @@ class Exchange(AttemptedRequest, ClientExchange):
             gap_s=times.token_gap_s,
             wait_due=NEVER,
         )
-        self._total_due = arrived + times.total_s if times.total_s else NEVER
         self._commit_due = NEVER
         if streamed and route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
         self._stall_due = NEVER
-        self.deadline = min(self._total_due, self._commit_due)
+        self.deadline = min(self.total_due, self._commit_due)
 
     def limit(self, until: float) -> None:
-        """Set the time until which the client wants the answer to begin.
-
-        Called before the first attempt.
-        """
-        self.wanted_until = self.reply.wait_due = until
-        self.first_s = self._patience_s()
-        self.deadline = min(until, min(self._total_due, self._commit_due))
-
-    def _patience_s(self) -> float:
-        """Return the seconds that an attempt may take to its first content.
-
-        There is no limit for a whole answer whose client stated its own timeout.
-        """
-        if not self.is_whole:
-            return self.times.first_token_s
-        return self.times.whole_s if self.wanted_until == inf else NEVER
+        """Set the time until which the client wants the answer to begin, and watch it."""
+        self.want_until(until)
+        self.reply.wait_due = until
+        self.deadline = min(until, min(self.total_due, self._commit_due))
 
     def on_queued(self, now: float) -> None:
         self.reply.wait_due = NEVER
-        self.deadline = min(self._total_due, min(self._commit_due, self._stall_due))
+        self.deadline = min(self.total_due, min(self._commit_due, self._stall_due))
 
     def on_granted(self, now: float) -> None:
         self.reply.wait_due = self.wanted_until
@@ -290,7 +273,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         reply.wait_due = now + reply.gap_s
         self._commit_due = NEVER
         # From here on, tokens move only `wait_due`. `on_deadline` updates `deadline` later.
-        self.deadline = min(reply.wait_due, min(self._total_due, self._stall_due))
+        self.deadline = min(reply.wait_due, min(self.total_due, self._stall_due))
         head = reader.head
         assert head is not None
         if self.route.inference and not self.route.light:
@@ -368,7 +351,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.work.stops(now)
         self.work.broke_at = self.said_at()
         self.reply.wait_due = NEVER
-        self.deadline = min(self._stall_due, min(self._total_due, self.driver.due()))
+        self.deadline = min(self._stall_due, min(self.total_due, self.driver.due()))
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
@@ -513,7 +496,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             return True
         if self.unreached_since >= 0.0:
             return False  # A 503 may follow.
-        if self.waits_since >= 0.0 and (self._client.is_draining or self._total_due != NEVER):
+        if self.waits_since >= 0.0 and (self._client.is_draining or self.total_due != NEVER):
             return False
         return queue.commits(ticket)
 
@@ -563,8 +546,9 @@ class Exchange(AttemptedRequest, ClientExchange):
             head = conn.reader.head
             if head is not None and head.status != 200:
                 continue  # The engine refused the request.
-            measured = self.view.prompt_tokens
-            self.work.usage = usage_before_content(attempt, self.asked, measured, now)
+            asked = self.asked
+            prompt = asked.prompt_tokens(self.view.prompt_tokens)
+            self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)
             return
 
     def client_paused(self) -> None:
@@ -598,7 +582,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self.driver.state.commit == Commit.CONTENT:
             reply.wait_due = max(reply.wait_due, now + reply.gap_s)
         # Before any content `wait_due` is the client's own deadline, which a pause does not change.
-        self.first_s = self._patience_s()
+        self.first_s = self.patience_s()
         self.driver.await_first(now + reply.gap_s)
         self.deadline = min(self.deadline, reply.wait_due, self.driver.due())
         is_relayed = reply.is_counted and not self.work.broke_at
@@ -618,7 +602,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _look(self, now: float) -> None:
         # Tokens move only `wait_due`. `deadline` is updated here, a few times a minute.
         wait_due = self.reply.wait_due
-        if self._total_due <= now:
+        if self.total_due <= now:
             self.driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
@@ -636,7 +620,7 @@ class Exchange(AttemptedRequest, ClientExchange):
                 self._commit_status()
             wait = wait_due if self._stall_due == NEVER else NEVER
             self.deadline = min(
-                wait, self._total_due, self._commit_due, self._stall_due, self.driver.due()
+                wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
             )
 
     # -- the end ------------------------------------------------------------------------------

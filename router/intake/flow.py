@@ -294,4 +294,5 @@ def with_steps(urgency: Urgency, steps: int) -> Urgency:
     it."""
     if steps <= 0:
         return urgency
-    return Urgency(stepped(urgency.number, steps), urgency.source)
+    number = stepped(urgency.number, steps)
+    return Urgency(number, urgency.source, urgency.unstepped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 from mypy_extensions import mypyc_attr
 
 from router.simulator.logged import Logged
@@ -20,13 +22,18 @@ class Arrival:
         "answer_blocks",
         "at",
         "blocks",
+        "deadline_s",
+        "hedging",
         "is_known",
         "kind",
+        "leaves_s",
         "logged",
+        "max_tokens",
         "model",
         "number",
         "output_tokens",
         "priority",
+        "priority_number",
         "prompt_tokens",
         "session",
         "stream",
@@ -53,6 +60,11 @@ class Arrival:
         stream: bool = True,
         kind: str = "chat",
         answer_blocks: tuple[int, ...] = (),
+        priority_number: float = nan,
+        deadline_s: float = inf,
+        leaves_s: float = inf,
+        max_tokens: int = -1,
+        hedging: str = "",
         logged: Logged | None = None,
     ) -> None:
         self.number = number  # unique in its traffic; its order in the source
@@ -72,4 +84,12 @@ class Arrival:
         # Full blocks that end within the answer, where the source knows that somebody will come
         # for them (the next turn). Engines cache them; routers cannot know of them.
         self.answer_blocks = answer_blocks
-        self.logged = logged  # what became of it, where the source knows
+        # Its urgency on the router's scale (`core/urgency.py`); NaN: that of its class.
+        self.priority_number = priority_number
+        # Seconds after its arrival: its client wants content by then; infinity: it does not say.
+        self.deadline_s = deadline_s
+        # Seconds after its arrival: its client leaves then, answered or not; infinity: it stays.
+        self.leaves_s = leaves_s
+        self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: none
+        self.hedging = hedging  # its client asks for a second copy ("on") or forbids it ("off")
+        self.logged = logged  # how it ended in the access log it comes from; None: there is none

@@ -1,8 +1,8 @@
 """One request on its way through a simulated router: the driver's port over engine cores.
 
 The request driver (`dispatch/driver/request_driver.py`) and the queue driver decide, as in the
-proxy. This module does what the proxy does with bytes: attempts run on engine cores, deadlines are
-events of the virtual clock, and the end of a request becomes an `Outcome`.
+proxy. This module does what the proxy does with bytes: attempts run on engine cores, deadlines and
+clients that leave are events of the virtual clock, and the end of a request becomes an `Outcome`.
 
 Must never: choose a replica, or judge whether something may be sent again.
 """
@@ -25,7 +25,9 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt, Commit, Kind
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.messages import MESSAGES
 from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_estimate import MOST_OUTPUT, usage_before_content
 from router.fleet.replica import Replica
 from router.intake.flow import Flow
 from router.intake.routes import JSON, KINDS, POSTS, Route
@@ -37,6 +39,7 @@ from router.simulator.traffic import Arrival
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
 # All traffic is work for a GPU, whatever its kind.
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
+_X_HEDGE: Final = {"on": b"on", "off": b"off"}  # `Arrival.hedging` as the header that says so
 
 
 class SimulatedAttempt(EngineAttempt):
@@ -121,6 +124,7 @@ class SimulatedExchange(RoutedRequest):
     """A request under way. Times are the clock's seconds."""
 
     __slots__ = (
+        "_leaves_at",
         "_port",
         "_timer",
         "arrival",
@@ -149,7 +153,11 @@ class SimulatedExchange(RoutedRequest):
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(context, view, urgency, arrival.at, route, view.stream, b"")
         if route.repeatable:
-            self.hedges_as = arrival.priority
+            header = _X_HEDGE.get(arrival.hedging)
+            self.hedges_as = context.hedger.hedges_as(arrival.priority, header, False)
+        if arrival.deadline_s < inf:
+            self.want_until(arrival.at + arrival.deadline_s)
+        self._leaves_at = arrival.at + arrival.leaves_s  # when the client leaves
         self._port = port
         self.router = router
         self.number = number  # among the router's
@@ -160,6 +168,10 @@ class SimulatedExchange(RoutedRequest):
         self._timer = inf  # when the router looks at the deadlines
 
     def start(self, now: float) -> None:
+        if self.wanted_until <= now:
+            self._finish(Reason.DEADLINE_PASSED, now)
+            return
+        self._set_timer(self._due())
         context = self.context
         queue = context.queue
         replica: Replica | None
@@ -183,16 +195,20 @@ class SimulatedExchange(RoutedRequest):
 
     def on_granted(self, now: float) -> None:
         self.outcome.queued_s = self.waited_s(now)
+        self._set_timer(max(now, self._due()))
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        view = self.view
+        view.output_limit = self.arrival.max_tokens
         return Ticket(
             self,
-            self.view,
+            view,
             self.flow,
             model=model,
             lane=lane,
             number=self.urgency.number,
             arrival=self.arrival.at,
+            deadline=self.wanted_until,
             concurrency=self.concurrency,
         )
 
@@ -348,23 +364,62 @@ class SimulatedExchange(RoutedRequest):
             self._timer = due
             self._port.call_at(due, self.number)
 
+    def _due(self) -> float:
+        """When the deadlines must be looked at next."""
+        due = min(self.total_due, self._leaves_at)
+        if self.driver.state.commit == Commit.CONTENT:
+            # Single tokens are no events: they come at every step, and steps stop only where an
+            # engine is frozen.
+            return min(due, self.said_at() + self.times.token_gap_s)
+        if self.waits_since < 0.0:  # else the queue watches it
+            due = min(due, self.wanted_until)
+        return min(due, self.driver.due())
+
     def on_deadline(self, now: float) -> None:
-        """The timer is here: a first token is overdue or too late, or no more tokens come."""
+        """The timer is here. The client leaves, the time for the whole request is over, a first
+        token is overdue or too late, or no more tokens come."""
         if now != self._timer:
             return  # it was set to another time
         self._timer = inf
         driver = self.driver
-        if driver.state.commit == Commit.CONTENT:
-            # Single tokens are no events: they come at every step, and steps stop only where an
-            # engine is frozen.
-            due = self.said_at() + self.times.token_gap_s
-            if due <= now:
+        if self._leaves_at <= now:
+            self._client_gone(now)
+        elif self.total_due <= now:
+            driver.timed_out(Reason.TOTAL_TIMEOUT)
+        elif driver.state.commit == Commit.CONTENT:
+            if self._due() <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-            else:
-                self._set_timer(due)
+        elif self.waits_since < 0.0 and self.wanted_until <= now:
+            self._outlived(now)
         else:
             driver.look(now)
-            self._set_timer(driver.due())
+        if self.outcome.ended < 0.0:
+            self._set_timer(self._due())
+
+    def _client_gone(self, now: float) -> None:
+        """The client leaves, as it did in the log; what was shown to it is the answer."""
+        reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
+        if winner is None:
+            self._estimate_work(now)
+            self._finish(reason, now)
+            return
+        answered = io_of(winner)
+        self.driver.cancel(reason)
+        self._finish(reason, now, answered)
+
+    def _outlived(self, now: float) -> None:
+        """The client's own deadline has passed."""
+        reason = Reason.DEADLINE_PASSED
+        self._estimate_work(now)
+        self.answer(RouterError(reason, MESSAGES[reason]))
+
+    def _estimate_work(self, now: float) -> None:
+        """Estimate the work of engines for a client that has seen no content."""
+        for attempt in self.driver.live:
+            limit = self.arrival.max_tokens
+            most = MOST_OUTPUT if limit < 0 else float(limit)
+            self.work.usage = usage_before_content(attempt, self.view.prompt_tokens, most, now)
+            return
 
     # -- the end ------------------------------------------------------------------------------
 

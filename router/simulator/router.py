@@ -50,7 +50,7 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # traffic has no bodies
+_NO_FIELDS: Final = Fields()  # of a body that names no limit of output tokens
 _SOURCE: Final = "traffic"  # what says how urgent a request is
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -124,6 +124,8 @@ class SimulatedRouter(RouterPort):
         key = self._keys.get(arrival.tenant) if arrival.is_known else None
         flow = _flow(arrival, key)
         urgency = _URGENCIES.get(arrival.priority, self._usual)
+        if arrival.priority_number >= 0.0:  # not NaN
+            urgency = Urgency(arrival.priority_number, _SOURCE)
         view = self.view(arrival)
         entry: Entry | None = None
         refused: RouterError | None = None
@@ -165,10 +167,11 @@ class SimulatedRouter(RouterPort):
         now: float,
     ) -> Entry | None:
         """What it holds of its tenant's limits. Raises RouterError, as `Tenants.enter` does."""
+        most = arrival.max_tokens
         return self._tenants.enter(
             key,
             flow,
-            _NO_FIELDS,
+            _NO_FIELDS if most < 0 else Fields(max_tokens=most),
             view.prompt_tokens,
             now,
             is_batch=urgency.rank == BATCH,

@@ -10,7 +10,7 @@ Must never: look at a real clock, or let a request go without an outcome.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,7 +30,7 @@ from router.simulator.router import SimulatedRouter
 from router.simulator.scenario import Fault, Group, Scenario
 from router.simulator.signals import SimulatedPoller
 from router.simulator.totals import Totals
-from router.simulator.traffic import Arrival, Traffic
+from router.simulator.traffic import Arrival, GoesOn, Traffic
 
 # Called after each arrival with the simulated seconds and the requests that have come and ended.
 Progress = Callable[[float, int, int], None]
@@ -74,6 +74,7 @@ class Simulation:
         config = scenario.config
         self.clock = clock = Clock()
         self._traffic = traffic
+        self._goes_on = traffic if isinstance(traffic, GoesOn) else None
         self._recorder = recorder
         self._progress = progress
         self._until = inf if until is None else until
@@ -185,11 +186,16 @@ class Simulation:
         reason = outcome.reason
         self._ends[reason] = self._ends.get(reason, 0) + 1
         self._recorder.ended(outcome)
-        if reason is not Reason.OK:
-            return
         clock = self.clock
         now = clock.now
-        for arrival in self._traffic.follow(outcome.arrival, now):
+        following: Iterable[Arrival]
+        if reason is Reason.OK:
+            following = self._traffic.follow(outcome.arrival, now)
+        elif self._goes_on is not None:
+            following = self._goes_on.follow_failed(outcome.arrival, now)
+        else:
+            return
+        for arrival in following:
             self._must_be_to_come(arrival)
             if arrival.at <= self._until:
                 clock.holds += 1

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from router.simulator.arrival import Arrival
 
-__all__ = ["Arrival", "Measured", "TraceError", "Traffic"]
+__all__ = ["Arrival", "GoesOn", "Measured", "TraceError", "Traffic"]
 
 
 class Traffic(Protocol):
@@ -28,6 +28,14 @@ class Traffic(Protocol):
 
         Their `at` is at or after `now`. Nothing, for traffic whose times are all given.
         """
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """A source whose sessions go on after a request that failed."""
+
+    def follow_failed(self, ended: Arrival, now: float) -> Iterable[Arrival]:
+        """What comes although `ended` has failed at `now`. As `Traffic.follow`."""
 
 
 @runtime_checkable

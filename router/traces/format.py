@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,6 +17,12 @@ from router.simulator.traffic import Arrival, TraceError
 from router.traces.lines import Lines, excerpt
 
 TOKENS_MAX: Final = 100_000_000  # of one prompt or answer; ten times the longest context there is
+TIME_MAX: Final = 1e11  # seconds, three thousand years: beyond it a clock was read as a number
+_YEAR_MS: Final = 3.2e10  # what is longer is no duration but a wrong column
+
+Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
+
 HEAD_ROWS: Final = 1000  # looked at before reading, to measure what a format leaves open
 HEAD_BYTES: Final = 16 << 20
 

@@ -1,16 +1,23 @@
 """Hedgerow's own access log: what came, from what was written at the end of each request.
 
-Fields: `router/observe/log/access_log.py`. Which lines become arrivals:
+Fields: `router/observe/log/record.py`. Which lines become arrivals:
 
 - Routes that generate (`intake.prompt.GENERATES`); the others load no prefix cache.
-- Those that were answered, and those that failed for want of a replica or of patience (5xx, 408,
-  429, 499): somebody wanted an answer, and another policy might have given it. Other 4xx are
-  refusals that cost no engine anything, whoever is asked. `skip_failed` leaves both out.
-- Those whose prompt has a known size: the engine's count, or the router's estimate, or a quarter of
-  the body's bytes if it was sent to a replica; a body that was never read has none.
+- Requests that were answered, and requests that failed because no replica answered in time (5xx,
+  408, 499, 429 of a full queue): another policy might have answered them. Refusals by a key's
+  limits are no load: the client comes again, and the later request has a line of its own. Other
+  4xx are refusals that cost no engine anything. `skip_failed` leaves out all of these.
+- Requests whose prompt has a known size: the engine's count, or the router's estimate, or a quarter
+  of the body's bytes if it was sent to a replica; a body that was never read has none.
 
-Answers that nobody counted, most of all those of failed requests, are as long as the mean answer at
-the head of the log, unless `output_tokens` says how long; one that broke off keeps its count.
+The length of an answer is the engine's count. These answers have a length that nobody knows:
+
+- Without a count, as of a failed request: it is the mean answer at the head of the log, or
+  `output_tokens`.
+- Its client left before the end: it is the mean as well, but more than the count. In the replay the
+  client leaves when it left in the log, if the answer has not ended by then.
+
+The client's own limit of output tokens bounds both.
 
 Lines are in the order of ends, so they are sorted within a window (see `order`). The last line may
 be cut off, because the file is being written; any other that is no JSON is an error.
@@ -21,13 +28,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
-from math import ceil
+from math import ceil, inf, nan
 from sys import intern
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from router.core.errors import Reason
+from router.core.errors import DISCONNECTED, KEY_LIMITS, Reason
 from router.core.unreadable import NOT_JSON
 from router.fleet.prefix.index import TokenRatio
 from router.intake.prompt import GENERATES
@@ -39,7 +46,9 @@ from router.traces.format import (
     HEAD_ROWS,
     TOKENS_MAX,
     Format,
+    Milliseconds,
     ReadOptions,
+    Tokens,
     bad_json,
     bad_length,
     keys_of,
@@ -49,6 +58,10 @@ from router.traces.order import by_arrival
 
 WINDOW_S: Final = 900.0  # a request that takes longer is late; long agent answers take minutes
 _WANTED: Final = frozenset({408, 429, 499})  # 4xx of requests that were not refused for themselves
+_GONE: Final = 499  # the status of a request whose client left
+_OK: Final = Reason.OK.value
+_KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
+_DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
 _ROWS_MIN: Final = 20  # to measure the size of a block by
 
 
@@ -58,7 +71,10 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     model: str | None = None
     stream: bool = False
     status: int = 0
+    reason: str = ""
+    replica: str = ""
     attempts: list[msgspec.Raw] = []  # none: it was sent nowhere
+    ttft_ms: Milliseconds | None = None
     duration_ms: float = 0.0
     bytes_in: int = 0
     priority: str = ""
@@ -69,15 +85,17 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     known_key: bool = False
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: Tokens | None = None
+    exact: bool = False
     estimated_tokens: int = 0
     blocks: bytes = b""
-    reason: str = ""
-    replica: str = ""
-    ttft_ms: float | None = None
-    queue_ms: float | None = None
-    cached_tokens: int | None = None
-    slots: int | None = None
-    kv_tokens: int | None = None
+    queue_ms: Milliseconds | None = None
+    number: Annotated[float, msgspec.Meta(ge=0.0, le=4.0)] | None = None
+    deadline_ms: Annotated[float, msgspec.Meta(ge=0.0)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    hedge: Literal["", "on", "off"] = ""
+    slots: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    kv_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -90,6 +108,42 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
         if known or not self.attempts:
             return known
         return ceil(self.bytes_in / TokenRatio.DEFAULT)
+
+    @property
+    def has_left(self) -> bool:
+        """Its client was gone before the answer was complete."""
+        return self.status == _GONE or self.reason in _DISCONNECTED
+
+    def output_size(self, usual: int) -> int:
+        """In tokens, whether the engine counted them or not; 0: nobody knows. `usual`: the mean."""
+        counted = self.output_tokens
+        if counted is not None and not self.has_left:
+            return counted
+        size = usual if counted is None else max(counted + 1, usual)
+        return size if self.max_tokens is None else min(size, self.max_tokens)
+
+    def logged(self) -> Logged:
+        """What became of it."""
+        has_content = self.ttft_ms is not None and (self.status < 400 or self.status == _GONE)
+        ttft_ms = self.ttft_ms if has_content else None
+        tpot_s: float | None = None
+        more = (self.output_tokens or 0) - 1
+        is_whole = self.reason == _OK and self.exact
+        if ttft_ms is not None and is_whole and self.stream and more >= 1:
+            tpot_s = (self.duration_ms - ttft_ms) / 1000.0 / more
+        return Logged(
+            intern(self.reason),
+            self.duration_ms / 1000.0,
+            ttft_s=None if ttft_ms is None else ttft_ms / 1000.0,
+            tpot_s=tpot_s,
+            wait_s=(self.queue_ms or 0.0) / 1000.0,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            output_tokens=self.output_tokens,
+            replica=intern(self.replica),
+            slots=self.slots,
+            kv_tokens=self.kv_tokens,
+        )
 
 
 def fits(line: bytes) -> bool:
@@ -111,6 +165,9 @@ def _requests(
     """What `by_arrival` takes. Blocks stay packed while they wait."""
     is_empty = True
     for row in _rows(lines):
+        if row.reason in _KEY_LIMITS:
+            lines.note("skipped: refused by a key's limit")
+            continue
         is_failed = row.status >= 400
         if row.is_refused or (is_failed and options.skip_failed):
             lines.note("skipped: refused" if row.is_refused else "skipped: failed")
@@ -121,14 +178,15 @@ def _requests(
             continue
         if row.prompt_tokens is None:
             lines.note("prompt estimated")
-        output = row.output_tokens
-        if output is None:
-            output = options.output_tokens
+        output = row.output_size(options.output_tokens)
+        if row.output_tokens is None:
             if not output:
                 raise lines.error(
                     "no answer's length is known at the head of this log: give output_tokens"
                 )
             lines.note("answer taken to be of mean length")
+        elif row.has_left:
+            lines.note("answer taken to be longer: its client left")
         if not 1 <= prompt <= TOKENS_MAX:
             raise bad_length(lines, "the prompt", prompt, 1)
         if not 0 <= output <= TOKENS_MAX:
@@ -149,35 +207,18 @@ def _requests(
             model=None if row.model is None else intern(row.model),
             stream=row.stream,
             kind=intern(row.kind),
-            logged=_logged(row),
+            priority_number=nan if row.number is None else row.number,
+            deadline_s=inf if row.deadline_ms is None else row.deadline_ms / 1000.0,
+            leaves_s=row.duration_ms / 1000.0 if row.has_left else inf,
+            max_tokens=-1 if row.max_tokens is None else row.max_tokens,
+            hedging=row.hedge,
+            logged=row.logged(),
         )
         is_empty = False
         ended = row.ts + row.duration_ms / 1000.0
         yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
     if is_empty:
         raise lines.error("no request in it that would generate: nothing to replay")
-
-
-def _logged(row: _Row) -> Logged:
-    """Times of a stream only: other answers show nothing before they are whole."""
-    ttft_s = tpot_s = None
-    if row.stream and row.ttft_ms is not None:
-        ttft_s = row.ttft_ms / 1000.0
-        if row.reason == Reason.OK.value and row.output_tokens and row.output_tokens > 1:
-            tpot_s = (row.duration_ms - row.ttft_ms) / 1000.0 / (row.output_tokens - 1)
-    return Logged(
-        intern(row.reason),
-        row.duration_ms / 1000.0,
-        replica=intern(row.replica),
-        ttft_s=ttft_s,
-        tpot_s=tpot_s,
-        wait_s=(row.queue_ms or 0.0) / 1000.0,
-        prompt_tokens=row.prompt_tokens,
-        cached_tokens=row.cached_tokens,
-        output_tokens=row.output_tokens,
-        slots=row.slots,
-        kv_tokens=row.kv_tokens,
-    )
 
 
 def number_of(user: str) -> int:
@@ -210,7 +251,7 @@ def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
     answers: list[int] = []
     prompts: list[tuple[int, int]] = []
     for row in islice(_rows(lines), HEAD_ROWS):
-        if row.output_tokens:
+        if row.output_tokens and not row.has_left:
             answers.append(row.output_tokens)
         if row.prompt_tokens and row.blocks:
             prompts.append((row.prompt_tokens, len(row.blocks) // SALTED_BYTES))

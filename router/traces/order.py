@@ -16,13 +16,12 @@ from math import inf
 from typing import Final, TypeVar
 
 from router.simulator.traffic import Arrival
-from router.traces.format import ReadOptions
+from router.traces.format import TIME_MAX, ReadOptions
 from router.traces.lines import Lines
 
 T = TypeVar("T")
 
 HELD_BLOCKS: Final = 32_000_000  # blocks of all held rows: 190 MB at six bytes a block
-TIME_MAX: Final = 1e11  # seconds, three thousand years: beyond it a clock was read as a number
 
 
 def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import base64
 import json
 
-from tests.harness.behaviours import json_ok
-from tests.harness.messages import post_json
+import pytest
+
+from router.config.model import Queue
+from tests.harness.behaviours import hang, json_ok
+from tests.harness.messages import chat, post_json
+from tests.harness.replica import eventually
 from tests.harness.running import Line, running, scenario
 
 PROMPT = "a secret that nobody may read in a log, " * 60  # four blocks of 512 bytes and a rest
@@ -62,3 +66,63 @@ async def test_another_prompt_begins_as_this_one_does() -> None:
 async def test_the_bodys_class_comes_first() -> None:
     first, _ = await logged("hi", priority="high")
     assert first["class"] == "high"
+
+
+QUIET = "a poll would forget what the test says of the replica"
+
+
+async def asked(*fields: str, **body: object) -> Line:
+    """The line of one request, of a replica with 3 slots and 9,000 tokens of cache."""
+    async with running(json_ok, quiet_control_plane=QUIET) as router:
+        replica = router.app.parts.fleet.replicas["r0"]
+        replica.slots, replica.kv_tokens = 3, 9000
+        await router.ask(chat(*fields, **body), "POST")
+        (line,) = await router.log()
+        return line
+
+
+@scenario
+async def test_what_the_client_asked_for() -> None:
+    line = await asked(
+        "x-priority: 2.3", "x-hedge: ON", "x-request-timeout-ms: 8500", max_completion_tokens=77
+    )
+    assert (line["class"], line["number"]) == ("normal", 2.3)
+    assert (line["hedge"], line["max_tokens"]) == ("on", 77)
+    assert line["deadline_ms"] == pytest.approx(8500.0)
+    assert (await asked("x-hedge: off"))["hedge"] == "off"
+
+
+@scenario
+async def test_what_the_router_knew_of_the_replica() -> None:
+    line = await asked()
+    assert (line["slots"], line["kv_tokens"]) == (3, 9000)
+
+
+@scenario
+async def test_what_is_not_asked_for_takes_no_room() -> None:
+    line = await asked("x-priority: high", "x-hedge: maybe")
+    assert line["class"] == "high"
+    assert not {"number", "hedge", "max_tokens", "deadline_ms"} & set(line)
+
+
+@scenario
+async def test_a_deadline_that_has_passed_on_arrival() -> None:
+    line = await asked("x-request-timeout-ms: 0")
+    assert (line["reason"], line["deadline_ms"]) == ("deadline_passed", 0.0)
+    assert not {"slots", "kv_tokens"} & set(line)
+
+
+@scenario
+async def test_the_number_is_the_one_before_steps() -> None:
+    """A user's second request is less urgent while the first one runs; a replay steps it itself."""
+    async with running(hang, queue=Queue(policy="fifo")) as router:
+        clients = [await router.client() for _ in range(2)]
+        exchanges = router.app.parts.dispatcher.exchanges
+        for count, client in enumerate(clients, 1):
+            await client.send(chat("Authorization: Bearer one", "x-priority: 1.2"))
+            await eventually(lambda count=count: len(exchanges) == count, f"{count} requests")
+        numbers = sorted(exchange.urgency.number for exchange in exchanges)
+        assert numbers[0] == 1.2 < numbers[1]
+        for client in clients:
+            client.close()
+        assert [line["number"] for line in await router.log(2)] == [1.2, 1.2]

@@ -69,6 +69,7 @@ class Story:
     at: list[float] = field(default_factory=list)  # of `sent`
     ends: dict[int, End] = field(default_factory=dict)
     stall_s: float = 0.0  # the longest delay of a timer of the event loop
+    log: bytes = b""  # the proxy's access log
 
 
 @dataclass(slots=True)
@@ -230,6 +231,7 @@ async def by_proxy(world: World) -> Story:
                 hedging=world.hedging,
                 health=world.health,
                 priority=Priority(steps=False),
+                trusted_proxies=("127.0.0.0/8",),
                 quiet_control_plane="the times of polls and probes depend on no seed",
             )
         )
@@ -245,6 +247,7 @@ async def by_proxy(world: World) -> Story:
             *(_ask(router, asked[one.number], began + one.at) for one in world.arrivals)
         )
         lines = await router.log(len(world.arrivals))
+        story.log = router.log_path.read_bytes()
         watch.cancel()
         await asyncio.gather(watch, return_exceptions=True)
     story.ends = {int(line["id"]): _end(line) for line in lines}
@@ -271,8 +274,14 @@ def _request(arrival: Arrival) -> bytes:
         ignore_eos=True,
         prompt_cache_key=str(arrival.number),  # the session
     )
-    urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
-    return post_json("/v1/chat/completions", body, f"x-request-id: {arrival.number}", *urgency)
+    headers = [f"x-request-id: {arrival.number}"]
+    if arrival.priority:
+        headers.append(f"x-priority: {arrival.priority}")
+    if arrival.within:
+        headers.append(f"x-forwarded-for: {arrival.within}")
+    if arrival.tenant:
+        headers.append(f"authorization: Bearer {arrival.tenant}")
+    return post_json("/v1/chat/completions", body, *headers)
 
 
 async def _ask(router: Router, data: bytes, when: float) -> None:

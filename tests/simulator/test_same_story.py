@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
@@ -327,6 +328,57 @@ STORIES = {
         hedging=HEDGED,
         timeouts={"first_token_s": 0.5},
     ),
+    "its client leaves before content": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        arrivals=(Arrival(0, 0.01, 100, 3, leaves_s=0.3),),
+    ),
+    "its client leaves in the middle": Story(
+        replicas=lambda: (stream_then_hang(role(), token("a")), sse_tokens(3)),
+        faults=(hangs(DECODING + 0.01),),
+        arrivals=(Arrival(0, 0.01, 100, 3, leaves_s=0.3),),
+    ),
+    "its client leaves two copies": Story(
+        replicas=lambda: (hang, hang),
+        faults=(hangs(PREFILLING), Fault(at=PREFILLING, replica=1, kind="freeze", until=1000.0)),
+        arrivals=(Arrival(0, 0.01, 400, 3, priority="high", leaves_s=0.5),),
+        hedging=HEDGED,
+    ),
+    "its deadline passes": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        arrivals=(Arrival(0, 0.01, 100, 3, deadline_s=0.3),),
+    ),
+    "its deadline is for the first token only": Story(
+        replicas=lambda: (stream_then_hang(role(), token("a")), sse_tokens(3)),
+        faults=(hangs(DECODING + 0.01),),
+        arrivals=(Arrival(0, 0.01, 100, 3, deadline_s=0.3),),
+        timeouts={"token_gap_s": 0.6},
+    ),
+    "it comes after its deadline": Story(
+        replicas=lambda: (sse_tokens(3), sse_tokens(3)),
+        arrivals=(
+            Arrival(0, 0.0, 100, 3),
+            Arrival(1, 1.0, 100, 3, deadline_s=0.0),
+            Arrival(2, 2.0, 100, 3),
+        ),
+    ),
+    "a copy is forbidden": Story(
+        replicas=lambda: (streams_once, sse_tokens(3)),
+        arrivals=(Arrival(0, 0.01, 400, 3, priority="high", hedging="off"),),
+        hedging=HEDGED,
+    ),
+    "a copy is asked for": Story(
+        replicas=lambda: (hang, sse_tokens(3)),
+        faults=(hangs(PREFILLING),),
+        arrivals=(Arrival(0, 0.01, 400, 3, priority="low", hedging="on"),),
+        hedging=Hedging(policy="fixed", options={"delay_s": 0.15}, budget=1.0, by_header=True),
+    ),
+    "a copy is asked for, and not allowed": Story(
+        replicas=lambda: (streams_once, sse_tokens(3)),
+        arrivals=(Arrival(0, 0.01, 400, 3, priority="low", hedging="on"),),
+        hedging=HEDGED,
+    ),
     "both copies are refused": Story(
         replicas=lambda: pair(says_no, says_no),
         arrivals=(Arrival(0, 0.01, 100_000, 3, priority="high"),),
@@ -500,6 +552,28 @@ QUEUE_STORIES = {
         health={},
         together=True,
     ),
+    "one leaves while it waits": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3, leaves_s=0.2),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
+    "one waits until its deadline": Story(
+        replicas=nobody_is_next,
+        arrivals=(
+            Arrival(0, 0.01, 400, 3),
+            Arrival(1, 0.02, 600, 3),
+            Arrival(2, 0.03, 100, 3, deadline_s=0.2),
+        ),
+        queue=queued(),
+        health={},
+        together=True,
+    ),
     "one gives way": Story(
         replicas=one_gives_way,
         arrivals=(
@@ -528,11 +602,26 @@ def _have_come(router: Router, count: int) -> bool:
     return len(router.app.parts.dispatcher.exchanges) + len(router.lines()) >= count
 
 
+async def ask(router: Router, arrival: Arrival) -> None:
+    headers = [f"x-priority: {arrival.priority}"] if arrival.priority else []
+    if arrival.hedging:
+        headers.append(f"x-hedge: {arrival.hedging}")
+    if arrival.deadline_s < inf:
+        headers.append(f"x-request-timeout-ms: {arrival.deadline_s * 1000.0:g}")
+    data = chat(*headers, stream=arrival.stream)
+    if arrival.leaves_s == inf:
+        await router.ask(data)
+        return
+    client = await router.client()
+    await client.send(data)
+    await asyncio.sleep(arrival.leaves_s)
+    client.close()
+
+
 async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -> None:
     asking: list[asyncio.Task[Any]] = []
     for count, arrival in enumerate(arrivals, 1):
-        urgency = [f"x-priority: {arrival.priority}"] if arrival.priority else []
-        asked = router.ask(chat(*urgency, stream=arrival.stream))
+        asked = ask(router, arrival)
         if together:
             asking.append(asyncio.ensure_future(asked))
             await eventually(partial(_have_come, router, count), f"{count} requests")
@@ -541,6 +630,12 @@ async def ask_all(router: Router, arrivals: Sequence[Arrival], together: bool) -
             await router.log(count)
     await asyncio.gather(*asking)
     await router.log(len(arrivals))
+
+
+def may_have_copy(arrival: Arrival, hedging: Hedging) -> bool:
+    if arrival.hedging == "off":
+        return False
+    return arrival.priority == "high" or (arrival.hedging == "on" and hedging.by_header)
 
 
 @pytest.mark.parametrize("name", list(ALL))
@@ -584,6 +679,6 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert by_simulator == by_proxy
     assert len(by_proxy) >= 8
     hedges = story.hedging.policy == "fixed"
-    urgent = any(one.priority == "high" for one in story.arrivals)
-    assert ("Hedger.sent hedge at r1 r1" in by_proxy) == (hedges and urgent)
+    has_copy = any(may_have_copy(one, story.hedging) for one in story.arrivals)
+    assert ("Hedger.sent hedge at r1 r1" in by_proxy) == (hedges and has_copy)
     assert any(call.startswith("Pools.") for call in by_proxy) == story.queue.enabled

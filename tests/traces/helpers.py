@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from router.simulator.logged import Logged
 from router.simulator.traffic import Arrival
 from router.traces import Trace, open_trace
 from tests.places import DATA
@@ -52,10 +51,11 @@ def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:
 
 def told(arrival: Arrival) -> tuple[Any, ...]:
     """Everything an arrival says, to compare."""
-    return tuple(_said(getattr(arrival, name)) for name in dir(Arrival) if name[0] != "_")
+    return _slots(arrival) + (() if arrival.logged is None else _slots(arrival.logged))
 
 
-def _said(value: Any) -> Any:
-    if isinstance(value, Logged):
-        return tuple(getattr(value, name) for name in dir(Logged) if name[0] != "_")
-    return value
+def _slots(told: object) -> tuple[Any, ...]:
+    """NaN as a word, because it differs from itself."""
+    names = [name for name in dir(type(told)) if not name.startswith("_") and name != "logged"]
+    values = [getattr(told, name) for name in names]
+    return tuple("nan" if value != value else value for value in values)

@@ -142,6 +142,21 @@ def test_every_format_is_among_them() -> None:
     assert {case[1] for case in CASES} == set(FORMATS)
 
 
+def test_what_a_client_asked_for_is_checked(tmp_path: Path) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"number": 4.5},
+        {"number": "high"},
+        {"deadline_ms": -1},
+        {"max_tokens": 0},
+        {"hedge": "maybe"},
+        {"slots": -1},
+        {"ttft_ms": -5.0},
+    ]
+    for fields in wrong:
+        with pytest.raises(TraceError, match=f":3: .*{next(iter(fields))}"):
+            read(tmp_path, log(**fields), format="hedgerow")
+
+
 @settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

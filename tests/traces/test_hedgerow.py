@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, isnan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from router.observe.log.record import Record
 from router.simulator.traffic import TraceError
 from router.traces import open_trace
-from tests.traces.helpers import DATA, opened, read
+from tests.traces.helpers import DATA, json_lines, mooncake_row, opened, read
 
 TRIED = [("r0", "primary", "ok", 1.0)]
 
@@ -44,8 +45,8 @@ def test_the_sample() -> None:
     assert [(a.at, a.prompt_tokens, a.output_tokens) for a in found] == [
         (0.0, 200, 120),
         (1.0, 420, 40),
-        (3.5, 512, 56),  # refused by a full fleet: as long as the mean of 120, 40 and 7
-        (4.0, 990, 7),  # its client left
+        (3.5, 512, 80),  # refused by a full fleet: as long as the mean of 120 and 40
+        (4.0, 990, 80),  # its client left after 7 tokens
     ]
     assert [len(a.blocks) for a in found] == [1, 3, 4, 0]
     assert found[0].blocks == found[1].blocks[:1]
@@ -62,6 +63,7 @@ def test_the_sample() -> None:
         "skipped: last line, still being written": 1,
         "prompt estimated": 2,
         "answer taken to be of mean length": 1,
+        "answer taken to be longer: its client left": 1,
     }
 
 
@@ -81,8 +83,18 @@ def test_what_the_router_writes_is_read(tmp_path: Path) -> None:
     [
         ({"status": 502, "output_tokens": None}, 40),
         ({"status": 503, "attempts": [], "output_tokens": None}, 40),
-        ({"status": 429, "output_tokens": None}, 40),
-        ({"status": 499, "output_tokens": 3}, 3),
+        ({"status": 429, "reason": "queue_full", "output_tokens": None}, 40),
+        ({"status": 429, "reason": "queue_evicted", "output_tokens": None}, 40),
+        ({"status": 429, "reason": "key_requests", "output_tokens": None}, None),
+        ({"status": 429, "reason": "key_tokens", "output_tokens": None}, None),
+        ({"status": 429, "reason": "key_concurrency", "output_tokens": None}, None),
+        ({"status": 408, "reason": "deadline_passed", "output_tokens": None}, 40),
+        ({"status": 499, "output_tokens": 3}, 40),
+        ({"status": 499, "output_tokens": 60}, 61),
+        ({"status": 499, "output_tokens": 60, "max_tokens": 60}, 60),
+        ({"status": 200, "reason": "write_timeout", "output_tokens": 3}, 40),
+        ({"status": 502, "output_tokens": None, "max_tokens": 9}, 9),
+        ({"status": 200, "reason": "replica_reset", "output_tokens": 5}, 5),
         ({"status": 400}, None),
         ({"status": 404}, None),
         ({"status": 200, "kind": "embeddings"}, None),
@@ -98,6 +110,93 @@ def test_which_lines_become_arrivals(
     assert [a.output_tokens for a in found[1:]] == ([] if expected is None else [expected])
     if fields.get("status", 0) >= 400:
         assert len(read(tmp_path, content, skip_failed=True)) == 1
+
+
+def test_refusals_by_a_keys_limits_are_noted(tmp_path: Path) -> None:
+    content = written(record(0.0), record(1.0, status=429, reason="key_requests"))
+    trace = opened(tmp_path, content)
+    assert len(list(trace)) == 1
+    assert trace.notes() == {"skipped: refused by a key's limit": 1}
+
+
+def test_what_the_client_asked_for(tmp_path: Path) -> None:
+    content = written(
+        record(0.0, number=1.75, deadline_ms=2500.0, max_tokens=70, hedge="off", priority="normal"),
+        record(1.0, deadline_ms=0.0, hedge="on"),
+        record(2.0),
+    )
+    first, second, third = read(tmp_path, content)
+    assert (first.priority, first.priority_number) == ("normal", 1.75)
+    assert (first.deadline_s, first.max_tokens, first.hedging) == (2.5, 70, "off")
+    assert (second.deadline_s, second.max_tokens, second.hedging) == (0.0, -1, "on")
+    assert isnan(third.priority_number)
+    assert (third.deadline_s, third.max_tokens, third.hedging) == (inf, -1, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "leaves_s"),
+    [
+        ({}, inf),
+        ({"status": 499}, 4.5),
+        ({"status": 499, "reason": "client_gone"}, 4.5),
+        ({"status": 200, "reason": "write_timeout"}, 4.5),
+        ({"status": 408, "reason": "deadline_passed"}, inf),
+        ({"status": 503, "reason": "queue_timeout"}, inf),
+    ],
+    ids=str,
+)
+def test_when_clients_left(tmp_path: Path, fields: dict[str, Any], leaves_s: float) -> None:
+    (found,) = read(tmp_path, written(record(0.0, **{**fields, "duration_ms": 4500.0})))
+    assert found.leaves_s == leaves_s
+
+
+def test_what_became_of_it(tmp_path: Path) -> None:
+    whole = {
+        "stream": True,
+        "ttft_ms": 500.0,
+        "duration_ms": 2400.0,
+        "queue_ms": 120.0,
+        "cached_tokens": 256,
+        "exact": True,
+        "replica": "r3",
+        "slots": 64,
+        "kv_tokens": 9000,
+    }
+    (arrival,) = read(tmp_path, written(record(0.0, **whole)))
+    found = arrival.logged
+    assert found is not None
+    assert (found.reason, found.ended_s, found.ttft_s) == ("ok", 2.4, 0.5)
+    assert found.tpot_s == pytest.approx(1.9 / 19)
+    assert (found.wait_s, found.replica, found.slots, found.kv_tokens) == (0.12, "r3", 64, 9000)
+    assert (found.prompt_tokens, found.cached_tokens, found.output_tokens) == (300, 256, 20)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"stream": False},
+        {"exact": False},
+        {"output_tokens": 1},
+        {"status": 499, "reason": "client_gone"},
+    ],
+    ids=str,
+)
+def test_the_pace_is_that_of_whole_streams(tmp_path: Path, fields: dict[str, Any]) -> None:
+    usual = {"stream": True, "ttft_ms": 40.0, "exact": True}
+    (arrival,) = read(tmp_path, written(record(0.0, **(usual | fields))))
+    assert arrival.logged is not None
+    assert (arrival.logged.tpot_s, arrival.logged.ttft_s) == (None, 0.04)
+
+
+def test_what_the_log_does_not_say_of_a_request_is_unknown(tmp_path: Path) -> None:
+    failed = record(1.0, status=502, reason="server_error", ttft_ms=5.0, prompt_tokens=None)
+    failed.estimated_tokens = 9
+    arrival = read(tmp_path, written(record(0.0), failed))[1]
+    found = arrival.logged
+    assert found is not None
+    assert (found.reason, found.ttft_s, found.wait_s) == ("server_error", None, 0.0)
+    assert (found.prompt_tokens, found.cached_tokens, found.slots) == (None, None, None)
+    assert read(tmp_path, json_lines(mooncake_row()), format="mooncake")[0].logged is None
 
 
 @pytest.mark.parametrize(

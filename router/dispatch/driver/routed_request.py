@@ -5,6 +5,7 @@ Must never: decide about an attempt, or depend on whether its time is real.
 
 from __future__ import annotations
 
+from math import inf
 from typing import cast
 
 from mypy_extensions import mypyc_attr
@@ -18,6 +19,7 @@ from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.work import Work
 from router.fleet.replica import Replica
 from router.intake.routes import Route
+from router.wire.sweep import NEVER
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -27,7 +29,7 @@ class RoutedRequest(DrivenRequest):
     Times are monotonic seconds. `request_end.end_request` ends it, once.
     """
 
-    __slots__ = ("context", "driver", "work")
+    __slots__ = ("context", "driver", "total_due", "wanted_until", "work")
 
     def __init__(
         self,
@@ -44,6 +46,27 @@ class RoutedRequest(DrivenRequest):
         self.context = context
         self.driver = RequestDriver(self, context)
         self.work = Work()
+        self.wanted_until = inf  # The client has no use for an answer that begins later.
+        # When the time for the whole request is over.
+        self.total_due = arrived + times.total_s if times.total_s else NEVER
+
+    def want_until(self, until: float) -> None:
+        """Set the time until which the client wants the answer to begin.
+
+        Called before the first attempt. The exchange watches this time while the request is not
+        queued; the queue watches it otherwise.
+        """
+        self.wanted_until = until
+        self.first_s = self.patience_s()
+
+    def patience_s(self) -> float:
+        """Return the seconds that an attempt may take to its first content.
+
+        There is no limit for a whole answer whose client stated its own timeout.
+        """
+        if not self.is_whole:
+            return self.times.first_token_s
+        return self.times.whole_s if self.wanted_until == inf else NEVER
 
     # -- what the queue driver asks of it ---------------------------------------------------------
 

@@ -93,13 +93,30 @@ class Hedger:
         self._policy: HedgingPolicy = policy
         self._rules = rules
         self._idle = policy.idle
-        classes = frozenset(rules.classes) | {ASKED}
+        self._hedged = frozenset(rules.classes)
+        classes = self._hedged | {ASKED}
         if policy.only is not None:
             classes &= policy.only
         self._classes = classes
         self._budget.adopt(rules.budget)
         for ttfts in (*self._streams.values(), *self._wholes.values()):
             ttfts.outdate()
+
+    # -- which --------------------------------------------------------------------------------
+
+    def hedges_as(self, stated: str, header: bytes | None, may_ask: bool) -> str:
+        """Return the class under which a request may be hedged.
+
+        Returns "" if neither the class nor the client asks for a copy, or if the client forbids it.
+        `stated`: the request's class. `header`: its `x-hedge`. `may_ask`: its key may ask.
+        """
+        if header is not None and header == b"off":
+            return ""
+        if stated in self._hedged:
+            return stated
+        if header is None or header != b"on":
+            return ""
+        return ASKED if may_ask or self._rules.by_header else ""
 
     # -- when ---------------------------------------------------------------------------------
 

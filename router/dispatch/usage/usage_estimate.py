@@ -18,26 +18,27 @@ from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.body import SCAN_ABOVE
 
+MOST_OUTPUT: Final = 1e6  # Tokens; no answer is longer.
 # Kinds of routes whose answers are text that the engine generates.
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
 def usage_before_content(
-    attempt: Attempt, asked: ClientRequest, measured: int, now: float
+    attempt: Attempt, prompt_tokens: int, most_output: float, now: float
 ) -> Usage:
     """Estimate an engine's work for a client that leaves before any content.
 
-    The engine has read the prompt (`measured` tokens). It may also have generated output that was
-    not shown: a whole answer, or a stream whose first tokens the engine holds back. That output is
-    estimated from the engine's usual speed.
+    The engine has read the prompt. It may also have generated output that was not shown: a whole
+    answer, or a stream whose first tokens the engine holds back. That output is estimated from the
+    engine's usual speed, and is no more than `most_output` tokens.
     """
     replica = attempt.at
     output = 0.0
     pace_s = replica.cadence_s or replica.tpot_s
     if pace_s:
         busy_s = now - attempt.began - replica.progress.first_s
-        output = min(max(0.0, busy_s / pace_s), _most_output(asked))
-    return Usage(asked.prompt_tokens(measured), int(output), None, False)
+        output = min(max(0.0, busy_s / pace_s), most_output)
+    return Usage(prompt_tokens, int(output), None, False)
 
 
 def usage_at_end(
@@ -68,7 +69,7 @@ def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
     return Usage(None, reply.estimated_output(), None, False)
 
 
-def _most_output(asked: ClientRequest) -> float:
+def most_generated(asked: ClientRequest) -> float:
     """Return a number of tokens that no engine exceeds for the request.
 
     An engine may read only one of the members, so the largest counts. Native routes have other
@@ -77,4 +78,4 @@ def _most_output(asked: ClientRequest) -> float:
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
     most = max(most, fields.max_output_tokens or 0)
-    return 1e6 if most <= 0 or asked.path in COUNTS_NATIVELY else float(min(most, 1_000_000))
+    return MOST_OUTPUT if most <= 0 or asked.path in COUNTS_NATIVELY else min(most, MOST_OUTPUT)

@@ -36,7 +36,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     duration_ms: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
-    # Input of a replay. Hashes are salted. Counts come from the engine; None if it reported none.
+    # From here on: input of a replay. Hashes are salted. Counts come from the engine; None if it
+    # reported none.
     priority: str = ""  # the name of the class
     tenant: str = ""  # hash of the key's name, or of the client's credential
     session: str = ""
@@ -56,6 +57,14 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     # is `ttft_ms`, as there was no wait and no other attempt), ...
     engine_ms: float | None = None
     told: str = ""  # ... and the number that told its engine how urgent it is
+    # What the client asked for.
+    number: float | None = None  # how urgent, 0 to 4; None: as its class, whose number is whole
+    deadline_ms: float | None = None  # how long it waits for content; 0: no time was left
+    max_tokens: int | None = None  # its limit of output tokens
+    hedge: str = ""  # its header about a second copy: "on", "off", or "" for none
+    # What the router knew of the replica whose answer the client got, when the request ended.
+    slots: int | None = None  # requests that it runs at once, reported or learned
+    kv_tokens: int | None = None  # tokens that fit into its KV cache, as it reported
 
 
 # A mutable default stands in __struct_defaults__ as a factory.
