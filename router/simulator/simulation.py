@@ -74,7 +74,7 @@ class Simulation:
         config = scenario.config
         self.clock = clock = Clock()
         self._traffic = traffic
-        self._goes_on = traffic if isinstance(traffic, GoesOn) else None
+        self._goes_on: GoesOn | None = traffic if isinstance(traffic, GoesOn) else None
         self._recorder = recorder
         self._progress = progress
         self._until = inf if until is None else until

@@ -90,16 +90,35 @@ def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
 
 
 def test_a_deadline_passes_in_the_queue_and_at_a_replica() -> None:
-    kept = play(
-        world(queue=QUEUED),
+    arrivals = [
         Arrival(0, 0.0, 400, 3, deadline_s=0.3),
         Arrival(1, 0.01, 100, 3, deadline_s=0.2),
         Arrival(2, 0.02, 100, 3, deadline_s=5.0),
-    )
+    ]
+    kept = Kept()
+    totals = simulate(world(queue=QUEUED), Script(arrivals), kept)
+    assert totals.queues["expired"] == (0, 0, 1, 0, 0)  # the queue itself ends the second one
     assert [kept[n].reason for n in range(3)] == [Reason.DEADLINE_PASSED] * 2 + [Reason.OK]
     assert (kept[0].ended, kept[0].attempts) == (0.3, 1)
     assert (kept[1].ended, kept[1].attempts) == (pytest.approx(0.21), 0)
     assert kept[2].dispatched == 0.3
+
+
+def test_a_deadline_holds_after_a_second_wait() -> None:
+    """The first attempt is lost; its timer rings while the request waits for another replica."""
+    kept = play(
+        world(
+            replicas=2,
+            queue=QUEUED,
+            first_token_s=1.5,
+            faults=(Fault(at=1.0, replica=0, kind="kill", until=inf),),
+        ),
+        Arrival(0, 0.0, 1300, 3, deadline_s=2.5),
+        Arrival(1, 0.3, 1280, 3),
+    )
+    assert (kept[0].attempts, kept[0].replica, kept[0].dispatched) == (2, "r1", kept[1].first)
+    assert kept[1].first == pytest.approx(1.602, abs=0.05)
+    assert (kept[0].reason, kept[0].ended) == (Reason.DEADLINE_PASSED, 2.5)
 
 
 def test_a_deadline_is_for_the_first_token() -> None:

@@ -78,4 +78,6 @@ def most_generated(asked: ClientRequest) -> float:
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)
     most = max(most, fields.max_output_tokens or 0)
-    return MOST_OUTPUT if most <= 0 or asked.path in COUNTS_NATIVELY else min(most, MOST_OUTPUT)
+    if most <= 0 or asked.path in COUNTS_NATIVELY:
+        return MOST_OUTPUT
+    return min(float(most), MOST_OUTPUT)
