@@ -39,6 +39,7 @@ from router.replay.report.table import build, plain
 from router.replay.report.truth import of_truth
 from router.replay.truth.verdict import verdict
 from router.replay.workers import Broken, Refused, run_all
+from router.traces.hedgerow import HEDGEROW
 
 __all__ = ["add_arguments", "main"]
 
@@ -88,10 +89,13 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
         limit=args.limit,
         until_s=args.until,
         speedup=args.speedup,
+        closed_loop=args.closed_loop,
     )
     base, compared = _candidates(args)
     try:
         trace = source.open()
+        if args.closed_loop and trace.format != HEDGEROW.name:
+            raise Refused("--closed-loop: only an access log says when answers ended")
         seen = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None

@@ -23,7 +23,7 @@ def facts_of(
     """`model_name`: of the engine model; `estimated`: nobody said how many replicas."""
     first = jobs[0]
     found = [
-        ("traffic", _traffic(trace, facts, first.scenario)),
+        ("traffic", _traffic(trace, facts, first.scenario, first.source.closed_loop)),
         ("fleet", _fleet(jobs, estimated)),
         *_engines(first.scenario, model_name),
         ("routers", _routers(jobs)),
@@ -45,7 +45,7 @@ def facts_of(
     return found
 
 
-def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario) -> str:
+def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: bool) -> str:
     text = f"{trace.name} ({trace.format}): {facts.rows:,} requests"
     if facts.duration_s > 0.0:
         text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
@@ -58,6 +58,8 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario) -> str:
         text += f"; {facts.reuse.share:.1%} of the prompt blocks came before"
     if trace.slot_s:
         text += f"; arrivals spread over the {trace.slot_s:g} s their times are known to"
+    if closed_loop:
+        text += "; sessions in a closed loop"
     if len(facts.models) > 1:
         text += f"; {len(facts.models)} models"
         if all(group.models is None for group in scenario.groups):

@@ -67,6 +67,12 @@ def _add_traffic(group: Any) -> None:
     add("--limit", type=words.count, metavar="N", help="the first N requests only")
     add("--until", type=words.positive, metavar="S", help="the first S seconds of the file only")
     add("--speedup", type=words.positive, default=1.0, metavar="X", help="arrivals X times as fast")
+    add(
+        "--closed-loop",
+        action="store_true",
+        help="sessions of an access log: the next request comes when the one before is answered, "
+        "after the pause that the log has; the comparison with the log is without it",
+    )
     add("--seed", type=int, default=1, metavar="N", help="of everything random (default: 1)")
 
 

@@ -19,6 +19,7 @@ from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
 from router.traces import Trace, open_trace
+from router.traces.closed_loop import ClosedLoop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Source:
     limit: int | None = None
     until_s: float | None = None
     speedup: float = 1.0
+    closed_loop: bool = False  # sessions go on when they are answered
 
     def open(self) -> Trace:
         """Raises TraceError, OSError, ValueError."""
@@ -47,6 +49,11 @@ class Source:
             speedup=self.speedup,
         )
 
+    def traffic(self) -> Trace | ClosedLoop:
+        """What comes to the simulated routers. Raises as `open` does."""
+        trace = self.open()
+        return ClosedLoop(trace, speedup=self.speedup) if self.closed_loop else trace
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -60,7 +67,7 @@ class Job:
 
     def run(self, line: TextIO | None = None) -> Run:
         """Simulate it. `line`: who shows how far it is. Raises as `simulate` does."""
-        traffic = self.source.open()
+        traffic = self.source.traffic()
         summary = Summary(self.slo, self.scenario.replicas)
         label = f"{self.policy}, {self.scenario.replicas} replicas"
         progress = None if line is None else ProgressLine(label, traffic, forced=True, out=line)
@@ -75,6 +82,7 @@ class Job:
             events=totals.events,
             policy_errors=totals.policy_errors,
             judged=() if judged is None else tuple(judged.rows()),
+            notes=traffic.notes() if isinstance(traffic, ClosedLoop) else {},
             wall_s=perf_counter() - began,
         )
 

@@ -68,7 +68,7 @@ class Plan:
                 polls=self._polls,
                 seed=self._args.seed,
             ),
-            source=replace(self._source, speedup=1.0),
+            source=replace(self._source, speedup=1.0, closed_loop=False),
             slo=self._slo,
             half=half,
         )

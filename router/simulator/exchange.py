@@ -146,15 +146,16 @@ class SimulatedExchange(RoutedRequest):
         urgency: Urgency,
         engine_priority: int,
         flow: Flow,
+        may_ask: bool,
         now: float,
     ) -> None:
         """`router`, `number`: which router's request it is, and which of its requests.
-        `engine_priority`: the number that engines get."""
+        `engine_priority`: the number that engines get. `may_ask`: its key may ask for a copy."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(context, view, urgency, arrival.at, route, b"")
         if route.repeatable:
             header = _X_HEDGE.get(arrival.hedging)
-            self.hedges_as = context.hedger.hedges_as(arrival.priority, header, False)
+            self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
         if arrival.deadline_s < inf:
             self.want_until(arrival.at + arrival.deadline_s)
         self._leaves_at = arrival.at + arrival.leaves_s  # when the client leaves

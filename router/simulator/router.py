@@ -24,7 +24,7 @@ from router.core.urgency import BATCH, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
-from router.dispatch.tenants import TenantShare, Tenants
+from router.dispatch.tenants import TenantShare, Tenants, may_hedge
 from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.prefix.index import TokenRatio
@@ -50,7 +50,7 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # traffic has no bodies
+_NO_FIELDS: Final = Fields()  # of a body that names no limit of output tokens
 _SOURCE: Final = "traffic"  # what says how urgent a request is
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -145,6 +145,7 @@ class SimulatedRouter(RouterPort):
             urgency,
             self._engine_priority(urgency, arrival.at),
             flow,
+            may_hedge(key),
             now,
         )
         self.exchanges[number] = exchange
@@ -167,10 +168,11 @@ class SimulatedRouter(RouterPort):
         now: float,
     ) -> TenantShare | None:
         """What it holds of its tenant's limits. Raises RouterError, as `Tenants.enter` does."""
+        most = arrival.max_tokens
         return self._tenants.enter(
             key,
             flow,
-            _NO_FIELDS,
+            _NO_FIELDS if most < 0 else Fields(max_tokens=most),
             view.prompt_tokens,
             now,
             is_batch=urgency.rank == BATCH,

@@ -206,3 +206,44 @@ def test_without_a_queue_the_log_is_simulated_without_one(tmp_path: Path) -> Non
     config.write_text("replicas: [http://r0:1]\nqueue: {enabled: false}\n")
     _, content = replayed(path, "--timing", coefficients(TIMING), "--config", str(config))
     assert "queue" not in content["facts"]
+
+
+def test_sessions_are_replayed_in_a_closed_loop(
+    lines: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    """Each of four sessions asks again after its answer. With engines that are ten times as slow
+    none of them has two requests under way; with the times of the log they pile up."""
+    path = write(
+        tmp_path / "access.log",
+        [{**line, "session": f"s{place % 4}"} for place, line in enumerate(one_by_one(lines))],
+    )
+    slow = ("--timing", coefficients(TIMING.scaled(10.0)), "--anyway", "--queue", "off")
+    _, open_loop = replayed(path, *slow)
+    _, closed = replayed(path, *slow, "--closed-loop")
+    assert "sessions in a closed loop" in closed["facts"]["traffic"]
+    assert closed["truth"] == open_loop["truth"]  # the log is judged by its own times
+    one, other = open_loop["runs"][0], closed["runs"][0]
+    assert one["requests"] == other["requests"]
+    assert other["span_s"] > 1.5 * one["span_s"]
+    assert other["ttft_s"]["p90"] < 0.5 * one["ttft_s"]["p90"]
+
+
+def one_by_one(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The first 200 in the order of their arrivals; each session waits for its answers."""
+    found = []
+    ends = [0.0] * 4
+    for place, line in enumerate(sorted(lines, key=lambda line: line["ts"])[:200]):
+        at = max(ends[place % 4] + 0.1, line["ts"])
+        found.append({**line, "ts": at})
+        ends[place % 4] = at + line["duration_ms"] / 1e3
+    return found
+
+
+def test_only_a_log_can_be_replayed_in_a_closed_loop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    row = {"timestamp": 0, "input_length": 100, "output_length": 2, "hash_ids": [1]}
+    trace.write_text(json.dumps(row) + "\n")
+    assert main(["replay", str(trace), "--closed-loop"]) == 2
+    assert "only an access log says when answers ended" in capsys.readouterr().err

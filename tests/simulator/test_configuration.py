@@ -88,6 +88,16 @@ def test_a_heavier_replica_gets_more() -> None:
     assert heavy == pytest.approx(30, abs=4)
 
 
+def test_what_names_no_class_has_the_configured_one() -> None:
+    """It has that class's timeouts, and is hedged as one of it."""
+    rules = {"high": ClassRules(timeouts=ClassTimeouts(first_token_s=0.3))}
+    config = varied(WORLD.config, priority={"default": "high"})
+    scenario = replace(WORLD, config=msgspec.structs.replace(config, classes=rules))
+    kept = Kept()
+    simulate(scenario, Script([Arrival(0, 0.0, 900, 2)]), kept)
+    assert kept[0].reason is Reason.TTFT_TIMEOUT
+
+
 def test_the_index_covers_as_many_tokens_as_configured() -> None:
     """512 blocks of 512 bytes are 65,536 tokens: 4,096 blocks of the traffic's 16."""
     scenario = configured(WORLD, prefix={"block_bytes": 512})

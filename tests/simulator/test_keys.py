@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from router.config.keys import KeyLine
-from router.config.model import Queue, QueueGates
+from router.config.model import Hedging, Queue, QueueGates
 from router.core.errors import Reason
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
@@ -77,3 +77,13 @@ def test_without_a_queue_they_are_refused() -> None:
     assert [kept[n].reason for n in range(3)] == [
         *(Reason.OK, Reason.KEY_CONCURRENCY, Reason.KEY_CONCURRENCY)
     ]
+
+
+def test_a_key_that_may_hedge_gets_a_second_copy_where_it_asks() -> None:
+    at_once = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
+    scenario = keyed(key("a", may_hedge=True), key("b"), replicas=2, hedging=at_once)
+    arrivals = [
+        Arrival(n, 5.0 * n, 200, 4, tenant="AB"[n], is_known=True, hedging="on") for n in range(2)
+    ]
+    kept = played(scenario, *arrivals)
+    assert [kept[n].hedged for n in range(2)] == [True, False]

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from router.simulator.logged import Logged
 from router.simulator.traffic import Arrival
 from router.traces import Trace, open_trace
 from tests.places import DATA

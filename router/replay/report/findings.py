@@ -25,6 +25,7 @@ def findings(replay: Replay) -> list[str]:
         *blindness(replay),
         *_not_ranked(replay),
         *_failing(replay),
+        *_notes(replay),
     ]
 
 
@@ -140,6 +141,14 @@ def _failing(replay: Replay) -> list[str]:
         "replica was taken."
         for run in replay.runs
         if run.policy_errors
+    ]
+
+
+def _notes(replay: Replay) -> list[str]:
+    return [
+        f"{run.policy} on {_replicas(run)}: {count:,} requests {what}."
+        for run in replay.runs
+        for what, count in sorted(run.notes.items())
     ]
 
 

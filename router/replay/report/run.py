@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from router.replay.report.summary import Summary
@@ -36,6 +36,7 @@ class Run:
     events: int = 0  # that the simulation went through
     policy_errors: int = 0  # choices that the policy failed to make; they were made at random
     judged: Sequence[Row] = ()  # its figures beside those of the log; () if that was not asked
+    notes: Mapping[str, int] = field(default_factory=dict)  # what its traffic could not keep to
     wall_s: float = 0.0  # how long that took; differs from run to run, so in no table
 
     @property
