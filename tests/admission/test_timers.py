@@ -188,7 +188,7 @@ def test_an_urgent_ticket_preempts_after_its_wait_and_asks_once() -> None:
     assert urged(parts, 2.4).preempt == []
     assert urged(parts, 2.4).next_at == 2.5
     assert urged(parts, 2.5).preempt == [newer]
-    assert urged(parts, 2.6).preempt == []  # one was asked for one that waits
+    assert urged(parts, 5.0).preempt == []  # one was asked for one that waits
     parts.waits(2.0, number=1.0)
     assert urged(parts, 9.0).preempt == [older]
 
@@ -237,6 +237,18 @@ def test_a_replica_that_its_own_streams_close_is_not_polled() -> None:
     parts.waits(0.0)
     ticked = urged(parts, 0.0)
     assert (ticked.polls, ticked.next_at) == ([], inf)
+
+
+def test_a_replica_that_is_open_to_all_that_wait_is_not_polled() -> None:
+    """It is closed to class batch."""
+    spot = Spot("a", slots=1)
+    spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 2
+    parts = timed(spot)
+    parts.gates.of(spot)
+    parts.waits(0.0, number=2.0, model="another lane")
+    assert urged(parts, 0.0).polls == []
+    parts.waits(0.0, number=4.0)
+    assert urged(parts, 0.0).polls == [spot]
 
 
 def test_a_blocked_ticket_needs_no_poll() -> None:

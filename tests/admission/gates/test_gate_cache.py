@@ -146,6 +146,18 @@ def test_without_a_closed_gate_the_list_itself_is_the_answer() -> None:
     assert set(gates.by_place) == set(spots)
 
 
+def test_a_gate_that_opens_again_is_counted_as_closed_no_more() -> None:
+    spots = (Spot("a", slots=1), Spot("b", slots=1))
+    gates = cache(*spots)
+    gates.of_all(spots)
+    for count in (1, 3, 0):
+        for spot in spots:
+            wait(spot, count)
+            gates.look(gates.of(spot))
+    for urgency in range(5):
+        assert gates.open_of(spots, urgency) is spots
+
+
 def test_a_replica_without_a_gate_is_open() -> None:
     known, new = Spot("a", slots=1), Spot("b")
     wait(known, 1)

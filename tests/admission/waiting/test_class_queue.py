@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -120,12 +121,13 @@ def test_a_starved_ticket_that_was_put_back_goes_before_younger_starved_ones() -
     assert queue.row.starved_for(object(), 9) is first
 
 
-def test_entries_of_tickets_that_left_are_not_kept() -> None:
+@pytest.mark.parametrize("promotes", [0, 5])
+def test_entries_of_tickets_that_left_are_not_kept(promotes: int) -> None:
     queue = Row()
     stays = queue.arrives(0.0)
     for n in range(1000):
         ticket = queue.arrives(float(n))
-        queue.row.promote(float(n), PROMOTE_S, 5)
+        queue.row.promote(float(n), PROMOTE_S, promotes)
         queue.leaves(ticket)
         queue.returns(ticket, float(n))
         queue.leaves(ticket)

@@ -69,6 +69,16 @@ def test_a_class_keeps_its_debt_while_others_wait() -> None:
     assert served(stride, 50)[NORMAL] == 50
 
 
+def test_when_no_class_waits_all_debts_are_forgotten() -> None:
+    stride = a_stride(normal={"weight": 1.0}, batch={"weight": 1.0})
+    stride.begins(BATCH)
+    stride.serves(BATCH, 100.0, float(BATCH))
+    stride.ends(BATCH)
+    for urgency in (NORMAL, BATCH):
+        stride.begins(urgency)
+    assert stride.passes[NORMAL] == stride.passes[BATCH] == 100.0
+
+
 def test_tickets_are_counted_by_class() -> None:
     stride = a_stride()
     stride.begins(LOW)
