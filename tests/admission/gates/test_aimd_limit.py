@@ -1,4 +1,4 @@
-"""The learned limit: when it is used up, how long the best answer counts, and rounds of decreases."""
+"""The learned limit: when it is used up, how long the best answer counts, rounds of decreases."""
 
 from __future__ import annotations
 
