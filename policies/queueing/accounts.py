@@ -95,7 +95,8 @@ class Accounts:
             self._number += 1
             found = self.by_name[name] = Account(name, weight, self._number, self)
         found.weight = weight
-        if found.counter < self.time:
+        # A waiting account keeps what was given back to it, and its nodes their positions.
+        if found.counter < self.time and not found.waiting:
             found.counter = self.time
         return found
 

@@ -100,7 +100,9 @@ class SlidingLine(BaseLine):
         self._normal.add(ticket, deadline, ticket.order)
         patience_s = slope.starvation * slope.slo_s[ticket.urgency]
         if len(self._late) > 64 + 2 * self._waiting:
-            self._late = [entry for entry in self._late if entry[2].node is not None]
+            # A ticket that was put back has an entry of each time.
+            late = dict.fromkeys(self._late)
+            self._late = [entry for entry in late if entry[2].node is not None]
             heapify(self._late)
         heappush(self._late, (deadline + patience_s, ticket.order, ticket))
 

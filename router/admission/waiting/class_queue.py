@@ -142,7 +142,12 @@ class ClassQueue:
             if ticket is None or ticket.arrival + after_s > now:
                 break
             ticket.starved = True
-            self._starved.append(ticket)
+            starved = self._starved
+            at = len(starved)
+            # A ticket that was put back may have arrived before those that starved meanwhile.
+            while at and starved[at - 1].order > ticket.order:
+                at -= 1
+            starved.insert(at, ticket)
             count += 1
         return count
 

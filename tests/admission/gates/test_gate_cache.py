@@ -1,0 +1,231 @@
+"""The cached answers of gates: pauses after failed connections, grants, capacity, and reloads."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.admission.gates.gate_cache import ALL, GateCache
+from router.admission.rules import Rules
+from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
+from tests.admission.world import Spot, Stand, config
+
+RULES = {"gates": {"waiting": 3, "prefill_tokens": 0}}
+
+
+def cache(*spots: Spot, **fields: object) -> GateCache:
+    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})).classes)
+
+
+def wait(spot: Spot, count: int) -> None:
+    spot.inflight = spot.waiting = spot.load = count
+
+
+# -- an answer and its facts ------------------------------------------------------------------
+
+
+def test_an_answer_is_kept_until_the_facts_are_read_again() -> None:
+    spot = Spot("a", slots=1)
+    gates = cache(spot)
+    gate = gates.of(spot)
+    assert gates.of(spot) is gate
+    assert gate.mask == ALL
+    wait(spot, 3)
+    assert gate.mask == ALL
+    assert not gates.admits(spot, NORMAL)  # by the facts of now
+    assert gates.admits(spot, CRITICAL)
+    gates.look(gate)
+    assert gate.mask == 1 << CRITICAL
+
+
+@pytest.mark.parametrize(
+    ("facts", "why"),
+    [
+        ({}, ""),
+        ({"inflight": 4, "limit": 4}, "limit"),
+        ({"inflight": 3, "waiting": 3, "load": 3}, "waiting"),
+        ({"load": 1, "kv_usage": 0.99}, "kv_cache"),
+    ],
+)
+def test_what_closes_a_replica_in_words(facts: dict[str, int], why: str) -> None:
+    spot = Spot("a", slots=1)
+    for name, value in facts.items():
+        setattr(spot, name, value)
+    assert cache(spot).why_closed(spot, NORMAL) == why
+
+
+def test_a_granted_request_counts_before_it_has_a_lease() -> None:
+    spot = Spot("a", slots=1)
+    gates = cache(spot)
+    gate = gates.of(spot)
+    for _ in range(3):
+        assert gate.mask & (1 << NORMAL)
+        gates.grant(gate, 10, True)
+    assert not gate.mask & (1 << NORMAL)
+    gates.look(gate)  # the leases are taken by now; here there are none
+    assert gate.mask == ALL
+
+
+def test_new_rules_are_applied_to_every_gate() -> None:
+    spot = Spot("a", slots=1)
+    gates = cache(spot)
+    wait(spot, 2)
+    gate = gates.of(spot)
+    assert gate.mask & (1 << NORMAL)
+    gates.adopt(Rules(config(gates={"waiting": 2, "prefill_tokens": 0})).classes)
+    assert not gate.mask & (1 << NORMAL)
+
+
+def test_slots_are_asked_for_again_after_a_poll_only() -> None:
+    spot = Spot("a", slots=4)
+    gates = cache(spot)
+    gate = gates.of(spot)
+    assert gate.facts.slots == 4.0
+    spot.slots = 8
+    gates.look(gate)
+    assert gate.facts.slots == 4.0
+    spot.polls_heard += 1
+    gates.look(gate)
+    assert gate.facts.slots == 8.0
+    assert not gate.facts.is_guess
+
+
+def test_slots_that_are_not_known_are_guessed() -> None:
+    spot = Spot("a", slots=None)
+    spot.learned.guess = 5.0
+    gate = cache(spot).of(spot)
+    assert (gate.facts.slots, gate.facts.is_guess) == (5.0, True)
+
+
+def test_a_replica_without_metrics_has_a_learned_limit_while_it_has_none() -> None:
+    spot = Spot("a", slots=None)
+    stand = Stand([spot])
+    stand.blind.add(spot)
+    gates = GateCache(stand, Rules(config(**RULES)).classes)
+    gate = gates.of(spot)
+    assert gate.learned is not None and not gate.facts.is_guess
+    wait(spot, gate.learned.allowed())
+    assert gates.why_closed(spot, CRITICAL) == "learned limit"
+    stand.blind.clear()
+    spot.polls_heard += 1
+    gates.look(gate)
+    assert gate.learned is None
+
+
+# -- failed connections -----------------------------------------------------------------------
+
+
+def test_a_failed_connection_closes_to_all_for_a_pause_that_doubles() -> None:
+    spot = Spot("a")
+    gates = cache(spot)
+    gate = gates.of(spot)
+    now, pauses = 100.0, []
+    for _ in range(7):
+        gates.shut(gate, now)
+        assert gate.mask == 0
+        assert gates.why_closed(spot, CRITICAL) == "connect"
+        assert not gates.admits(spot, CRITICAL)
+        gates.shut(gate, now)  # several fail together
+        pauses.append(gate.shut_until - now)
+        now = gate.shut_until
+        gate.is_shut = False
+        gates.look(gate)
+        assert gate.mask == ALL
+    assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0])
+    gates.shut(gate, now + 60.0)
+    assert gate.shut_until - (now + 60.0) == pytest.approx(0.1)
+
+
+# -- who is open ------------------------------------------------------------------------------
+
+
+def test_without_a_closed_gate_the_list_itself_is_the_answer() -> None:
+    spots = (Spot("a"), Spot("b"))
+    gates = cache(*spots)
+    gates.of_all(spots)
+    assert gates.open_of(spots, BATCH) is spots
+    assert set(gates.by_place) == set(spots)
+
+
+def test_a_gate_that_opens_again_is_counted_as_closed_no_more() -> None:
+    spots = (Spot("a", slots=1), Spot("b", slots=1))
+    gates = cache(*spots)
+    gates.of_all(spots)
+    for count in (1, 3, 0):
+        for spot in spots:
+            wait(spot, count)
+            gates.look(gates.of(spot))
+    for urgency in range(5):
+        assert gates.open_of(spots, urgency) is spots
+
+
+def test_a_replica_without_a_gate_is_open() -> None:
+    known, new = Spot("a", slots=1), Spot("b")
+    wait(known, 1)
+    gates = cache(known)
+    other = Spot("c")
+    gates.of(known)
+    gates.of(other)
+    assert gates.open_of((known, new), BATCH) == (new,)
+    assert gates.open_of((known, new), HIGH) == (known, new)
+
+
+def test_where_every_gate_is_closed_no_replica_is_searched() -> None:
+    spot = Spot("a", slots=1)
+    wait(spot, 1)
+    gates = cache(spot)
+    gates.of(spot)
+    assert gates.open_of((spot,), BATCH) == ()
+
+
+def test_a_replica_that_left_is_counted_no_more() -> None:
+    gone, stays = Spot("a"), Spot("b")
+    gates = cache(gone, stays)
+    places = (gone, stays)
+    gates.of_all(places)
+    gates.shut(gates.of(gone), 0.0)
+    assert gates.open_of(places, NORMAL) == (stays,)
+    gates.forget(gone)
+    gates.forget(gone)
+    assert gates.open_of((stays,), NORMAL) == (stays,)
+    assert set(gates.by_place) == {stays}
+    gates.of_all(places)  # it comes back, with another gate
+    assert gates.by_place[gone].mask == ALL
+    assert gates.open_of(places, NORMAL) is places
+
+
+# -- capacity ---------------------------------------------------------------------------------
+
+
+def test_the_capacity_is_the_sum_of_all_caches() -> None:
+    spots = (Spot("a"), Spot("b"))
+    for spot, tokens in zip(spots, (1000, 3000), strict=True):
+        spot.kv_tokens = tokens
+    gates = cache(*spots)
+    assert gates.capacity() == 0.0  # no gate was made yet
+    gates.of_all(spots)
+    assert gates.capacity() == 4000.0
+
+
+def test_an_unknown_cache_counts_as_the_mean_of_the_others() -> None:
+    spots = (Spot("a"), Spot("b"), Spot("c"))
+    spots[0].kv_tokens, spots[1].kv_tokens = 1000, 3000
+    spots[2].kv_tokens = 0  # no engine has none
+    gates = cache(*spots)
+    gates.of_all(spots)
+    assert gates.capacity() == 6000.0
+
+
+def test_the_most_that_ran_at_a_closed_gate_stands_for_an_unknown_cache() -> None:
+    spot = Spot("a", slots=1)
+    gates = cache(spot)
+    gate = gates.of(spot)
+    gate.used = 700
+    assert gates.capacity() == 0.0  # it may have room for more
+    wait(spot, 3)
+    gates.look(gate)
+    assert gates.capacity() == 700.0
+    gate.used = 200
+    assert gates.capacity() == 700.0
+    wait(spot, 0)
+    gates.look(gate)
+    assert gates.capacity() == 700.0

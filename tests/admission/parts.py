@@ -1,0 +1,81 @@
+"""The parts of one queue, joined as the queue joins them, without the queue that calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from policies.queueing.contract import make_order
+from policies.queueing.ticket import ENDED, Ticket
+from router.admission.counts import QueueCounts
+from router.admission.gates.gate_cache import GateCache
+from router.admission.preemption import Preemption
+from router.admission.rules import Rules
+from router.admission.service_rate import ServiceRate
+from router.admission.timers import QueueTimers
+from router.admission.waiting.choice import Choice
+from router.admission.waiting.reservations import Reservations
+from router.admission.waiting.wait_lists import Orders, WaitLists
+from tests.admission.world import Spot, Stand, config
+from tests.tickets import make_ticket
+
+PATIENT = {"timeout_s": 1e6, "starvation_s": 1e6}
+
+
+class Parts:
+    """All replicas serve every lane, unless `stand.lanes` says otherwise."""
+
+    def __init__(self, *spots: Spot, **fields: Any) -> None:
+        """`fields`: of the configuration."""
+        settings = config(**fields)
+        self.order = make_order(settings.policy, settings.options)
+        self.rules = Rules(settings, by_class=self.order.by_class)
+        self.stand = Stand(spots)
+        self.orders = Orders()
+        self.counts = QueueCounts()
+        self.gates = GateCache(self.stand, self.rules.classes)
+        self.reservations = Reservations(
+            self.rules.classes, self.rules.reservations, self.rules.reserved_strictly
+        )
+        self.preemption = Preemption(self.rules)
+        self.choice = Choice(self.rules, self.order, self.stand, self.reservations)
+        self.service_rate = ServiceRate()
+        self.wait_lists = WaitLists(
+            self.rules,
+            self.order,
+            self.choice.stride,
+            self.reservations,
+            self.service_rate,
+            self.orders,
+        )
+        self.timers = QueueTimers(
+            self.rules, self.stand, self.wait_lists, self.gates, self.preemption, self.counts
+        )
+
+    def waits(self, now: float = 0.0, **facts: Any) -> Ticket:
+        """A ticket that begins to wait now. Its output is predicted."""
+        ticket = make_ticket(**{"arrival": now, "output": 0, **facts})
+        ticket.order = self.orders.next()
+        self.enters(ticket, now)
+        return ticket
+
+    def enters(self, ticket: Ticket, now: float) -> None:
+        self.wait_lists.holders.join(ticket)
+        self.wait_lists.enter(ticket, now)
+
+    def leaves(self, ticket: Ticket) -> None:
+        self.wait_lists.drop(ticket, ENDED)
+
+    def chosen(self, spot: Spot, now: float = 0.0) -> Ticket | None:
+        """The ticket that gets a place at a replica; it waits on."""
+        gate = self.gates.of(spot)
+        self.gates.look(gate)
+        return self.choice.next_for(gate, self.wait_lists.active, now)
+
+    def served(self, spot: Spot, now: float = 0.0, most: int = 10**6) -> list[Ticket]:
+        """The tickets that get places at a replica that is always free, one after the other."""
+        found: list[Ticket] = []
+        while len(found) < most and (ticket := self.chosen(spot, now)) is not None:
+            ticket.row.line.take(ticket, now)
+            self.wait_lists.left(ticket, ENDED)
+            found.append(ticket)
+        return found

@@ -1,0 +1,294 @@
+"""What time alone does to waiting tickets, and the exact time of the next tick."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.run import Run
+from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.counts import GONE
+from router.admission.timers import EARLY_S, Ticked
+from router.core.errors import Reason, RouterError
+from tests.admission.parts import PATIENT, Parts
+from tests.admission.world import Spot, Stand, every_class
+
+STILL = {"policy": "fifo", "batch_becomes_normal_after_s": 0.0}
+TIMEOUT_S = 8.0
+
+
+def timed(*spots: Spot, **fields: Any) -> Parts:
+    """Each class waits for 8 s at most and is promoted after 6 s; nothing becomes more urgent."""
+    classes = every_class(timeout_s=TIMEOUT_S, starvation_s=8.0, absent_s=3.0)
+    return Parts(*(spots or (Spot("a"),)), **{**STILL, "classes": classes, **fields})
+
+
+def aged(parts: Parts, now: float) -> Ticked:
+    ticked = Ticked()
+    parts.stand.clock = lambda: now
+    parts.timers.age(ticked, now)
+    return ticked
+
+
+def reasons(ticked: Ticked) -> list[Reason]:
+    return [over.error.reason for over in ticked.expired]
+
+
+def test_nothing_is_due_while_nothing_waits() -> None:
+    ticked = aged(timed(), 5.0)
+    assert (ticked.expired, ticked.next_at) == ([], inf)
+
+
+# -- expiry -----------------------------------------------------------------------------------
+
+
+def test_a_ticket_expires_at_its_timeout_and_not_before() -> None:
+    parts = timed()
+    ticket = parts.waits(1.0)
+    assert aged(parts, 8.9).expired == []
+    assert ticket.state == WAITING
+    ticked = aged(parts, 1.0 + TIMEOUT_S)
+    (over,) = ticked.expired
+    assert (over.ticket, over.error.reason) == (ticket, Reason.QUEUE_TIMEOUT)
+    assert "class normal, 8.0 s" in over.error.message
+    assert over.error.retry_after_s
+    assert ticket.state == ENDED
+    assert parts.counts.dropped[Reason.QUEUE_TIMEOUT] == [0, 0, 1, 0, 0]
+    assert parts.wait_lists.count == 0
+    assert ticked.next_at == inf
+
+
+def test_the_time_that_a_request_ran_is_no_wait() -> None:
+    parts = timed()
+    ticket = parts.waits(1.0)
+    ticket.run = Run()
+    ticket.run.ran_s = 2.0
+    assert aged(parts, 1.0 + TIMEOUT_S).expired == []
+    assert reasons(aged(parts, 3.0 + TIMEOUT_S)) == [Reason.QUEUE_TIMEOUT]
+
+
+def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:
+    parts = timed()
+    parts.waits(0.0, deadline=2.5)
+    ticked = aged(parts, 1.0)
+    assert ticked.next_at == 2.5
+    assert reasons(aged(parts, 2.5)) == [Reason.DEADLINE_PASSED]
+    assert parts.counts.dropped[Reason.DEADLINE_PASSED] == [0, 0, 1, 0, 0]
+
+
+def test_without_a_replica_a_ticket_waits_as_long_as_its_class_allows() -> None:
+    parts = timed()
+    parts.stand.lanes["m"] = []
+    parts.waits(0.0, model="m")
+    other = parts.waits(0.0, model="n")
+    assert aged(parts, 2.0).next_at == 2.0 + 3.0  # it was seen to be absent only now
+    (over,) = aged(parts, 5.0).expired
+    assert (over.error.reason, over.error.retry_after_s) == (Reason.NO_REPLICA, 10)
+    assert other.state == WAITING
+
+
+def test_a_model_that_was_removed_ends_the_wait_at_once() -> None:
+    class Removed(Stand):
+        def refusal(self, lane: str) -> RouterError | None:
+            return RouterError(Reason.MODEL_NOT_FOUND, "gone") if lane == "m" else None
+
+    parts = timed()
+    parts.stand.__class__ = Removed
+    parts.stand.lanes = {"m": [], "n": []}
+    for model in ("m", "n"):
+        parts.waits(0.0, model=model)
+    ticked = aged(parts, 0.5)
+    assert reasons(ticked) == [Reason.MODEL_NOT_FOUND]
+    assert parts.counts.dropped[GONE] == [0, 0, 1, 0, 0]
+    assert parts.wait_lists.count == 1
+
+
+def test_the_limit_of_a_key_is_named_where_it_was_the_cause() -> None:
+    parts, key = timed(), Concurrency(0)
+    parts.waits(0.0, concurrency=key)
+    ticked = aged(parts, 1.0)
+    assert ticked.next_at == TIMEOUT_S  # no promotion: only the timeout can end this wait
+    (over,) = aged(parts, TIMEOUT_S).expired
+    assert over.error.reason is Reason.QUEUE_TIMEOUT
+    assert over.error.message.startswith("the key had as many requests")
+
+
+def test_thousands_expire_in_several_ticks() -> None:
+    parts = timed()
+    for _ in range(1500):
+        parts.waits(0.0)
+    first = aged(parts, 100.0)
+    assert 1000 <= len(first.expired) < 1500
+    assert first.next_at == 100.0
+    second = aged(parts, 100.0)
+    assert len(first.expired) + len(second.expired) == 1500
+
+
+# -- promotion and aging ----------------------------------------------------------------------
+
+
+def test_a_ticket_is_promoted_before_its_bound() -> None:
+    parts = timed()
+    first, second = parts.waits(1.0), parts.waits(1.5)
+    assert aged(parts, 2.0).next_at == 1.0 + 6.0
+    assert [first.starved, second.starved] == [False, False]
+    ticked = aged(parts, 7.0)
+    assert [first.starved, second.starved] == [True, False]
+    assert parts.counts.promoted == [0, 0, 1, 0, 0]
+    assert ticked.next_at == 1.5 + 6.0
+    assert aged(parts, 7.5).next_at == 1.0 + TIMEOUT_S
+
+
+def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
+    """Two levels in 20 s; only at these times has the row to be looked at."""
+    classes = every_class(**PATIENT)
+    parts = Parts(Spot("a"), policy="fifo", classes=classes, batch_becomes_normal_after_s=20.0)
+    ticket = parts.waits(0.0, number=4.0)
+    gates, now = {0.0: 4}, 0.0
+    while (ticked := aged(parts, now)).next_at < 100.0:
+        assert ticked.next_at > now
+        now = ticked.next_at
+        gates[round(now, 1)] = parts.choice.gate(ticket.row, ticket, now)
+    gates.pop(35.0, None)  # age ends at high
+    assert gates == {0.0: 4, 5.0: 3, 15.0: 2, 25.0: 1}
+
+
+# -- victims ----------------------------------------------------------------------------------
+
+
+def running(parts: Parts, spot: Spot, number: float, sent_at: float = 0.0) -> Ticket:
+    ticket = parts.waits(0.0, number=number)
+    ticket.row.line.take(ticket, sent_at)
+    parts.wait_lists.left(ticket, SENT)
+    ticket.run = Run()
+    ticket.run.begin(spot, sent_at, True)
+    parts.preemption.sent(ticket, ticket.run)
+    return ticket
+
+
+def urged(parts: Parts, now: float) -> Ticked:
+    ticked = Ticked()
+    parts.timers.urge(ticked, now)
+    return ticked
+
+
+PREEMPTION = {"enabled": True, "after_s": 0.5, "budget": 1.0}
+
+
+def test_an_urgent_ticket_preempts_after_its_wait_and_asks_once() -> None:
+    spot = Spot("a")
+    parts = timed(spot, preemption=PREEMPTION)
+    older, newer = (running(parts, spot, 4.0, at) for at in (0.0, 1.0))
+    parts.waits(2.0, number=1.0)
+    assert urged(parts, 2.4).preempt == []
+    assert urged(parts, 2.4).next_at == 2.5
+    assert urged(parts, 2.5).preempt == [newer]
+    assert urged(parts, 5.0).preempt == []  # one was asked for one that waits
+    parts.waits(2.0, number=1.0)
+    assert urged(parts, 9.0).preempt == [older]
+
+
+def test_no_ticket_of_another_class_preempts() -> None:
+    spot = Spot("a")
+    parts = timed(spot, preemption=PREEMPTION)
+    running(parts, spot, 4.0)
+    parts.waits(0.0, number=2.0)
+    assert urged(parts, 5.0).preempt == []
+
+
+def test_where_no_victim_is_found_the_search_is_repeated_soon() -> None:
+    parts = timed(preemption=PREEMPTION)
+    parts.waits(0.0, number=0.0)
+    assert urged(parts, 5.0).next_at == pytest.approx(5.1)
+
+
+# -- early polls ------------------------------------------------------------------------------
+
+
+def closed_by_whole_attempts() -> tuple[Parts, Spot]:
+    """Its engine answers at once; no poll has counted the attempts yet."""
+    spot = Spot("a", slots=1)
+    spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 5
+    parts = timed(spot)
+    parts.gates.of(spot)
+    return parts, spot
+
+
+def test_a_replica_that_only_a_poll_can_open_is_polled_ever_more_rarely() -> None:
+    parts, spot = closed_by_whole_attempts()
+    assert urged(parts, 0.0).polls == []  # no ticket waits for it
+    parts.waits(0.0)
+    ticked = urged(parts, 0.0)
+    assert (ticked.polls, ticked.next_at) == ([spot], EARLY_S)
+    assert urged(parts, EARLY_S - 0.01).polls == []
+    assert urged(parts, EARLY_S).polls == [spot]
+    ticked = urged(parts, EARLY_S + 0.5)
+    assert (ticked.polls, ticked.next_at) == ([], EARLY_S + 1.0)
+
+
+def test_a_replica_that_its_own_streams_close_is_not_polled() -> None:
+    parts, spot = closed_by_whole_attempts()
+    spot.whole_fresh = 0
+    parts.waits(0.0)
+    ticked = urged(parts, 0.0)
+    assert (ticked.polls, ticked.next_at) == ([], inf)
+
+
+def test_a_replica_that_is_open_to_all_that_wait_is_not_polled() -> None:
+    """It is closed to class batch."""
+    spot = Spot("a", slots=1)
+    spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 2
+    parts = timed(spot)
+    parts.gates.of(spot)
+    parts.waits(0.0, number=2.0, model="another lane")
+    assert urged(parts, 0.0).polls == []
+    parts.waits(0.0, number=4.0)
+    assert urged(parts, 0.0).polls == [spot]
+
+
+def test_a_blocked_ticket_needs_no_poll() -> None:
+    parts, _ = closed_by_whole_attempts()
+    parts.waits(0.0, concurrency=Concurrency(0))
+    assert urged(parts, 0.0).polls == []
+
+
+# -- the time of the next tick ----------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.0, 10.0), st.sampled_from([0.0, 2.0, 4.0]), st.none() | st.floats(0.0, 9.0)
+        ),
+        max_size=12,
+    )
+)
+def test_no_tick_is_missed_by_a_clock_that_rings_only_then(
+    arrivals: list[tuple[float, float, float | None]],
+) -> None:
+    parts = timed(batch_becomes_normal_after_s=4.0)
+    pending = sorted(arrivals, key=lambda one: one[0])
+    ends: dict[Ticket, float] = {}
+    now, due, ticks = 0.0, inf, 0
+    while pending or due < inf:
+        if pending and pending[0][0] <= due:
+            now, number, wait_s = pending.pop(0)
+            deadline = inf if wait_s is None else now + wait_s
+            ticket = parts.waits(now, number=number, deadline=deadline)
+            ends[ticket] = min(now + TIMEOUT_S, deadline)
+        else:
+            now = due
+        ticked = aged(parts, now)
+        ticks += 1
+        for over in ticked.expired:
+            assert now == pytest.approx(ends.pop(over.ticket))
+        due = ticked.next_at
+        assert due >= now
+        assert ticks < 40 * (len(arrivals) + 1)
+    assert ends == {}

@@ -1,0 +1,230 @@
+"""Which ticket gets a place: the class, then the lane, then the ticket of its line."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.queueing.ticket import Ticket
+from router.admission.waiting.choice import cost
+from tests.admission.parts import PATIENT, Parts
+from tests.admission.world import Spot, every_class, holds
+from tests.tickets import make_ticket
+
+STRICT = {
+    "order": "strict",
+    "policy": "fifo",
+    "batch_becomes_normal_after_s": 0.0,
+    "classes": every_class(**PATIENT),
+}
+WEIGHTED = {**STRICT, "order": "weighted"}
+
+
+def numbers(tickets: list[Ticket]) -> list[float]:
+    return [ticket.number for ticket in tickets]
+
+
+def test_the_cost_of_a_turn() -> None:
+    assert cost(make_ticket(tokens=100, output=20)) == 141.0
+    assert cost(make_ticket(tokens=0, output=-1)) == 1.0  # not predicted; no turn is free
+
+
+def test_no_ticket_waits() -> None:
+    parts = Parts(Spot("a"), **STRICT)
+    assert parts.chosen(parts.stand.spots[0]) is None
+
+
+def test_a_choice_changes_nothing_that_waits() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **STRICT)
+    one = parts.waits()
+    assert parts.chosen(spot) is parts.chosen(spot) is one
+    assert parts.wait_lists.count == 1
+
+
+# -- the class --------------------------------------------------------------------------------
+
+
+def test_strictly_the_most_urgent_class_goes_first() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **STRICT)
+    for number in (4.0, 2.0, 0.0, 3.0, 1.0, 2.0):
+        parts.waits(number=number)
+    assert numbers(parts.served(spot)) == [0.0, 1.0, 2.0, 2.0, 3.0, 4.0]
+
+
+def test_critical_goes_before_turns_and_uses_none() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **WEIGHTED)
+    for number in (1.0, 0.0, 1.0, 0.0):
+        parts.waits(number=number)
+    assert numbers(parts.served(spot)) == [0.0, 0.0, 1.0, 1.0]
+
+
+def test_classes_have_turns_by_weight() -> None:
+    spot = Spot("a")
+    classes = {"high": {**PATIENT, "weight": 3.0}, "low": {**PATIENT, "weight": 1.0}}
+    parts = Parts(spot, **{**WEIGHTED, "classes": classes})
+    for _ in range(40):
+        parts.waits(number=1.0, tokens=99)
+        parts.waits(number=3.0, tokens=99)
+    assert numbers(parts.served(spot, most=40)).count(1.0) == pytest.approx(30, abs=1)
+
+
+def test_together_the_policy_compares_all_classes() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "order": "together"})
+    expected = [parts.waits(number=number) for number in (4.0, 0.0, 2.0)]
+    assert parts.served(spot) == expected
+
+
+def test_a_starving_class_has_every_other_turn() -> None:
+    spot = Spot("a")
+    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    parts = Parts(spot, **{**STRICT, "classes": classes})
+    for _ in range(5):
+        parts.waits(number=3.0)
+    for row in parts.wait_lists.active[""].all_rows():
+        row.promote(100.0, 7.5, 99)
+    for _ in range(5):
+        parts.waits(100.0, number=1.0)
+    order = numbers(parts.served(spot, 100.0))
+    assert order == [3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0, 3.0, 1.0]
+
+
+def test_starving_classes_take_turns() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "classes": every_class(timeout_s=1e6, starvation_s=10.0)})
+    for number in (2.0, 3.0, 4.0):
+        for _ in range(3):
+            parts.waits(number=number)
+    for row in parts.wait_lists.active[""].all_rows():
+        row.promote(100.0, 7.5, 99)
+    for _ in range(20):
+        parts.waits(100.0, number=1.0)
+    order = numbers(parts.served(spot, 100.0, most=12))
+    assert order[1::2] == [1.0] * 6
+    assert sorted(order[0:6:2]) == sorted(order[6:12:2]) == [2.0, 3.0, 4.0]
+
+
+# -- the gate ---------------------------------------------------------------------------------
+
+
+def closed_to_batch() -> Spot:
+    spot = Spot("a")
+    spot.inflight = spot.waiting = spot.load = 1
+    return spot
+
+
+def test_a_gate_that_is_closed_to_a_class_takes_another_class() -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **STRICT)
+    parts.waits(number=4.0)
+    assert parts.chosen(spot) is None
+    normal = parts.waits(number=2.0)
+    assert parts.chosen(spot) is normal
+
+
+def test_a_gate_that_only_age_has_opened_is_for_tickets_of_that_age() -> None:
+    spot = closed_to_batch()
+    shortest = {**STRICT, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}
+    parts = Parts(spot, **shortest)
+    old = parts.waits(0.0, number=4.0, tokens=900)
+    parts.waits(20.0, number=4.0, tokens=1)  # the first of its line
+    assert parts.chosen(spot, 2.0) is None
+    assert parts.chosen(spot, 20.0) is old
+    assert parts.choice.gate(old.row, old, 20.0) == 2
+
+
+def test_a_starved_ticket_passes_the_gate_of_class_normal() -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **STRICT)
+    old = parts.waits(0.0, number=4.0)
+    assert parts.choice.gate(old.row, old, 0.0) == 4
+    old.row.promote(100.0, 1.0, 9)
+    assert parts.choice.gate(old.row, old, 100.0) == 2
+    assert parts.chosen(spot, 100.0) is old
+
+
+# -- the lane and the ticket ------------------------------------------------------------------
+
+
+def test_only_lanes_that_the_replica_serves() -> None:
+    here, there = Spot("here"), Spot("there")
+    parts = Parts(here, there, **STRICT)
+    parts.stand.lanes = {"m": [here], "n": [there]}
+    first, second = parts.waits(model="n"), parts.waits(model="m")
+    assert parts.chosen(here) is second
+    assert parts.chosen(there) is first
+
+
+def test_of_two_lanes_the_one_whose_first_ticket_ranks_first() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **STRICT)
+    first, second, third = (parts.waits(model=model) for model in ("n", "m", "n"))
+    assert parts.served(spot) == [first, second, third]
+
+
+def test_a_ticket_that_must_not_go_there_blocks_no_other() -> None:
+    here, there = Spot("here"), Spot("there")
+    parts = Parts(here, there, **STRICT)
+    tried = parts.waits(excluded=(here,))
+    next_in_line, less_urgent = parts.waits(), parts.waits(number=3.0)
+    assert parts.chosen(here) is next_in_line
+    assert parts.chosen(there) is tried
+    parts.leaves(next_in_line)
+    assert parts.chosen(here) is less_urgent
+    parts.leaves(less_urgent)
+    assert parts.chosen(here) is None
+
+
+def test_a_ticket_whose_prefix_is_there_goes_first_and_only_so_often() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "skips": 2})
+    first = parts.waits(tokens=100)
+    cached = [parts.waits(tokens=100, look=holds({spot: 5}), block_tokens=10.0) for _ in range(4)]
+    assert parts.served(spot) == [*cached[:2], first, *cached[2:]]
+
+
+def test_without_affinity_the_line_alone_decides() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "affinity": 0})
+    first = parts.waits(tokens=100)
+    parts.waits(tokens=100, look=holds({spot: 5}), block_tokens=10.0)
+    assert parts.chosen(spot) is first
+
+
+def test_a_starving_ticket_goes_first_where_the_policy_may_pass_it_over() -> None:
+    spot = Spot("a")
+    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    parts = Parts(spot, **{**STRICT, "policy": "shortest", "classes": classes})
+    long = parts.waits(0.0, tokens=9000)
+    long.row.promote(100.0, 7.5, 9)
+    short = parts.waits(100.0, tokens=1)
+    assert parts.served(spot, 100.0) == [long, short]
+
+
+# -- reservations -----------------------------------------------------------------------------
+
+
+def test_a_class_beyond_its_share_does_not_go() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "reservations": {"enabled": True, "strict": True}})
+    parts.reservations.capacity = 1000.0
+    normal, low = parts.waits(number=2.0, tokens=10), parts.waits(number=3.0, tokens=10)
+    assert parts.chosen(spot) is normal
+    parts.reservations.used[2] = 400  # all of its share
+    assert parts.chosen(spot) is low
+    parts.reservations.used[3] = 1000
+    assert parts.chosen(spot) is None
+
+
+def test_a_ticket_that_is_chosen_for_its_prefix_must_fit_too() -> None:
+    spot = Spot("a")
+    parts = Parts(spot, **{**STRICT, "reservations": {"enabled": True}})
+    parts.reservations.capacity = 1000.0
+    parts.reservations.used[2] = 900
+    small = parts.waits(tokens=10)
+    large = parts.waits(tokens=500, look=holds({spot: 40}), block_tokens=10.0)
+    assert parts.chosen(spot) is small
+    parts.reservations.used[2] = 0
+    assert parts.chosen(spot) is large

@@ -1,0 +1,304 @@
+"""What waits in a queue: counts, limits, deadlines, keys with a limit, and new lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.ticket import ENDED, SENT, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.service_rate import UNKNOWN_S
+from router.core.errors import Reason
+from tests.admission.parts import PATIENT, Parts
+from tests.admission.world import every_class
+from tests.tickets import make_ticket
+
+RULES = {"policy": "fifo", "classes": every_class(**PATIENT)}
+
+
+def make(**fields: Any) -> Parts:
+    return Parts(**{**RULES, **fields})
+
+
+def newcomer(parts: Parts, **facts: Any) -> Ticket:
+    """It has joined its flow, and no limit was checked yet."""
+    ticket = make_ticket(**facts)
+    ticket.order = parts.orders.next()
+    parts.wait_lists.holders.join(ticket)
+    return ticket
+
+
+def is_empty(parts: Parts) -> bool:
+    lists = parts.wait_lists
+    return (lists.count, lists.eligible, lists.eligible_of, lists.active) == (0, 0, [0] * 5, {})
+
+
+# -- coming and going -------------------------------------------------------------------------
+
+
+def test_a_ticket_waits_until_it_is_dropped() -> None:
+    parts = make()
+    lists = parts.wait_lists
+    ticket = parts.waits(model="m")
+    assert ticket.state == WAITING
+    assert lists.has("m", 2)
+    assert not lists.has("m", 1) and not lists.has("n", 2)
+    assert (lists.count, lists.eligible, lists.eligible_of[2]) == (1, 1, 1)
+    assert lists.tickets() == [ticket]
+    lists.drop(ticket, ENDED)
+    assert ticket.state == ENDED
+    assert ticket.row is None
+    assert not lists.has("m", 2)
+    assert is_empty(parts)
+
+
+def test_a_ticket_that_enters_again_has_its_skips_forgotten() -> None:
+    parts = make()
+    ticket = parts.waits()
+    ticket.skips = 5
+    ticket.row.line.take(ticket, 0.0)
+    parts.wait_lists.left(ticket, SENT)
+    parts.enters(ticket, 1.0)
+    assert (ticket.skips, ticket.state) == (0, WAITING)
+
+
+def test_tickets_with_excluded_replicas_are_listed() -> None:
+    parts = make()
+    plain, picky = parts.waits(), parts.waits(excluded=(object(),))
+    assert list(parts.wait_lists.picky) == [picky]
+    parts.leaves(picky)
+    parts.leaves(plain)
+    assert parts.wait_lists.picky == {}
+
+
+def test_few_empty_lanes_are_kept() -> None:
+    parts = make()
+    for number in range(500):
+        parts.leaves(parts.waits(model=f"m{number}"))
+    assert len(parts.wait_lists._lanes) <= 65
+    assert is_empty(parts)
+
+
+def test_the_age_of_the_oldest_by_class() -> None:
+    parts = make()
+    assert parts.wait_lists.ages_s(5.0) == [0.0] * 5
+    parts.waits(1.0, number=2.0, model="m")
+    parts.waits(3.0, number=2.0, model="n")
+    parts.waits(4.0, number=4.0)
+    assert parts.wait_lists.ages_s(5.0) == [0.0, 0.0, 4.0, 0.0, 1.0]
+
+
+# -- deadlines --------------------------------------------------------------------------------
+
+
+def test_the_earliest_deadline_of_a_waiting_ticket() -> None:
+    parts = make()
+    assert parts.wait_lists.next_deadline() is None
+    parts.waits()
+    late, early = parts.waits(deadline=9.0), parts.waits(deadline=5.0)
+    assert parts.wait_lists.next_deadline() is early
+    parts.leaves(early)
+    assert parts.wait_lists.next_deadline() is late
+    parts.leaves(late)
+    assert parts.wait_lists.next_deadline() is None
+
+
+def test_deadlines_of_tickets_that_left_are_not_kept() -> None:
+    parts = make()
+    parts.waits(deadline=1e9)
+    for number in range(1000):
+        parts.leaves(parts.waits(deadline=10.0 + number))
+    assert len(parts.wait_lists._deadlines) <= 64 + 2 * 2 + 1
+
+
+# -- limits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "facts", "reason"),
+    [
+        ({}, {}, None),
+        ({"limits": {"flow": 2}}, {"key": "k"}, Reason.QUEUE_FLOW_FULL),
+        ({"limits": {"flow": 2}}, {"key": "other"}, None),
+        ({"classes": {"normal": {"depth": 2}}}, {"key": "other"}, Reason.QUEUE_FULL),
+        ({"classes": {"normal": {"depth": 2}}}, {"number": 1.0}, None),
+        ({"limits": {"bytes": 250}}, {"body_bytes": 51}, Reason.QUEUE_BYTES_FULL),
+        ({"limits": {"bytes": 250}}, {"body_bytes": 50}, None),
+    ],
+)
+def test_which_limit_a_newcomer_meets(
+    fields: dict[str, Any], facts: dict[str, Any], reason: Reason | None
+) -> None:
+    """Two requests of one flow wait, of 100 bytes each."""
+    parts = make(**fields)
+    for _ in range(2):
+        parts.waits(key="k", body_bytes=100)
+    assert parts.wait_lists.refuses(newcomer(parts, **facts)) == reason
+
+
+def test_a_larger_flow_gives_way_and_nothing_changes_before_it_is_evicted() -> None:
+    parts = make(classes={"normal": {"depth": 3}})
+    _, _, newest = (parts.waits(key="large") for _ in range(3))
+    ticket = newcomer(parts, key="small")
+    assert parts.wait_lists.give_way(ticket) == ([newest], None)
+    assert parts.wait_lists.count == 3
+    assert newest.state == WAITING
+    assert parts.wait_lists.give_way(ticket) == ([newest], None)
+
+
+def test_a_flow_does_not_give_way_to_itself() -> None:
+    parts = make(classes={"normal": {"depth": 3}})
+    for _ in range(3):
+        parts.waits(key="k")
+    ticket = newcomer(parts, key="k")
+    assert parts.wait_lists.give_way(ticket) == ([], Reason.QUEUE_FULL)
+    assert parts.wait_lists.ahead(ticket, Reason.QUEUE_FULL) == 3
+
+
+def test_as_many_give_way_as_free_the_bytes_or_none() -> None:
+    parts = make(limits={"bytes": 1000})
+    tickets = [parts.waits(key="large", body_bytes=100) for _ in range(10)]
+    ticket = newcomer(parts, key="small", body_bytes=250)
+    victims, reason = parts.wait_lists.give_way(ticket)
+    assert reason is None
+    assert victims == tickets[:-4:-1]  # the newest three
+    huge = newcomer(parts, key="small", body_bytes=1001)
+    assert parts.wait_lists.give_way(huge) == ([], Reason.QUEUE_BYTES_FULL)
+    assert parts.wait_lists.holders.held == 1000
+
+
+def test_without_eligible_tickets_no_rate_is_known() -> None:
+    assert make().wait_lists.retry_after_s(2, 100, 0.0) == UNKNOWN_S
+
+
+def test_how_many_go_before_a_new_ticket_at_least() -> None:
+    by_arrival, fair, other = make(), make(policy="fair"), make(policy="shortest")
+    for parts in (by_arrival, fair, other):
+        for key in ("a", "a", "b"):
+            parts.waits(key=key, model="m")
+    ticket = make_ticket(key="a", model="m")
+    assert by_arrival.wait_lists.ahead_at_least(ticket) == 3
+    assert by_arrival.wait_lists.ahead_at_least(make_ticket(model="n")) == 0
+    assert other.wait_lists.ahead_at_least(ticket) == 0
+    fair.wait_lists.holders.join(ticket)
+    assert fair.wait_lists.ahead_at_least(ticket) == 2
+
+
+# -- keys with a limit ------------------------------------------------------------------------
+
+
+def test_as_many_tickets_of_a_key_stand_as_it_has_free_places() -> None:
+    parts, key = make(), Concurrency(2)
+    first, second, third = (parts.waits(concurrency=key) for _ in range(3))
+    lists = parts.wait_lists
+    assert (lists.count, lists.eligible) == (3, 2)
+    assert [t.blocked_in is not None for t in (first, second, third)] == [False, False, True]
+    key.take(False, 1.0)  # another request of the key was sent
+    assert lists.eligible == 1
+    assert second.blocked_in is not None  # the last that stood
+    assert not lists.woken
+    key.give(False, 2.0)
+    assert lists.eligible == 2
+    assert second.blocked_in is None  # first by arrival
+    assert list(lists.woken) == [first.row]
+    assert parts.orders.is_woken
+
+
+def test_a_dropped_ticket_makes_room_for_one_that_is_blocked() -> None:
+    parts, key = make(), Concurrency(1)
+    first, second = (parts.waits(concurrency=key) for _ in range(2))
+    parts.leaves(first)
+    assert second.blocked_in is not None
+    assert parts.orders.is_woken
+    parts.wait_lists.refill(1.0)
+    assert second.blocked_in is None
+    parts.leaves(second)
+    assert is_empty(parts)
+    assert key.rows == {}
+
+
+def test_batch_waits_until_no_other_request_uses_the_limit() -> None:
+    parts, key = make(), Concurrency(1)
+    key.take(True, 0.0)
+    batch, normal = parts.waits(number=4.0, concurrency=key), parts.waits(concurrency=key)
+    assert batch.blocked_in is not None
+    assert normal.blocked_in is None
+
+
+def test_a_blocked_ticket_that_starves_is_unblocked_first() -> None:
+    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    parts, key = make(policy="shortest", classes=classes), Concurrency(0)
+    long, short = (parts.waits(tokens=n, concurrency=key) for n in (9000, 1))
+    key.adopt(1, 5.0)
+    assert (long.blocked_in is None, short.blocked_in is None) == (False, True)
+    key.adopt(0, 6.0)
+    key.adopt(1, 8.0)
+    assert (long.blocked_in is None, short.blocked_in is None) == (True, False)
+
+
+# -- another policy ---------------------------------------------------------------------------
+
+
+def test_waiting_tickets_move_to_lines_of_a_new_policy() -> None:
+    parts, key = make(), Concurrency(1)
+    tickets = [parts.waits(tokens=tokens) for tokens in (30, 10, 20)]
+    blocked = [parts.waits(tokens=tokens, concurrency=key) for tokens in (50, 7, 6)]
+    other = make(policy="shortest")
+    parts.wait_lists.adopt(other.rules, other.order)
+    parts.wait_lists.reline()
+    row = tickets[0].row
+    assert row.line.band(1, 0.0) == [tickets[1]]
+    assert row.eldest() is tickets[0]
+    assert blocked[1].blocked_in.line.first(0.0) is blocked[2]
+    assert parts.wait_lists.count == 6
+    for ticket in (*tickets, *blocked):
+        parts.leaves(ticket)
+    assert is_empty(parts)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["wait", "wait", "drop", "take", "give", "refill"]),
+        st.integers(0, 40),
+        st.sampled_from([1.0, 2.0, 4.0]),
+    ),
+    max_size=60,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_counts_agree_whatever_happens(steps: list[tuple[str, int, float]]) -> None:
+    parts, key = make(policy="fair"), Concurrency(3)
+    lists, waiting, taken = parts.wait_lists, list[Ticket](), list[bool]()
+    for act, number, urgency in steps:
+        if act == "wait":
+            limit = key if number % 2 else None
+            waiting.append(
+                parts.waits(number=urgency, model=f"m{number % 3}", concurrency=limit, tokens=1)
+            )
+        elif act == "drop" and waiting:
+            parts.leaves(waiting.pop(number % len(waiting)))
+        elif act == "take":
+            taken.append(urgency == 4.0)
+            key.take(taken[-1], 0.0)
+        elif act == "give" and taken:
+            key.give(taken.pop(), 0.0)
+        elif act == "refill":
+            lists.refill(0.0)
+        assert lists.count == len(waiting)
+        assert set(lists.tickets()) == set(waiting)
+        free = [t for t in waiting if t.blocked_in is None]
+        assert lists.eligible == len(free)
+        assert lists.eligible_of == [sum(t.urgency == c for t in free) for c in range(5)]
+        for lane in lists.active.values():
+            assert lane.count == sum(t.lane == lane.name for t in waiting)
+            for row in lane.all_rows():
+                assert (row.line.first(0.0) is None) == (row.count == 0)
+    for ticket in waiting:
+        parts.leaves(ticket)
+    assert is_empty(parts)
+    assert key.rows == {}

@@ -1,0 +1,181 @@
+"""Service in virtual time: weights, idle flows, debts, and how many accounts are kept."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX, Account, Accounts
+
+
+def waits(accounts: Accounts, name: str, weight: float = 1.0) -> Account:
+    account = accounts.of(name, weight)
+    accounts.begins(account)
+    return account
+
+
+def test_a_charge_counts_by_weight() -> None:
+    accounts = Accounts()
+    account = accounts.of("a", 4.0)
+    account.add(100.0)
+    assert account.counter == 25.0
+    account.add(-20.0)
+    assert account.counter == 20.0
+    assert accounts.peak == 25.0  # the highest counter ever
+
+
+def test_there_is_one_account_of_a_name_and_its_weight_is_the_latest() -> None:
+    accounts = Accounts()
+    first = accounts.of("a", 1.0)
+    assert accounts.of("a", 2.0) is first
+    assert first.weight == 2.0
+    other = accounts.of("b", 1.0)
+    assert other.number > first.number
+    assert len(accounts) == 2
+
+
+def test_an_idle_account_saves_up_nothing() -> None:
+    accounts = Accounts()
+    busy = waits(accounts, "busy")
+    idle = accounts.of("idle", 1.0)
+    busy.add(50.0)
+    accounts.reaches(50.0)
+    assert accounts.of("idle", 1.0) is idle
+    assert idle.counter == 50.0
+    accounts.reaches(20.0)  # virtual time never goes back
+    assert accounts.time == 50.0
+
+
+def test_an_account_keeps_its_debt_while_others_wait() -> None:
+    accounts = Accounts()
+    waits(accounts, "other")
+    debtor = waits(accounts, "debtor")
+    debtor.add(70.0)
+    accounts.ends(debtor)
+    accounts.reaches(10.0)
+    assert accounts.of("debtor", 1.0).counter == 70.0
+
+
+def test_a_waiting_account_keeps_what_was_given_back_to_it() -> None:
+    """Its next request must not take it away; its nodes would have another counter, too."""
+    accounts = Accounts()
+    busy, other = waits(accounts, "busy"), waits(accounts, "other")
+    busy.add(50.0)
+    other.add(40.0)
+    accounts.reaches(40.0)
+    accounts.correct("busy", 1.0, -30.0)
+    assert accounts.of("busy", 1.0).counter == 20.0
+    accounts.ends(busy)
+    assert accounts.of("busy", 1.0).counter == 40.0  # it was idle
+
+
+def test_when_no_account_waits_all_differences_are_forgotten() -> None:
+    accounts = Accounts()
+    debtor, other = waits(accounts, "debtor"), waits(accounts, "other")
+    debtor.add(70.0)
+    accounts.ends(debtor)
+    accounts.ends(other)
+    other = waits(accounts, "other")
+    assert other.counter == 70.0
+    assert accounts.of("new", 1.0).counter == 70.0
+
+
+def test_tickets_of_one_account_count_as_one_that_waits() -> None:
+    accounts = Accounts()
+    one = waits(accounts, "one")
+    one.add(5.0)
+    waits(accounts, "one")
+    assert one.waiting == 2
+    assert accounts.time == 0.0  # a second ticket is no new beginning
+    accounts.ends(one)
+    accounts.ends(one)
+    assert one.waiting == 0
+    waits(accounts, "two")
+    assert accounts.time == 5.0
+
+
+def test_a_correction_finds_an_account_that_was_dropped() -> None:
+    accounts = Accounts()
+    busy = waits(accounts, "busy")
+    busy.add(30.0)
+    accounts.reaches(30.0)
+    account = accounts.correct("gone", 2.0, 10.0)
+    assert account.counter == 30.0 + 10.0 / 2.0
+    assert accounts.correct("gone", 2.0, -4.0) is account
+    assert account.counter == 33.0
+
+
+def test_only_accounts_that_equal_new_ones_are_dropped() -> None:
+    accounts = Accounts()
+    busy = waits(accounts, "busy")
+    debtor = accounts.correct("debtor", 1.0, 500.0)
+    for number in range(3 * IDLE_KEPT):
+        accounts.correct(f"u{number}", 1.0, 1.0)
+    assert len(accounts) == 3 * IDLE_KEPT + 2  # virtual time has not reached them
+    busy.add(100.0)
+    accounts.reaches(100.0)
+    accounts.idles(accounts.of("last", 1.0))
+    assert len(accounts) <= IDLE_KEPT + 2
+    assert accounts.by_name["debtor"] is debtor
+    assert accounts.by_name["busy"] is busy
+
+
+def test_an_account_that_was_charged_while_it_was_idle_is_kept_by_its_new_counter() -> None:
+    accounts = Accounts()
+    busy = waits(accounts, "busy")
+    late = accounts.correct("late", 1.0, 1.0)
+    for number in range(IDLE_KEPT - 1):
+        accounts.correct(f"u{number}", 1.0, 5.0)
+    accounts.correct("late", 1.0, 500.0)  # its place in the heap is that of its first charge
+    busy.add(2.0)
+    accounts.reaches(2.0)
+    accounts.correct("more", 1.0, 5.0)
+    assert accounts.by_name["late"] is late
+    assert late.counter == 501.0
+
+
+def test_idle_accounts_are_bounded_even_if_all_have_debts() -> None:
+    accounts = Accounts()
+    waits(accounts, "busy")
+    for number in range(IDLE_MAX + 500):
+        accounts.correct(f"u{number}", 1.0, 1.0 + number)
+    assert len(accounts) <= IDLE_MAX + 1
+    assert f"u{IDLE_MAX + 499}" in accounts.by_name  # the largest debts are kept
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["begin", "end", "correct", "serve"]),
+        st.integers(0, 99),
+        st.floats(-50.0, 50.0),
+    ),
+    max_size=200,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_what_holds_whatever_happens(steps: list[tuple[str, int, float]]) -> None:
+    accounts, waiting, time = Accounts(), dict[str, int](), 0.0
+    for act, number, amount in steps:
+        name = f"u{number}"
+        if act == "begin":
+            account = waits(accounts, name)
+            assert account.counter >= accounts.time or waiting.get(name)
+            waiting[name] = waiting.get(name, 0) + 1
+        elif act == "end" and waiting.get(name):
+            accounts.ends(accounts.by_name[name])
+            waiting[name] -= 1
+        elif act == "correct":
+            accounts.correct(name, 1.0, amount)
+        elif act == "serve" and waiting.get(name):
+            accounts.reaches(min(accounts.by_name[n].counter for n, c in waiting.items() if c))
+            accounts.by_name[name].add(abs(amount))
+        assert accounts.time >= time
+        time = accounts.time
+        for other, count in waiting.items():
+            if count:
+                assert accounts.by_name[other].waiting == count
+        alive = sum(1 for count in waiting.values() if count)
+        assert accounts._backlogged == alive
+        assert len(accounts) <= alive + IDLE_MAX

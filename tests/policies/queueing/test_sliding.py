@@ -1,0 +1,190 @@
+"""The sliding boundary: starved before urgent before normal, against the rule itself."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from policies.queueing.sliding import NORMAL, STARVED, URGENT, SlidingLine, Slope
+from policies.queueing.ticket import Ticket
+from tests.policies.queueing.helpers import pushed, ticket
+
+SLO_S = (0.25, 0.5, 2.0, 10.0, 600.0)
+
+
+def a_slope(**changes: Any) -> Slope:
+    return Slope(
+        **{
+            "slo_s": SLO_S,
+            "weights": (16.0, 8.0, 4.0, 2.0, 1.0),
+            "prefill_rate": 1000.0,
+            "base_s": 0.05,
+            "eagerness": 1.0,
+            "starvation": 1.0,
+            "width": 0.0,
+            **changes,
+        }
+    )
+
+
+# -- the slope --------------------------------------------------------------------------------
+
+
+def test_a_prefill_takes_its_tokens_and_is_never_0() -> None:
+    slope = a_slope()
+    assert slope.prefill_s(ticket(tokens=500)) == pytest.approx(0.5, abs=0.002)
+    assert slope.prefill_s(ticket(tokens=0)) > 0.0
+
+
+def test_the_boundary_is_the_work_of_each_replica() -> None:
+    slope = a_slope(base_s=0.0)
+    slope.work_s = 12.0
+    assert slope.boundary_s(5.0) == 12.0
+    slope.replicas = 4
+    assert slope.boundary_s(5.0) == 3.0
+    slope.eagerness = 2.0
+    assert slope.boundary_s(5.0) == 6.0
+
+
+@pytest.mark.parametrize("earliest_s", [-100.0, 0.0, 0.05, 0.1])
+def test_a_dispatch_of_its_own_length_doubles_the_boundary_at_most(earliest_s: float) -> None:
+    """A deadline that is near or over leaves no time; the boundary must not become infinite."""
+    slope = a_slope(base_s=0.05)
+    slope.work_s = 1.0
+    assert slope.boundary_s(earliest_s) == pytest.approx(2.0)
+    assert slope.boundary_s(1000.0) == pytest.approx(1.0, rel=0.001)
+
+
+def test_waiting_work_is_that_of_all_lines_and_never_below_0() -> None:
+    slope = a_slope()
+    one, other = SlidingLine(slope), SlidingLine(slope)
+    first, second = ticket(tokens=1000), ticket(tokens=3000)
+    one.push(first, 0.0)
+    other.push(second, 0.0)
+    assert slope.work_s == pytest.approx(4.0, abs=0.01)
+    one.take(first, 0.0)
+    assert slope.work_s == pytest.approx(3.0, abs=0.01)
+    other.drop(second)
+    assert slope.work_s == pytest.approx(0.0, abs=1e-9)
+    assert slope.work_s >= 0.0
+
+
+# -- the line ---------------------------------------------------------------------------------
+
+
+def test_an_empty_line() -> None:
+    line = SlidingLine(a_slope())
+    assert line.first(0.0) is None
+    assert line.band(5, 0.0) == []
+
+
+def test_the_group_leads_the_rank() -> None:
+    slope = a_slope()
+    line = SlidingLine(slope)
+    line.push(ticket(tokens=10, arrival=0.0), 0.0)
+    assert line.rank(0.0)[0] == NORMAL
+    slope.work_s += 100.0  # another line's
+    assert line.rank(0.0)[0] == URGENT
+    assert line.rank(4.0)[0] == STARVED  # 2 s late
+
+
+def test_starved_tickets_go_by_deadline_whatever_they_are_worth() -> None:
+    slow, quick = ticket(tokens=9000, arrival=0.0), ticket(tokens=1, arrival=0.5)
+    line = pushed(SlidingLine(a_slope()), [slow, quick])
+    assert line.first(3.0) is quick
+    assert line.first(4.0) is slow
+    assert line.first(4.5) is slow
+
+
+def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
+    """A ticket leaves and enters its line whenever the free places of its key change."""
+    line = SlidingLine(a_slope())
+    one, other = ticket(tokens=100, arrival=0.0), ticket(tokens=100, arrival=0.0)
+    line.push(other, 0.0)
+    for _ in range(1000):
+        line.push(one, 0.0)
+        assert len(line._late) <= 64 + 2 * 2 + 1
+        line.drop(one)
+    line.push(one, 0.0)
+    assert line.first(1.0) is one
+    assert line.first(100.0) is one  # starved, and first by arrival
+    line.take(one, 100.0)
+    assert line.first(100.0) is other
+
+
+def test_a_band_of_urgent_tickets_is_a_share_of_the_worth() -> None:
+    slope = a_slope(width=0.5)
+    slope.work_s = 1e6
+    near, best, far = ticket(tokens=1500), ticket(tokens=1000), ticket(tokens=5000)
+    line = pushed(SlidingLine(slope), [near, best, far])
+    assert line.band(9, 0.0) == [best, near]
+    assert [line.within(each, 0.0) for each in (best, near, far)] == [True, True, False]
+    assert line.band(1, 0.0) == [best]
+
+
+def test_a_band_of_normal_tickets_is_a_share_of_the_class() -> None:
+    line = SlidingLine(a_slope(width=0.5))
+    tickets = [ticket(tokens=0, arrival=at) for at in (0.0, 1.0, 1.25)]
+    pushed(line, tickets, 1.25)
+    assert line.band(9, 1.25) == tickets[:2]
+
+
+def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | None:
+    """The rule, from all waiting tickets anew."""
+
+    def starves(each: Ticket) -> bool:
+        return slope.deadline(each) + slope.starvation * slope.slo_s[each.urgency] <= now
+
+    def worth(each: Ticket) -> float:
+        return slope.weights[each.urgency] * each.flow.weight / slope.prefill_s(each)
+
+    starved = [each for each in waiting if starves(each)]
+    if starved:
+        return min(starved, key=lambda each: (slope.deadline(each), each.order))
+    if not waiting:
+        return None
+    until = now + slope.boundary_s(min(map(slope.deadline, waiting)) - now)
+    urgent = [each for each in waiting if slope.deadline(each) < until]
+    if urgent:
+        return min(urgent, key=lambda each: (-worth(each), each.order))
+    return min(waiting, key=lambda each: (slope.deadline(each), each.order))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["push", "push", "push", "first", "drop"]),
+            st.integers(0, 3000),
+            st.sampled_from([0.0, 0.25, 1.0]),
+            st.sampled_from([inf, 0.75, 1.5]),
+        ),
+        max_size=40,
+    ),
+    st.integers(1, 8),
+)
+def test_the_first_ticket_is_that_of_the_rule(
+    steps: list[tuple[str, int, float, float]], replicas: int
+) -> None:
+    slope = a_slope()
+    slope.replicas = replicas
+    line, waiting, now = SlidingLine(slope), list[Ticket](), 0.0
+    for act, tokens, after_s, deadline_s in steps:
+        now += after_s
+        if act == "push":
+            made = ticket(tokens=tokens, arrival=now, deadline=now + deadline_s)
+            line.push(made, now)
+            waiting.append(made)
+        elif waiting and act == "drop":
+            line.drop(waiting.pop(tokens % len(waiting)))
+        elif waiting:
+            found = line.first(now)
+            assert found is not None
+            line.take(found, now)
+            waiting.remove(found)
+        assert line.first(now) is expected_first(waiting, slope, now)
+        assert line.first(now) is line.first(now)
