@@ -57,7 +57,8 @@ class RequestView:
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
         self.prompt_bytes = prompt_bytes  # of the prompt as the client wrote it
-        self.prompt_tokens = prompt_tokens  # estimated; 0: there is no prompt, or nobody knows
+        # estimated; 0: there is no prompt, or the count is unknown
+        self.prompt_tokens = prompt_tokens
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
         self.chains: object = None  # the caller's own: token ids, where they are known

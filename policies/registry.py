@@ -55,7 +55,7 @@ class Registry(Generic[T]):
         return sorted({*self.classes, *self._entry_points()})
 
     def make(self, name: str, options: Mapping[str, Any] | None = None) -> T:
-        """Build a policy from its name and options (a mapping as it stands in the configuration).
+        """Build a policy from its name and options (a mapping as in the configuration).
 
         Raises PolicyConfigError for an unknown name, an unknown option or a bad value.
         """

@@ -31,8 +31,11 @@ class Curve:
     __slots__ = ("_alive", "_area", "_areas", "_end", "_values", "last", "mean", "shown")
 
     def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
-        """`times` ascend; at each of them so many attempts showed content, and so many were cut
-        short. Counts may be fractions."""
+        """`times` ascend. At each, `shown` attempts delivered content and `cut` attempts were
+        cancelled.
+
+        Counts may be fractions.
+        """
         # The number of attempts that wait until each time. It is summed from the end, so that a
         # rounded sum is never below one of its parts: counts of a millionth occur beside thousands.
         waits = [0.0] * len(times)

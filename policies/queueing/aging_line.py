@@ -21,8 +21,9 @@ class AgingLine(BaseLine):
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")
 
     def __init__(self, rate: float, ceiling: float, width: float) -> None:
-        """`rate`: levels a second. `ceiling`: the level up to which age counts. `width`: tickets
-        within so many levels are in one band."""
+        """`rate`: levels per second. `ceiling`: the level up to which age counts. `width`: tickets
+        within this number of levels are in one band.
+        """
         self._rate = rate
         self._ceiling = ceiling
         self._width = width

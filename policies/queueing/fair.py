@@ -27,8 +27,8 @@ class Fair(SharedByFlow):
 
     input: float = 1.0  # The charge for an uncached prompt token.
     output: float = 2.0  # The charge for an output token.
-    # A cached prefix decides among counters no further apart than the charge of so many prompt
-    # tokens.
+    # A cached prefix decides among counters that differ by at most the charge of this number of
+    # prompt tokens.
     width: float = 8192.0
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from policies.queueing.ticket import Entry, Item
 
-FRONT: Final = 64  # at least so many items can be read, if there are as many
+FRONT: Final = 64  # this number of items can be read, if there are as many
 _FEW: Final = 32  # the front is refilled below this number of items
 _MANY: Final = 128  # largest front
 

@@ -65,7 +65,7 @@ class KvAware(RoutingPolicy):
     # A number added to each batch. With a higher value, small batches differ less.
     batch: float = 2.0
     kv_full: float = 0.95  # KV cache usage from which a replica is full; vLLM preempts at 1.
-    # A replica with so many requests without a first token, per unit of weight, is full.
+    # A replica with this number of requests without a first token, per unit of weight, is full.
     queue_depth: int = 64
     # A replica has too many recent requests only if it exceeds this multiple of the usual number.
     relative: float = 1.25

@@ -1,13 +1,13 @@
-"""Send each request to the replica with the most free KV cache per request under way.
+"""Send each request to the replica with the most free KV cache per running or waiting request.
 
-Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of what waits) / batch, turned over
-into a cost: (load / weight + 1) / free share. As a quotient it turns round where the room is gone
-(a larger batch would make a shortage look smaller); the cost's divisor has a floor instead, so that
-full replicas are told apart by their load.
+Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of waiting requests) / batch, inverted
+into a cost: (load / weight + 1) / free share. As a quotient, F would be wrong when the free room is
+negative (a larger batch would make a shortage look smaller). The cost's divisor has a minimum
+instead, so that full replicas are compared by their load.
 
 The usage is the replica's estimate, which includes prompts that are still to be prefilled. The
 division by the load, which is counted at every choice, spreads a burst where the estimate cannot:
-where the size of the KV cache is unknown, or where prompts are cached.
+if the size of the KV cache is unknown, or if prompts are cached.
 """
 
 from __future__ import annotations

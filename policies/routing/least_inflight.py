@@ -21,7 +21,7 @@ class LeastInflight(RoutingPolicy):
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         best = candidates[0]
         least = float("inf")
-        tied = 0.0  # the summed weights of all replicas at `least`; 0: best stands alone
+        tied = 0.0  # the summed weights of all replicas at `least`; 0: only one so far
         for candidate in candidates:
             load = candidate.inflight / candidate.weight
             if load < least:

@@ -10,7 +10,7 @@ from policies.facts import RequestView
 
 
 def prompt_tokens(view: RequestView) -> float:
-    """Estimated tokens of the whole prompt; what its blocks say if nobody has counted them."""
+    """Estimated tokens of the whole prompt; without an estimate, the tokens of its blocks."""
     return view.prompt_tokens or len(view.blocks) * view.block_tokens
 
 

@@ -30,7 +30,7 @@ from policies.contract import (
 )
 from policies.routing.ties import least_loaded
 
-_TOKENS = 4_194_304  # llm-d's threshold: with so many pending tokens the score is 0
+_TOKENS = 4_194_304  # llm-d's threshold: with this number of pending tokens the score is 0
 
 
 @policy("weighted")

@@ -31,8 +31,9 @@ from typing import Final
 from router.admission.concurrency import Concurrency
 
 _MINUTE_S: Final = 60.0
-_ROUNDING: Final = 1e-9  # of a bucket: less than that is missing by arithmetic only
-SMOOTHING: Final = 0.2  # of a request's output, in the mean of its tenant (VTC: the last five)
+_ROUNDING: Final = 1e-9  # tolerance for rounding errors of a bucket's level
+# weight of a request's output in the mean of its tenant (VTC: the last five)
+SMOOTHING: Final = 0.2
 
 
 class LimitCheck(IntEnum):
@@ -43,7 +44,7 @@ class LimitCheck(IntEnum):
 
 
 class Bucket:
-    """So much a minute; a minute's worth at once."""
+    """A token bucket: an amount per minute, with room for one minute."""
 
     __slots__ = ("_at", "_level", "_per_s", "size")
 
@@ -54,24 +55,26 @@ class Bucket:
         self._at = now
 
     def adopt(self, per_minute: float, now: float) -> None:
-        """Another rate from now on; what was used stays used, as a share."""
+        """Set another rate; the used share stays."""
         self._fill(now)
         self._level *= per_minute / self.size
         self.size = per_minute
         self._per_s = per_minute / _MINUTE_S
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Seconds until so much is there; 0: now. More than the bucket holds needs a full one."""
+        """Seconds until this amount is available; 0: now. For more than the bucket's size: until it
+        is full.
+        """
         self._fill(now)
         missing = min(amount, self.size) - self._level
         return missing / self._per_s if missing > self.size * _ROUNDING else 0.0
 
     def take(self, amount: float) -> None:
-        """Take it, whether it is there or not; a negative amount is given back."""
+        """Take the amount, even if the level becomes negative; a negative amount is returned."""
         self._level = min(self.size, self._level - amount)
 
     def level(self, now: float) -> float:
-        """What is there; negative: what is owed."""
+        """The available amount; negative: a debt."""
         self._fill(now)
         return self._level
 
@@ -82,7 +85,7 @@ class Bucket:
 
 
 class _Share:
-    """One set of limits, and what is used of it. None: no limit."""
+    """One set of limits and their current use. None: no limit."""
 
     __slots__ = ("requests", "tokens")
 
@@ -110,7 +113,7 @@ class _Share:
 
 
 class Account:
-    """One tenant's limits and what it has of them now. None: no limit."""
+    """One tenant's limits and their current use. None: no limit."""
 
     __slots__ = ("_all", "_output", "_own", "concurrency", "under_way", "wait_s")
 
@@ -121,11 +124,11 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        self._own = _Share()  # of what is not batch
+        self._own = _Share()  # for requests that are not batch
         self._all = _Share()
-        self._output = 0.0  # tokens of an answer, usually
-        self.wait_s = 0.0  # after a refusal of `ask`: until it would be allowed; 0: nobody knows
-        self.under_way = 0  # requests that hold something of the limits
+        self._output = 0.0  # mean output tokens of an answer
+        self.wait_s = 0.0  # after a refusal of `ask`: seconds until it would be allowed; 0: unknown
+        self.under_way = 0  # requests that hold a part of the limits
         self.concurrency = Concurrency(concurrency)
         self.adopt(concurrency, requests_per_minute, tokens_per_minute, now)
 
@@ -136,13 +139,15 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        """Other limits from now on; what is under way and used stays so."""
+        """Set other limits; running requests and used amounts stay counted."""
         self.concurrency.adopt(concurrency, now)
         self._own.adopt(requests_per_minute, tokens_per_minute, now)
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
 
     def expected(self, prompt: int, most_output: int | None) -> int:
-        """Tokens of a request with such a prompt that wants so much at most (None: it says not)."""
+        """Expected tokens of a request. `most_output`: its own limit of output tokens; None: no
+        limit.
+        """
         output = self._output
         if most_output is not None and most_output < output:
             output = float(most_output)
@@ -151,10 +156,12 @@ class Account:
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
     ) -> LimitCheck:
-        """Take a request of about so many tokens, or say what is in its way (`wait_s`: how long).
+        """Take the limits for a request of about `tokens` tokens, or return the limit that refuses
+        it.
 
-        `waits`: it goes to a queue, which counts it in `concurrency` while it is at a replica.
-        After WITHIN comes exactly one `settle`: `Grant` sees to it.
+        `wait_s` is then the time to wait. `waits`: it goes to a queue, which counts it in
+        `concurrency` while it is at a replica. WITHIN must be followed by exactly one `settle`;
+        `Grant` ensures this.
         """
         self.wait_s = 0.0
         share = self._all if is_batch else self._own
@@ -191,7 +198,7 @@ class Account:
         return LimitCheck.WITHIN
 
     def _fill(self, now: float) -> None:
-        """Bring the buckets that were not asked up to now."""
+        """Fill the buckets that `ask` did not check."""
         for bucket in (self._all.requests, self._all.tokens):
             if bucket is not None:
                 bucket.level(now)
@@ -206,8 +213,11 @@ class Account:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """A request is over that `taken` tokens were taken for. `used`: as the engine counted,
-        None: nobody knows, so that the estimate stands; `output`: those of its answer."""
+        """End a request for which `taken` tokens were taken.
+
+        `used`: the engine's count; None: unknown, so the estimate is kept. `output`: its output
+        tokens.
+        """
         if output is not None:
             self._output += (output - self._output) * SMOOTHING
         if not is_batch:
@@ -220,8 +230,9 @@ class Account:
             self.concurrency.give(is_batch, now)
 
     def left(self, now: float) -> tuple[float | None, float | None]:
-        """(requests, tokens) that are there for what is not batch; negative: owed; None: no
-        limit."""
+        """(requests, tokens) available to requests that are not batch; negative: a debt; None: no
+        limit.
+        """
         requests, tokens = self._own.requests, self._own.tokens
         return (
             None if requests is None else requests.level(now),
@@ -230,7 +241,7 @@ class Account:
 
 
 class Grant:
-    """What one request has of its tenant's limits: given back once, by whoever comes first."""
+    """The part of its tenant's limits that one request holds. It is returned once."""
 
     __slots__ = ("_account", "_is_batch", "_taken", "_waits", "taken_of_prompt")
 
@@ -243,7 +254,9 @@ class Grant:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """`account.ask` returned WITHIN for so many tokens; so many of them are for the prompt."""
+        """`account.ask` returned WITHIN for `taken` tokens, of which `taken_of_prompt` are for the
+        prompt.
+        """
         self._is_batch = is_batch
         self._waits = waits
         self._account: Account | None = account

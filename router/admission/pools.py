@@ -30,11 +30,11 @@ ANY = ""  # the model of requests that name none
 
 
 def pools_of(served: Iterable[Iterable[str] | None]) -> dict[str, int]:
-    """Model -> the number of its pool. `served`: of each replica its models; None: nobody knows, so
-    it may serve any, which joins all of them.
+    """Model -> the number of its pool.
 
-    Numbers count from 0 in the order in which the replicas come. `ANY` is in the pool that may
-    serve any model; where there is none, in the first.
+    `served`: the models of each replica; None: unknown, so it may serve any model, which joins all
+    of them. Numbers count from 0 in the order of the replicas. `ANY` is in the pool that may serve
+    any model; if there is none, in the first.
     """
     above: dict[str, str] = {}
     joins_all = False
@@ -77,18 +77,21 @@ class Pools:
         """`pool`: the whole fleet. Raises PolicyConfigError."""
         self._config = config
         self._pool = pool
-        self.past = QueueCounts()  # of queues that are no more
+        self.past = QueueCounts()  # of removed queues
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[ReplicaLoad, Queue] = {}
-        self.queues: list[Queue] = [self._new()]  # there is always one, for what nobody knows
+        self.queues: list[Queue] = [self._new()]  # never empty: unknown models use the first one
 
     def _new(self) -> Queue:
         return Queue(self._config, self._pool, orders=self._orders)
 
     def _new_in_any_case(self) -> Queue:
-        """The fleet has changed, and that cannot be refused: by arrival until the next reload, if
-        the order policy cannot be made this time."""
+        """A new queue after a fleet change, which cannot be refused.
+
+        If the order policy cannot be created, the queue is ordered by arrival until the next
+        reload.
+        """
         try:
             return self._new()
         except PolicyConfigError as err:
@@ -98,11 +101,11 @@ class Pools:
             return Queue(config, self._pool, orders=self._orders)
 
     def of(self, model: str) -> Queue:
-        """The queue of a model; one that nobody is known to serve waits in the first."""
+        """The queue of a model; a request for an unknown model waits in the first."""
         return self._by_model.get(model, self.queues[0])
 
     def regroup(self, served: Mapping[ReplicaLoad, Iterable[str] | None], now: float) -> None:
-        """The fleet has changed: these replicas there are, fit or not, and what each serves."""
+        """The fleet has changed: its replicas, healthy or not, and their models."""
         numbers = pools_of(served.values())
         count = max(numbers.values()) + 1
         # A pool keeps the queue in which most of its models' requests wait.
@@ -145,12 +148,12 @@ class Pools:
 
     @property
     def failures(self) -> Failures:
-        """Those of the order policies."""
+        """The failures of the order policies."""
         return self._orders.failures
 
     @property
     def is_woken(self) -> bool:
-        """Whether `woken` has to be asked, at the end of this turn."""
+        """Whether `woken` must be called at the end of this turn."""
         return self._orders.is_woken
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
@@ -180,13 +183,13 @@ class Pools:
             queue.passed(place, flow, tokens, output, sent_at, now, end)
 
     def unreached(self, place: ReplicaLoad, now: float) -> None:
-        """A replica that is fit could not be connected to."""
+        """A connection to a healthy replica failed."""
         queue = self._by_place.get(place)
         if queue is not None:
             queue.unreached(place, now)
 
     def rebuilt(self, now: float) -> None:
-        """Which replicas are fit has changed."""
+        """The set of healthy replicas has changed."""
         for queue in self.queues:
             queue.rebuilt(now)
 
@@ -200,7 +203,7 @@ class Pools:
         queue.sent(ticket, place, now)
 
     def shown(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Its first content came from `place`, its own or a copy's, and there it goes on."""
+        """Its first content came from `place`, its own or a copy's, where it continues."""
         if ticket.state == SENT:
             queue: Queue = ticket.queue
             if ticket.place is not place:
@@ -208,7 +211,7 @@ class Pools:
             queue.shown(ticket)
 
     def stays(self, ticket: Ticket) -> None:
-        """It could not be sent a second time, so it does not give way."""
+        """It could not be sent a second time, so it must not be preempted."""
         queue: Queue = ticket.queue
         queue.shown(ticket)
 
@@ -222,7 +225,7 @@ class Pools:
         queue.failed(ticket)
 
     def next_order(self) -> int:
-        """The place in the order of arrival of a request that arrives now."""
+        """The number in the order of arrival of a request that arrives now."""
         return self._orders.next()
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
@@ -230,7 +233,7 @@ class Pools:
         queue.settle(ticket, tokens, output, now, end)
 
     def requeue(self, ticket: Ticket, now: float) -> bool:
-        """It comes back to the queue its model has now."""
+        """Return it to the current queue of its model."""
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
 
@@ -248,7 +251,7 @@ class Pools:
         return queue.leave(ticket)
 
     def tick(self, now: float) -> Ticked:
-        """Of all queues."""
+        """Tick all queues."""
         found = Ticked()
         for queue in self.queues:
             if queue.waiting:
@@ -262,10 +265,10 @@ class Pools:
 
     @property
     def next_at(self) -> float:
-        """When to tick at the latest; infinity: nobody waits."""
+        """The latest time of the next tick; infinity: no request waits."""
         found = INFINITY
         for queue in self.queues:
-            if queue.waiting:  # of one in which nobody does, it is of before
+            if queue.waiting:  # the value of an empty queue is outdated
                 found = min(found, queue.next_at)
         return found
 
@@ -281,9 +284,9 @@ class Pools:
         return [make_order(config.queue.policy, config.queue.options) for _ in self.queues]
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
-        """Take other rules. `orders`: what `orders` made for them, in this turn.
+        """Use other rules. `orders`: the result of `orders` for them, in this turn.
 
-        Raises PolicyConfigError, and changes nothing then, if nothing was made before.
+        Raises PolicyConfigError, and changes nothing, if it has to create an order and fails.
         """
         made = self.orders(config) if orders is None else orders
         for queue, order in zip(self.queues, made, strict=True):

@@ -16,20 +16,20 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES
 
-# An engine's requests may begin and end in step, a minute or two apart: a shorter average would
-# call it stopped between two such moments.
+# An engine's requests may begin and end at the same time, a minute or two apart: a shorter average
+# would be 0 between two such times.
 _AVERAGE_S: Final = 120.0
-_FORGET_S: Final = 120.0  # without anything that waits, after which an old rate says nothing
+_FORGET_S: Final = 120.0  # seconds without waiting requests, after which an old rate is dropped
 MOST_S: Final = 600
 UNKNOWN_S: Final = 5
-_YOUNG_S: Final = 10.0  # of waiting: before that a rate is not known, ...
-_FEW: Final = 5.0  # ... unless so many were served
-_MANY: Final = 20.0  # requests served, before a wait is called hopeless
+_YOUNG_S: Final = 10.0  # seconds of waiting: before that a rate is not known, ...
+_FEW: Final = 5.0  # ... unless this number was served
+_MANY: Final = 20.0  # minimum number of served requests for a wait to be called hopeless
 _ALL: Final = CLASSES
 
 
 class Rate:
-    """How many were served while something waited, and how long it did, averaged until `mark`."""
+    """Requests served while others waited, and the time of waiting, averaged until `mark`."""
 
     __slots__ = ("mark", "served", "waited_s")
 
@@ -44,12 +44,12 @@ class Rate:
         self.mark = now
 
     def at(self, now: float) -> tuple[float, float]:
-        """Requests served and seconds of waiting, as averaged until now; something waits."""
+        """Requests served and seconds of waiting, averaged until now; a request waits."""
         kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
         return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
 
     def count(self, now: float) -> None:
-        """One more is served."""
+        """Count one served request."""
         served, self.waited_s = self.at(now)
         self.served = served + 1.0
         self.mark = now
@@ -64,27 +64,30 @@ class ServiceRate:
         self._rates = [Rate() for _ in range(CLASSES + 1)]
 
     def began(self, urgency: int, now: float, *, is_first: bool) -> None:
-        """A request begins to wait, and no other one of its class does. `is_first`: nor of any."""
+        """A request begins to wait as the first of its class. `is_first`: as the first of any
+        class.
+        """
         self._rates[urgency].begin(now)
         if is_first:
             self._rates[_ALL].begin(now)
 
     def served(self, urgency: int, now: float, *, waited: bool) -> None:
-        """A request is sent while something waits. `waited`: some of its class does, or did."""
+        """A request is sent while others wait. `waited`: its class has or had a waiting request."""
         if waited:
             self._rates[urgency].count(now)
         self._rates[_ALL].count(now)
 
     def retry_after_s(self, urgency: int | None, ahead: int, now: float) -> int:
-        """Whole seconds in which so many of a class that waits now will have been served; None: so
-        many of any class."""
+        """Whole seconds until `ahead` requests of a waiting class are served; None: of any
+        class.
+        """
         served, waited_s = self._rates[_ALL if urgency is None else urgency].at(now)
         if waited_s < _YOUNG_S and served < _FEW:
             return UNKNOWN_S
         return _whole_s(ahead * waited_s / max(served, 1.0))
 
     def least_wait_s(self, ahead: int, now: float) -> float:
-        """The time in which so many are served if the queue serves nothing else; 0: not known.
+        """The time in which `ahead` requests are served if nothing else is; 0: unknown.
 
         It is a lower bound: classes that take places now may take none soon.
         """

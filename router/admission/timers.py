@@ -22,14 +22,15 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import HIGH
 
-_AT_ONCE: Final = 1024  # promotions or expiries of one row in one tick: the rest comes in the next
+# maximum promotions or expiries of a class queue per tick; the rest follows in the next
+_AT_ONCE: Final = 1024
 _SOON_S: Final = 0.1
-_MOMENT_S: Final = 1e-3  # beyond a boundary, on which nobody can stand exactly
-_BACK_S: Final = 10  # until a replica may be back: a probe's interval and a start, at the least
-# Between two early polls of a replica: a page of metrics costs vLLM 0.32 about 5 ms, and what it
-# says changes no faster than its gauges, which lag by up to a second.
+_MOMENT_S: Final = 1e-3  # time after a boundary, to be clearly beyond it
+_BACK_S: Final = 10  # minimum time until a replica may be back: a probe's interval and a start
+# Between two early polls of a replica: a page of metrics costs vLLM 0.32 about 5 ms, and its values
+# change no faster than its gauges, which lag by up to a second.
 EARLY_S: Final = 0.5
-_SELDOM_S: Final = 1.0  # ... at most, while nothing comes of them
+_SELDOM_S: Final = 1.0  # ... at most, while polls change nothing
 _OVER: Final = {
     Reason.QUEUE_TIMEOUT: "no replica had room in time",
     Reason.DEADLINE_PASSED: "the deadline has passed while the request waited",
@@ -39,7 +40,9 @@ _BLOCKED: Final = "the key had as many requests at replicas as it may until the 
 
 
 def _over(ticket: Ticket, wait_s: float) -> float:
-    """When a ticket has waited so long. The time that it ran, before it gave way, is no wait."""
+    """The time at which a ticket's wait reaches `wait_s`. Time at a replica before a preemption is
+    excluded.
+    """
     run = ticket.run
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
@@ -55,20 +58,20 @@ class Expired:
 
 
 class Ticked:
-    """What a tick wants done, in this order."""
+    """Actions after a tick, in this order."""
 
     __slots__ = ("expired", "granted", "next_at", "polls", "preempt")
 
     def __init__(self) -> None:
-        self.expired: list[Expired] = []  # answer them; nothing else happens to them
-        self.granted: list[Ticket] = []  # each has its `place`: as from `freed`
+        self.expired: list[Expired] = []  # answer them; no other action
+        self.granted: list[Ticket] = []  # each has its `place`: like tickets from `freed`
         self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
-        self.polls: list[ReplicaLoad] = []  # poll them now: somebody waits for what they would say
+        self.polls: list[ReplicaLoad] = []  # poll them now: a waiting request depends on their load
         self.next_at = INFINITY  # when the next tick is due; infinity: nothing waits
 
 
 class QueueTimers:
-    """Of one queue."""
+    """The timers of one queue."""
 
     __slots__ = ("_counts", "_gates", "_pool", "_preemption", "_rules", "_wait_lists")
 
@@ -144,7 +147,7 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, due, gone_at)
 
     def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
-        """When time alone changes something for a row."""
+        """The next time at which a class queue changes without an event."""
         rules = self._rules
         own = rules.classes[row.urgency]
         due = _over(eldest, own.wait_s)
@@ -154,7 +157,7 @@ class QueueTimers:
         if row.urgency > HIGH and rules.aging > 0.0:
             level = rules.aged(float(row.urgency), now - eldest.arrival)
             if level > HIGH:
-                # The next half step, beyond which its gate is another class's.
+                # The next half step, beyond which the gate of another class applies.
                 half = int(level + 0.5) - 0.5
                 at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
                 if at > now:
@@ -201,7 +204,7 @@ class QueueTimers:
                 if now < eldest.arrival + after_s:
                     ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
                     continue
-                # Who was asked already makes room for as many.
+                # Requests already being preempted make room for as many tickets.
                 missing = row.count - wanted
                 wanted = max(0, wanted - row.count)
                 while missing > 0:
@@ -223,14 +226,14 @@ class QueueTimers:
             if place.whole_older + place.whole_fresh + polled <= 0:
                 continue
             if now >= gate.poll_at:
-                # As long as nothing comes of it, ever more rarely.
+                # As long as a poll changes nothing, the interval grows.
                 gate.poll_s = min(_SELDOM_S, max(EARLY_S, 2.0 * gate.poll_s))
                 gate.poll_at = now + gate.poll_s
                 ticked.polls.append(place)
             ticked.next_at = min(ticked.next_at, gate.poll_at)
 
     def _wanting(self) -> int:
-        """The classes in which a ticket waits that is not blocked, as bits."""
+        """The classes with a waiting ticket that is not blocked, as bits."""
         found = 0
         for urgency in range(CLASSES):
             if self._wait_lists.eligible_of[urgency]:

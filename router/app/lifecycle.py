@@ -62,7 +62,8 @@ class App:
         self._certificate: Certificate | None = None
         self._open_files = 0
         self._is_said = False  # whether the ready event was written
-        self._is_alone = False  # it ends, and nobody has to be told
+        # it stops without a load balancer's knowledge, because no client is connected
+        self._is_alone = False
 
     # -- start --------------------------------------------------------------------------------
 
@@ -105,7 +106,7 @@ class App:
         return Collector(self.metrics, *sources)
 
     def _say_ready(self, *, at_start: bool = False) -> None:
-        """Once, as soon as a replica is up; at the start also that none is, and why."""
+        """Log once that a replica is up; at the start also that none is, and the reason."""
         parts, config = self.parts, self.config
         if self._is_said or not (at_start or parts.fleet.ready):
             return
@@ -171,7 +172,7 @@ class App:
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stops now: requests under way end with an error, and everything is closed."""
+        """Stops now: running requests end with an error, and everything is closed."""
         self.draining = True
         task, self._drain_task = self._drain_task, None
         if task is not None and task is not asyncio.current_task():
@@ -215,8 +216,11 @@ class App:
     # -- drain (AdminActions) -----------------------------------------------------------------
 
     def drain(self, *, by_hand: bool = False) -> None:
-        """Finish what is under way, then set `drained`; again does nothing. `by_hand`: at once
-        where no client is connected, for nobody balances over us then."""
+        """Finish the running requests, then set `drained`; a second call does nothing.
+
+        `by_hand`: at once if no client is connected, because then no load balancer uses this
+        router.
+        """
         if not self.draining:
             self.draining = True
             self._is_alone = by_hand and not any(self._under_way().values())
@@ -274,7 +278,7 @@ class App:
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     async def reload(self) -> str:
-        """Read the configuration again and swap it in; the hash of the one now in force.
+        """Read the configuration again and apply it; returns the hash of the one now in force.
 
         Raises ConfigError, and keeps the old one, if the new one cannot be used.
         """

@@ -15,10 +15,10 @@ from router.observe import events
 
 
 def serve(config: Config, read_again: Callable[[], Config]) -> int:
-    """Run a router until it is told to stop; the exit status.
+    """Run a router until it is stopped; returns the exit status.
 
-    SIGTERM and SIGINT drain, a second one stops at once, and so does SIGINT where no client is
-    connected; SIGHUP reloads. Raises OSError when an address is not to be had.
+    SIGTERM and SIGINT drain, a second one stops at once, and so does SIGINT if no client is
+    connected; SIGHUP reloads. Raises OSError if an address is not available.
     """
     import uvloop
 
@@ -57,7 +57,7 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminate, number)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-    # What exists now stays; the data plane makes no reference cycles that need finding often.
+    # Exclude existing objects from collection; the data plane creates few reference cycles.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

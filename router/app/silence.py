@@ -1,8 +1,8 @@
-"""How long clients of streams have received no content: since their request or the last content.
+"""The time since streaming clients last received content, or since their request.
 
-The times are computed on demand over all requests under way; nothing is counted in between. A
-client that stopped reading is left out, because the router is not the cause of its silence. A
-comment that keeps the connection open does not count as content.
+The times are computed on demand over all running requests; nothing is counted in between. A client
+that stopped reading is left out, because the router is not the cause of its silence. A comment that
+keeps the connection open does not count as content.
 
 Must never: add a cost to a request.
 """
@@ -16,7 +16,7 @@ from router.dispatch.exchange import Exchange
 
 
 def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
-    """The longest, in seconds; 0: nothing is streamed, or everybody has just seen something."""
+    """The longest time by class, in seconds; 0: no stream, or all have just received content."""
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
         name = x.urgency.stated

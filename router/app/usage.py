@@ -17,7 +17,7 @@ _AT_ONCE: Final = 50  # tenants between two turns of the event loop: less than a
 
 
 async def described(usage: TenantUsage) -> dict[str, Any]:
-    """Everything since the start, by tenant, the one with most tokens first, and by class."""
+    """Everything since the start, by tenant (most tokens first) and by class."""
     total = Used()
     found: list[tuple[int, dict[str, Any]]] = []
     for number, (name, classes) in enumerate([*usage.tenants.items()], 1):
@@ -48,10 +48,10 @@ def _tokens(entry: tuple[int, dict[str, Any]]) -> int:
 def _used(used: Used) -> dict[str, Any]:
     return {
         "requests": used.requests,
-        "prompt_tokens": used.prompt,  # the cached ones among them
+        "prompt_tokens": used.prompt,  # including the cached ones
         "cached_tokens": used.cached,
         "output_tokens": used.output,
-        "estimated": used.estimated,  # requests whose tokens were not all told by an engine
+        "estimated": used.estimated,  # requests without an engine's count of all tokens
         "cost": used.cost if used.is_priced else None,
-        "unpriced_tokens": used.unpriced,  # that the cost leaves out
+        "unpriced_tokens": used.unpriced,  # not included in the cost
     }

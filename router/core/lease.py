@@ -175,7 +175,7 @@ def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
     slots.waiting -= slots.whole_older
     slots.pending_tokens -= tokens
     slots.whole_taken += slots.whole_older
-    # So much was prefilled in the meantime, unless the engine still has a queue.
+    # This was prefilled in the meantime, unless the engine still has a queue.
     slots.polled_tokens //= 2
     if not waiting:
         slots.polled_tokens = max(slots.polled_tokens, tokens)

@@ -72,6 +72,6 @@ class ReplicaLoad(Candidate):
         self.whole_older_tokens = 0
         self.whole_turn = 0  # number of the fresh generation
         self.whole_marked_at = 0.0  # seconds
-        self.whole_settled = False  # the poll under way began `SETTLE_S` or more after that
+        self.whole_settled = False  # the current poll began `SETTLE_S` or more after that
         self.whole_taken = 0  # Whole attempts in progress that a poll has taken over.
         self.whole_seen = 0  # The attempts among these that wait.

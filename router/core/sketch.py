@@ -1,15 +1,16 @@
 """Quantiles of a stream in bounded memory: DDSketch, counts in logarithmic buckets.
 
 Bucket i holds the values in (g^(i-1), g^i] with g = (1+a)/(1-a), so that 2*g^i/(g+1) is within a
-share `a` of each of them: every quantile told is within that share of the true one. Source: Masson,
-Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error guarantees",
-PVLDB 12(12), 2019. Two sketches of the same accuracy merge into the sketch of both streams.
+share `a` of each of them: every returned quantile is within that share of the true one. Source:
+Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error
+guarantees", PVLDB 12(12), 2019. Two sketches of the same accuracy merge into the sketch of both
+streams.
 
-When there are more buckets than allowed, the lowest fall together: high quantiles keep their
-accuracy, low ones are then told too high. 2,048 buckets at 1 % reach over seventeen powers of ten,
-so that for times this does not happen.
+When there are more buckets than allowed, the lowest are merged: high quantiles keep their accuracy,
+low ones are then too high. 2,048 buckets at 1 % cover over seventeen powers of ten, so that this
+does not happen for times.
 
-Must never: grow with the number of values, or look at a clock.
+Must never: grow with the number of values, or read a clock.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ class Replica(ReplicaLoad):
 
     @property
     def limit_now(self) -> int:
-        """The current limit of attempts; while half-open, one more than before the trial."""
+        """Maximum attempts now. Half-open: one more than ran there before the trial."""
         if not self.health.half_open:
             return self.max_inflight
         return min(self.max_inflight, self.before_trial + 1)

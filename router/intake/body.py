@@ -291,7 +291,7 @@ _WANTED: Final = frozenset({b"model", b"stream", b"priority", b"lora", b"lora_pa
 
 
 def _from_form(found: dict[bytes, bytes]) -> Fields:
-    """The fields of a form that a form can have; a text stands for any other value."""
+    """The supported fields of a form, in which every value is a text."""
     fields = Fields(
         priority=_text(found.get(b"priority")),
         lora=_text(found.get(b"lora")),

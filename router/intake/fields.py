@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-# msgspec takes `Raw | None` for a union that only null fits, but does not look at defaults: so a
-# type checker is told what it is, and the decoder what it may find.
+# msgspec takes `Raw | None` for a union that only null fits, but ignores defaults. So the
+# annotation for the type checker differs from the one for the decoder.
 if TYPE_CHECKING:
     from router.intake.stretch import Stretch
 

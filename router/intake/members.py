@@ -36,7 +36,7 @@ _WRONG: Final = 6  # it is no JSON object
 
 
 class Place(NamedTuple):
-    """Where a member that was asked for stands, in bytes from the start of the body."""
+    """The position of a wanted member, in bytes from the start of the body."""
 
     name: str
     start: int  # of its name's quote

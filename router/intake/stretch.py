@@ -65,7 +65,7 @@ class Stretch:
         return self.part(start, end)
 
     def contains(self, mark: bytes, rare: int) -> bool:
-        """Whether `mark` stands in it. `rare`: see the function `contains`."""
+        """Whether it contains `mark`. `rare`: see the function `contains`."""
         left, right = self._start, self._start + self.size
         most = len(mark) - 1
         at = 0  # of the piece, in the body
@@ -90,12 +90,12 @@ _APART: Final = 512  # bytes; where they are closer, all bytes of the mark are s
 
 
 def contains(text: bytes, mark: bytes, rare: int, start: int, end: int) -> bool:
-    """Whether `mark` stands in `text` between `start` and `end`; most texts take a twentieth of the
-    time of `bytes.find`.
+    """Whether `text` contains `mark` between `start` and `end`.
 
-    `rare`: the place in `mark` of a byte that most texts have seldom. A search for one byte is ten
-    to forty times as fast as one for several. Where the byte is frequent, the rest is searched from
-    the end, which CPython does twice as fast as from the start.
+    For most texts this takes a twentieth of the time of `bytes.find`. `rare`: the index in `mark`
+    of a byte that is rare in most texts. A search for one byte is ten to forty times as fast as one
+    for several. If the byte is frequent, the rest is searched from the end, which is twice as fast
+    in CPython as from the start.
     """
     byte = mark[rare : rare + 1]
     first = at = start + rare

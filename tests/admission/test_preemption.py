@@ -42,7 +42,7 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
 
 
 def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
-    """A request sent at once and preempted later than its class's queue timeout."""
+    """The request was sent without a wait and ran for longer than its queue timeout."""
     rules = config(
         preemption={"enabled": True, "budget": 1.0},
         gates={"prefill_tokens": 0},

@@ -31,7 +31,7 @@ PART_S: Final = WINDOW_S / _PARTS
 
 
 class Reservations:
-    """Of one queue."""
+    """The reservations of one queue."""
 
     __slots__ = (
         "_demands",
@@ -45,11 +45,11 @@ class Reservations:
     )
 
     def __init__(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
-        self.used = [0] * CLASSES  # tokens of what was sent and has not ended
-        self.waiting = [0] * CLASSES  # tokens of what waits
+        self.used = [0] * CLASSES  # tokens of sent requests that have not ended
+        self.waiting = [0] * CLASSES  # tokens of waiting requests
         self.capacity = 0.0  # tokens; 0: not known
-        # The demand of each class by part of the window: the number of the part and the most that
-        # ran and waited in it.
+        # The demand of each class by part of the window: the number of the part and the maximum of
+        # running and waiting tokens in it.
         self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
         self._demands = [0] * CLASSES
         self.adopt(classes, enabled, strict)
@@ -59,7 +59,7 @@ class Reservations:
         self._strict = strict
         self._shares = [rules.share for rules in classes]
 
-    # -- what happens -------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------
 
     def waits(self, urgency: int, tokens: int, now: float) -> None:
         self.waiting[urgency] += tokens
@@ -76,7 +76,7 @@ class Reservations:
         self.used[urgency] -= tokens
 
     def recount(self, used: list[int], waiting: list[int]) -> None:
-        """By class, whatever was counted before; `tick` comes next."""
+        """Replace the counts by class; must be followed by `tick`."""
         self.used = used
         self.waiting = waiting
         self._parts = [[] for _ in range(CLASSES)]
@@ -94,7 +94,7 @@ class Reservations:
         self._demands[urgency] = max(self._demands[urgency], demand)
 
     def tick(self, now: float) -> None:
-        """Forget demand that is older than the window; what runs or waits now is demand."""
+        """Drop demand that is older than the window; running and waiting tokens are demand."""
         oldest = int(now / PART_S) - _PARTS
         for urgency in range(CLASSES):
             parts = [part for part in self._parts[urgency] if part[0] >= oldest]
@@ -104,20 +104,20 @@ class Reservations:
                 self._wanted(urgency, now)
 
     def next_at(self, now: float) -> float:
-        """When a demand is forgotten next; infinity: there is none."""
+        """The next time at which a demand is dropped; infinity: there is no demand."""
         if not any(self._parts):
             return inf
         return (int(now / PART_S) + 1) * PART_S
 
-    # -- what may be --------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def held(self, urgency: int) -> float:
-        """Tokens that are kept for the class, beyond those it uses."""
+        """Tokens reserved for the class beyond its use."""
         share = self._shares[urgency] * self.capacity
         return max(0.0, min(share, float(self._demands[urgency])) - self.used[urgency])
 
     def allows(self, urgency: int, tokens: int) -> bool:
-        """Whether the class may send one more of so many tokens."""
+        """Whether the class may send one more request of this number of tokens."""
         capacity = self.capacity
         if not self.enabled or capacity <= 0.0:
             return True

@@ -19,14 +19,14 @@ from router.core.urgency import HIGH
 
 
 class Stride:
-    """Passes of all classes of one queue."""
+    """The passes of all classes of one queue."""
 
     __slots__ = ("_time", "_weights", "passes", "waiting")
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
-        self.waiting = [0] * CLASSES  # by class, those that may be served
-        self._time = 0.0  # the least pass among those that wait, when one was last served
+        self.waiting = [0] * CLASSES  # by class, tickets that may be served
+        self._time = 0.0  # the lowest pass of the waiting classes when a ticket was last served
         self._weights: list[float] = []
         self.adopt(classes)
 
@@ -34,7 +34,7 @@ class Stride:
         self._weights = [rules.weight for rules in classes]
 
     def begins(self, urgency: int) -> None:
-        """One more of the class waits."""
+        """One more ticket of the class waits."""
         waiting = self.waiting
         count = waiting[urgency] + 1  # `+=` on a list boxes both numbers
         waiting[urgency] = count
@@ -45,11 +45,11 @@ class Stride:
                 self.passes[urgency] = self._time
 
     def ends(self, urgency: int) -> None:
-        """One less waits."""
+        """One ticket less waits."""
         self.waiting[urgency] = self.waiting[urgency] - 1
 
     def serves(self, urgency: int, cost: float, level: float) -> None:
-        """One of the class is served; `level`: the class as its eldest has aged it."""
+        """A ticket of the class is served; `level`: the class after aging of its oldest ticket."""
         if urgency < HIGH:
             return
         passes, waiting = self.passes, self.waiting
@@ -62,7 +62,7 @@ class Stride:
         passes[urgency] = passes[urgency] + cost / self.weight(level)
 
     def weight(self, level: float) -> float:
-        """Between two classes the weights are mixed."""
+        """The weight at a level; between two classes it is interpolated."""
         lower = int(level)
         if lower >= CLASSES - 1:
             return self._weights[CLASSES - 1]

@@ -21,8 +21,8 @@ from router.admission.waiting.stride import Stride
 from router.core.errors import Reason
 from router.core.urgency import BATCH
 
-GIVE_WAY: Final = 64  # requests that give way to one newcomer at most
-_LANES: Final = 64  # kept though nobody waits in them; models and pins come and go
+GIVE_WAY: Final = 64  # maximum evictions for one new request
+_LANES: Final = 64  # kept empty lanes; models and pins come and go
 
 
 class Orders:
@@ -31,18 +31,18 @@ class Orders:
     __slots__ = ("failures", "is_woken", "last")
 
     def __init__(self) -> None:
-        self.failures = Failures()  # of the order policies of all of them
+        self.failures = Failures()  # failures of all order policies
         self.last = 0
-        self.is_woken = False  # some queue has to be asked for what is `woken`
+        self.is_woken = False  # `woken` must be called for some queue
 
     def next(self) -> int:
-        """The place of one that arrives now."""
+        """The number of a request that arrives now."""
         self.last += 1
         return self.last
 
 
 class WaitLists(Blocker):
-    """Of one queue."""
+    """The waiting tickets of one queue."""
 
     __slots__ = (
         "_deadlines",
@@ -75,18 +75,20 @@ class WaitLists(Blocker):
         self.count = 0  # waiting tickets
         self.eligible = 0  # waiting tickets that their key's limit does not block
         self.eligible_of = stride.waiting  # the same by class
-        # Class queues with tickets whose key's limit no longer blocks them and that no replica was
+        # Class queues with tickets that their key's limit no longer blocks and that no replica was
         # offered yet, ...
         self.woken: dict[ClassQueue, None] = {}
-        # ... and keys of which a ticket was dropped, so that another one may stand in its line.
+        # ... and keys with a dropped ticket, so that another one may become eligible.
         self.short: dict[KeyQueue, None] = {}
         self._service_rate = service_rate
         self._orders = orders
-        self.active: dict[str, Lane] = {}  # with somebody that waits
-        self._lanes: dict[str, Lane] = {}  # ... or that did a moment ago
-        self.holders = Holders(rules.bytes)  # who waits, and holds how many bytes
-        self.picky: dict[Ticket, None] = {}  # those that may not go to every replica of their lane
-        self._deadlines: list[Any] = []  # heap of (deadline, order, ticket), dead ones too
+        self.active: dict[str, Lane] = {}  # lanes with waiting tickets
+        self._lanes: dict[str, Lane] = {}  # ... or with recent ones
+        self.holders = Holders(rules.bytes)  # waiting parties and their bytes
+        # tickets that may not go to every replica of their lane
+        self.picky: dict[Ticket, None] = {}
+        # heap of (deadline, order, ticket), including tickets that no longer wait
+        self._deadlines: list[Any] = []
         self._turns = stride
         self._reservations = reservations
         self.adopt(rules, order)
@@ -97,7 +99,7 @@ class WaitLists(Blocker):
         self.holders.adopt(rules.bytes)
 
     def reline(self) -> None:
-        """Move all waiting tickets to lines of the current policy, in their order of arrival."""
+        """Move all waiting tickets to queues of the current policy, in their order of arrival."""
         self._lanes = dict(self.active)
         for lane in self.active.values():
             for urgency, row in enumerate(lane.rows):
@@ -120,10 +122,10 @@ class WaitLists(Blocker):
     def _line(self, urgency: int) -> BaseLine:
         return line_of(self._order, urgency, self._orders.failures)
 
-    # -- coming and going ---------------------------------------------------------------------
+    # -- arrivals and departures --------------------------------------------------------------
 
     def has(self, lane: str, urgency: int) -> bool:
-        """Whether somebody of the class waits there and is not blocked."""
+        """Whether a ticket of the class waits in the lane and is not blocked."""
         found = self.active.get(lane)
         if found is None:
             return False
@@ -131,7 +133,7 @@ class WaitLists(Blocker):
         return row is not None and row.count > 0
 
     def refuses(self, ticket: Ticket) -> Reason | None:
-        """Why a newcomer, which has joined, may not wait as it is; None: it may."""
+        """The reason why a joined new request may not wait; None: it may."""
         rules, holders = self._rules, self.holders
         if holders.waiting_of(ticket) >= rules.flow_depth:
             return Reason.QUEUE_FLOW_FULL
@@ -142,8 +144,10 @@ class WaitLists(Blocker):
         return None
 
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
-        """The waiting tickets that have to give way so that a newcomer, which has joined, may wait;
-        or none, and why it may not wait."""
+        """The waiting tickets to evict so that a joined new request may wait.
+
+        If this is not possible: none, and the reason.
+        """
         refused = self.refuses(ticket)
         victims: list[Ticket] = []
         while refused is not None:
@@ -158,7 +162,7 @@ class WaitLists(Blocker):
         return ([], refused) if refused is not None else (victims, None)
 
     def _victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
-        """The first ticket to give way, if not more than `most` have to."""
+        """The first ticket to evict, if at most `most` must be evicted."""
         if most <= 0:
             return None
         rules, holders = self._rules, self.holders
@@ -170,7 +174,7 @@ class WaitLists(Blocker):
         return victim
 
     def allows_early_status(self, ticket: Ticket) -> bool:
-        """Whether the client of one that waits may be sent an early 200."""
+        """Whether the client of a waiting ticket may be sent an early 200."""
         return self.holders.allows_early_status(ticket, self._rules.classes[ticket.urgency].depth)
 
     def enter(self, ticket: Ticket, now: float) -> None:
@@ -191,7 +195,8 @@ class WaitLists(Blocker):
         self.holders.enter(ticket)
         if ticket.excluded:
             self.picky[ticket] = None
-        if ticket.deadline < INFINITY:  # whatever its class allows, a reload may change that
+        # also if its class allows none, because a reload may change that
+        if ticket.deadline < INFINITY:
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
         if concurrency is not None:
@@ -207,7 +212,7 @@ class WaitLists(Blocker):
         self._stand(ticket, row, now)
 
     def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
-        """It may be sent: it stands in its row's line."""
+        """It becomes eligible: it enters its class queue's order."""
         urgency = row.urgency
         if not self.eligible_of[urgency]:
             self._service_rate.began(urgency, now, is_first=not self.eligible)
@@ -218,7 +223,7 @@ class WaitLists(Blocker):
         row.enter(ticket, now)
 
     def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
-        """It stands in its row's line no longer, and the line knows it."""
+        """It leaves its class queue's order, and the order policy is notified."""
         urgency = row.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
@@ -229,16 +234,16 @@ class WaitLists(Blocker):
     # -- limits of keys -----------------------------------------------------------------------
 
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Its key has fewer free places: the last that came to stand in the line leaves it."""
+        """Its key has fewer free places: the ticket that became eligible last is blocked."""
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
         row.line.drop(ticket)
-        ticket.row = key_row  # the row must not count it any more
+        ticket.row = key_row  # the class queue must no longer count it
         self._step_out(ticket, row)
         key_row.enter(ticket, now)
 
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """Its key has a free place: the next of its tickets may be sent."""
+        """Its key has a free place: the next of its tickets becomes eligible."""
         ticket = key_row.line.first(now)
         eldest = key_row.eldest()
         if self._order.starves and eldest is not None:
@@ -255,13 +260,13 @@ class WaitLists(Blocker):
         self._orders.is_woken = True
 
     def refill(self, now: float) -> None:
-        """Others stand where tickets were dropped."""
+        """Other tickets become eligible where tickets were dropped."""
         short, self.short = self.short, {}
         for key_row in short:
             key_row.fit(now)
 
     def left(self, ticket: Ticket, state: int) -> None:
-        """It waits no longer, and its line knows it. It becomes `state`."""
+        """It no longer waits; the order policy is notified. It becomes `state`."""
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
@@ -293,7 +298,7 @@ class WaitLists(Blocker):
         self.holders.left(ticket)
 
     def drop(self, ticket: Ticket, state: int) -> None:
-        """It waits no longer, and was not served. It becomes `state`."""
+        """It no longer waits, and was not served. It becomes `state`."""
         row: ClassQueue = ticket.row
         row.line.drop(ticket)
         if not row.is_blocked and ticket.concurrency is not None:
@@ -303,10 +308,10 @@ class WaitLists(Blocker):
                 self._orders.is_woken = True
         self.left(ticket, state)
 
-    # -- who is there -------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
 
     def next_deadline(self) -> Ticket | None:
-        """The waiting ticket with the earliest deadline of its own; `None`: none has one."""
+        """The waiting ticket with the earliest client deadline; `None`: no ticket has one."""
         deadlines = self._deadlines
         while deadlines:
             ticket: Ticket = deadlines[0][2]
@@ -316,22 +321,23 @@ class WaitLists(Blocker):
         return None
 
     def ahead(self, ticket: Ticket, reason: Reason) -> int:
-        """How many have to go before there is room for one that was refused for this reason."""
+        """Number of tickets that must leave before a request refused for this reason has room."""
         if reason is Reason.QUEUE_FLOW_FULL:
             return self.holders.waiting_of(ticket)
         return self.holders.depth(ticket.urgency)
 
     def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
-        """Whole seconds in which so many of a class will have been served. While all that wait are
-        blocked by their keys' limits, no rate is known."""
+        """Whole seconds until `ahead` tickets of a class are served.
+
+        While all waiting tickets are blocked by their keys' limits, no rate is known.
+        """
         if not self.eligible:
             return UNKNOWN_S
         known = urgency if self.eligible_of[urgency] else None
         return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
-        """At least so many tickets will be sent before a new one. 0: unknown for this order
-        policy."""
+        """Minimum number of tickets sent before a new one. 0: unknown for this order policy."""
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
@@ -345,7 +351,7 @@ class WaitLists(Blocker):
         return self.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """How long the eldest of each class has waited; 0: nobody waits."""
+        """Wait of the oldest ticket of each class; 0: none waits."""
         ages = [0.0] * CLASSES
         for lane in self.active.values():
             for row in lane.all_rows():

@@ -195,8 +195,8 @@ def validate(
 ) -> Generator[None, None, Validated]:
     """Validate a whole input file; counts its requests and collects its first errors.
 
-    `most` lines of at most `longest` bytes. Memory: one line, and 16 bytes of hash per custom_id,
-    which must be unique. Raises OSError.
+    The file may have `most` lines of `longest` bytes each. Memory: one line, and 16 bytes of hash
+    per custom_id, which must be unique. Raises OSError.
     """
     cutter = Cutter(file, longest)
     seen: set[bytes] = set()

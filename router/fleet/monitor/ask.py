@@ -24,8 +24,8 @@ from router.fleet.replica import Replica
 if TYPE_CHECKING:
     import aiohttp
 
-# Why there are no signals: it could not be reached, took too long, said too much, answered with
-# another status than 200, said what nobody can read, or said nothing that is known.
+# Reasons for missing signals: the replica could not be reached, took too long, sent too much,
+# answered with a status other than 200, or its answer was unreadable or had no known metrics.
 Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing"]
 
 _PIECE = 16 * 1024  # Bytes of an answer between two turns of the event loop.
