@@ -24,7 +24,7 @@ from router.core.urgency import BATCH, NUMBERS, Urgency
 from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
-from router.dispatch.tenants import TenantShare, Tenants, may_hedge
+from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.prefix.index import TokenRatio
