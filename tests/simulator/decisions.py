@@ -106,7 +106,7 @@ class World:
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
     queue: Queue
-    classes: Classes = Classes()
+    classes: Classes = field(default_factory=Classes)
     hedging: Hedging
     health: dict[str, Any]
     seed: int = 1  # of the policy
