@@ -17,7 +17,7 @@ from bench.priority.found import found
 from bench.priority.http import stage
 from bench.priority.http import traffic as texts
 from bench.priority.rows import Row, times
-from bench.priority.simulated import task, world
+from bench.priority.simulated import deadlines, task, world
 from policies.queueing.contract import order_names
 
 
@@ -182,3 +182,24 @@ def test_a_second_of_traffic_over_http() -> None:
     assert not seen.errors and seen.of("batch").requests > 0
     assert seen.tokens_s > 0.0 and seen.router_cpu is not None and seen.router_cpu > 0.0
     assert seen.hit_rate is not None and seen.hit_rate > 0.0
+
+
+# -- deadlines ------------------------------------------------------------------------------------
+
+
+def in_time(order: str, high: float) -> float:
+    """Percent of the requests with the shortest deadline that were answered in time."""
+    length = task.Length(warm_s=0.0, measured_s=deadlines.WAVE_S, seeds=1)
+    found = deadlines.Task(order, world.scenario(order, 1), high, length).run()
+    assert set(found.came) == {kind.name for kind in deadlines.KINDS}
+    share = found.share("chat")
+    assert share is not None
+    return share
+
+
+def test_an_order_by_deadline_is_not_the_order_of_arrival_where_clients_state_deadlines() -> None:
+    assert in_time("edf", 1.8) > in_time("fifo", 1.8) + 2.0
+
+
+def test_slide_is_not_an_order_by_deadline_where_not_all_can_be_in_time() -> None:
+    assert in_time("slide", 2.2) > in_time("edf", 2.2) + 2.0

@@ -40,7 +40,8 @@ KV_TOKENS: Final = 65_536
 CLASS: Final = "low"  # its time to a first token is 10 s, so deadlines of 2 to 10 s count
 WAVE_S: Final = 60.0
 HIGH_S: Final = 20.0  # of each wave
-HIGH_LOAD: Final = 1.5  # of the rate at which the fleet is full
+# Of the rate at which the fleet is full: what a queue can still put right, and what none can.
+HIGH_LOADS: Final = (1.5, 2.5)
 LOW_LOAD: Final = 0.5
 
 
@@ -69,6 +70,7 @@ class Tide:
 
     seed: int
     until: float
+    high: float = HIGH_LOADS[0]
     name: str = "tide"
     block_tokens: int = world.BLOCK_TOKENS
     _rate: float = field(init=False)
@@ -81,7 +83,7 @@ class Tide:
         at = 0.0
         number = 0
         while True:
-            load = HIGH_LOAD if at % WAVE_S < HIGH_S else LOW_LOAD
+            load = self.high if at % WAVE_S < HIGH_S else LOW_LOAD
             at += rng.expovariate(self._rate * load)
             if at >= self.until:
                 return
@@ -118,9 +120,10 @@ def full_rate() -> float:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one order, over all its runs."""
+    """What came of one order under one load, over all its runs."""
 
     order: str
+    high: float
     came: dict[str, int] = field(default_factory=dict)  # by kind
     in_time: dict[str, int] = field(default_factory=dict)
     output_tokens: int = 0  # of answers that began in time
@@ -146,13 +149,14 @@ class Task:
 
     policy: str  # its order: what `run_all` names it by
     scenario: Scenario
+    high: float
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
         """Simulate it; `line` is not written to. Raises as `simulate` does."""
         until = self.length.warm_s + self.length.measured_s
-        seen = _Seen(self.policy, self.length.warm_s)
-        simulate(self.scenario, Tide(self.scenario.seed, until), seen)
+        seen = _Seen(Result(self.policy, self.high), self.length.warm_s)
+        simulate(self.scenario, Tide(self.scenario.seed, until, self.high), seen)
         seen.result.seconds = self.length.measured_s
         return seen.result
 
@@ -160,8 +164,8 @@ class Task:
 class _Seen:
     """A recorder."""
 
-    def __init__(self, order: str, begin: float) -> None:
-        self.result = Result(order)
+    def __init__(self, result: Result, begin: float) -> None:
+        self.result = result
         self._begin = begin
         self._deadlines = {kind.name: kind.deadline_s for kind in KINDS}
 
@@ -187,25 +191,27 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
     length = Length.quick() if args.quick else Length()
     print("simulating every order with deadlines", file=sys.stderr, flush=True)
     tasks = [
-        Task(order, world.scenario(order, number), length)
+        Task(order, world.scenario(order, number), high, length)
         for order in orders
         if order != NONE
+        for high in HIGH_LOADS
         for number in range(args.seed, args.seed + length.seeds)
     ]
     # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
     results = cast(Sequence[Result], run_all(cast(Sequence[Job], tasks), args.jobs))
-    found: dict[str, Result] = {}
+    rows: dict[str, dict[float, Result]] = {}
     for result in results:
-        found.setdefault(result.order, Result(result.order)).add(result)
-    rows = list(found.values())
+        row = rows.setdefault(result.order, {})
+        row.setdefault(result.high, Result(result.order, result.high)).add(result)
     return Found(
         "Deadlines: first tokens in time, every order, load in waves",
         f"{ENGINES} engines of {SLOTS} slots. {words()}",
-        build(rows, _columns()),
+        build(list(rows.items()), _columns()),
         figures={
             "deadlines": [
-                {"order": row.order, **{kind.name: row.share(kind.name) for kind in KINDS}}
-                for row in rows
+                {"order": order, "high": high, **{name: one.share(name) for name in _NAMES}}
+                for order, row in rows.items()
+                for high, one in row.items()
             ]
         },
     )
@@ -221,26 +227,37 @@ def words() -> str:
     )
     return (
         f"All requests are of class {CLASS}; no two share a prefix. Poisson arrivals at "
-        f"{HIGH_LOAD:.0%} of the rate that fills the fleet for {HIGH_S:g} s of every {WAVE_S:g} s, "
-        f"and at {LOW_LOAD:.0%} otherwise. {kinds}."
+        f"{' or '.join(f'{high:.0%}' for high in HIGH_LOADS)} of the rate that fills the fleet for "
+        f"{HIGH_S:g} s of every {WAVE_S:g} s, and at {LOW_LOAD:.0%} otherwise. {kinds}. In time: "
+        "of all requests that came, percent."
     )
 
 
-def _columns() -> list[Column[Result]]:
-    def share(name: str) -> Column[Result]:
+_NAMES: Final = (*(kind.name for kind in KINDS), "")
+_Row = tuple[str, dict[float, Result]]
+
+
+def _columns() -> list[Column[_Row]]:
+    def share(high: float, name: str) -> Column[_Row]:
+        title = name or "all"
         return Column(
-            name or "all", name or "all", "% in time", lambda row: row.share(name), "high"
+            f"{title}_{high:g}",
+            f"{title} in time",
+            f"%, at {high:.0%}",
+            lambda row: row[1][high].share(name),
+            "high",
         )
 
-    return [
-        Column("order", "order", text=lambda row: row.order),
-        *(share(kind.name) for kind in KINDS),
-        share(""),
-        Column(
-            "tokens",
-            "output in time",
-            "tokens/s",
-            lambda row: row.output_tokens / row.seconds if row.seconds else None,
-            "high",
-        ),
-    ]
+    def tokens(high: float) -> Column[_Row]:
+        def value(row: _Row) -> float | None:
+            one = row[1][high]
+            return one.output_tokens / one.seconds if one.seconds else None
+
+        return Column(
+            f"tokens_{high:g}", "output in time", f"tokens/s, at {high:.0%}", value, "high"
+        )
+
+    found: list[Column[_Row]] = [Column("order", "order", text=lambda row: row[0])]
+    for high in HIGH_LOADS:
+        found += [*(share(high, name) for name in _NAMES), tokens(high)]
+    return found
