@@ -15,7 +15,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
-    test-engine compare-engines bench-overhead count-instructions \
+    test-engine compare-engines prove-replay bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-simulator clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
@@ -70,6 +70,9 @@ test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind
 
 compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and routed: two hours, resumable
 	$(BIN)/python -m tests.engine.compare build/compare-engines
+
+prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and judged: half an hour, resumable
+	$(BIN)/python -m tests.engine.prove_replay $(CURDIR)/build/prove-replay
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

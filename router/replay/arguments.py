@@ -95,7 +95,7 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def timing(text: str) -> Timing:
-    """`a,b,c,d0,d1,d2` in ms and tokens, as `router.emulator.core.timing` has them."""
+    """`a,b,c,d0,d1,d2` in ms and tokens, as `Timing.text` writes them."""
     parts = text.split(",")
     if len(parts) != 6:
         raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")

@@ -18,7 +18,7 @@ from router.admission.waiting.wait_lists import Orders, WaitLists
 from tests.admission.world import Spot, Stand, config
 from tests.tickets import make_ticket
 
-PATIENT = {"timeout_s": 1e6, "starvation_s": 1e6}
+PATIENT = {"wait_s": 1e6, "starvation_s": 1e6}
 
 
 class Parts:
@@ -27,7 +27,7 @@ class Parts:
     def __init__(self, *spots: Spot, **fields: Any) -> None:
         """`fields`: of the configuration."""
         settings = config(**fields)
-        self.order = make_order(settings.policy, settings.options)
+        self.order = make_order(settings.queue.policy, settings.queue.options)
         self.rules = Rules(settings, by_class=self.order.by_class)
         self.stand = Stand(spots)
         self.orders = Orders()

@@ -24,7 +24,7 @@ TIMEOUT_S = 8.0
 
 def timed(*spots: Spot, **fields: Any) -> Parts:
     """Each class waits for 8 s at most and is promoted after 6 s; nothing becomes more urgent."""
-    classes = every_class(timeout_s=TIMEOUT_S, starvation_s=8.0, absent_s=3.0)
+    classes = every_class(wait_s=TIMEOUT_S, starvation_s=8.0, absent_s=3.0)
     return Parts(*(spots or (Spot("a"),)), **{**STILL, "classes": classes, **fields})
 
 

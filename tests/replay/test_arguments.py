@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.emulator.core.timing import Timing
+from router.emulator.core.timing import PROFILES, Timing
 from router.replay import arguments as words
 from router.simulator.scenario import Fault
 
@@ -98,3 +98,8 @@ def test_faults() -> None:
 def test_what_means_nothing(parse: Callable[[str], Any], text: str, problem: str) -> None:
     with pytest.raises(ArgumentTypeError, match=problem):
         parse(text)
+
+
+def test_a_timing_is_read_as_it_is_written() -> None:
+    for profile in PROFILES.values():
+        assert words.timing(profile.text()).text() == profile.text()

@@ -13,7 +13,7 @@ Pure arithmetic: no clock, no state. Seconds and tokens throughout.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from router.emulator.core.step_time import step_s
 
@@ -60,6 +60,10 @@ class Timing:
             self.decode_sequence_s * factor,
             self.decode_context_s * factor,
         )
+
+    def text(self) -> str:
+        """`a,b,c,d0,d1,d2` in milliseconds and tokens, as `hedgerow replay --timing` reads them."""
+        return ",".join(f"{1e3 * coefficient:.6g}" for coefficient in astuple(self))
 
     def prefill_alone_s(self, tokens: int, cached: int = 0) -> float:
         """Seconds to the first token on an idle engine that prefills in one step."""

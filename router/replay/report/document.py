@@ -72,6 +72,16 @@ def _run(run: Run) -> dict[str, Any]:
     return {
         "policy": run.policy,
         "replicas": scenario.replicas,
+        "groups": [
+            {
+                "replicas": group.replicas,
+                "models": group.models,
+                "slots": group.core.max_num_seqs,
+                "kv_tokens": group.core.num_blocks * group.core.block_size,
+                "timing": group.timing.text(),  # as `--timing` takes it
+            }
+            for group in scenario.groups
+        ],
         "routers": scenario.routers,
         "shared": scenario.shared,
         "seed": scenario.seed,

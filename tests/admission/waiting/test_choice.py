@@ -79,7 +79,7 @@ def test_together_the_policy_compares_all_classes() -> None:
 
 def test_a_starving_class_has_every_other_turn() -> None:
     spot = Spot("a")
-    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    classes = every_class(wait_s=1e6, starvation_s=10.0)
     parts = Parts(spot, **{**STRICT, "classes": classes})
     for _ in range(5):
         parts.waits(number=3.0)
@@ -93,7 +93,7 @@ def test_a_starving_class_has_every_other_turn() -> None:
 
 def test_starving_classes_take_turns() -> None:
     spot = Spot("a")
-    parts = Parts(spot, **{**STRICT, "classes": every_class(timeout_s=1e6, starvation_s=10.0)})
+    parts = Parts(spot, **{**STRICT, "classes": every_class(wait_s=1e6, starvation_s=10.0)})
     for number in (2.0, 3.0, 4.0):
         for _ in range(3):
             parts.waits(number=number)
@@ -195,7 +195,7 @@ def test_without_affinity_the_line_alone_decides() -> None:
 
 def test_a_starving_ticket_goes_first_where_the_policy_may_pass_it_over() -> None:
     spot = Spot("a")
-    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    classes = every_class(wait_s=1e6, starvation_s=10.0)
     parts = Parts(spot, **{**STRICT, "policy": "shortest", "classes": classes})
     long = parts.waits(0.0, tokens=9000)
     long.row.promote(100.0, 7.5, 9)

@@ -229,7 +229,7 @@ def test_batch_waits_until_no_other_request_uses_the_limit() -> None:
 
 
 def test_a_blocked_ticket_that_starves_is_unblocked_first() -> None:
-    classes = every_class(timeout_s=1e6, starvation_s=10.0)
+    classes = every_class(wait_s=1e6, starvation_s=10.0)
     parts, key = make(policy="shortest", classes=classes), Concurrency(0)
     long, short = (parts.waits(tokens=n, concurrency=key) for n in (9000, 1))
     key.adopt(1, 5.0)

@@ -57,7 +57,12 @@ class Engine(Service):
     """One real vLLM with the tiny model. Its port stays the same over restarts."""
 
     def __init__(
-        self, name: str, environment: EngineEnvironment, logs: Path, *, slots: int = SLOTS
+        self,
+        name: str,
+        environment: EngineEnvironment,
+        logs: Path,
+        *flags: str,
+        slots: int = SLOTS,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
@@ -72,6 +77,7 @@ class Engine(Service):
         command += ["--scheduling-policy", "priority", "--enable-prefix-caching"]
         self.kv_events, self.kv_replay = free_port(), free_port()
         command += ["--kv-events-config", json.dumps(self._kv_events_config())]
+        command += flags
         super().__init__(name, command, logs / f"{name}.log", ENGINE_SETTINGS)
 
     def _kv_events_config(self) -> dict[str, Any]:

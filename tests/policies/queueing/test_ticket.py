@@ -33,7 +33,7 @@ def test_a_new_item_is_in_no_line() -> None:
 def test_a_new_ticket_has_no_history() -> None:
     ticket = make_ticket()
     assert (ticket.state, ticket.order, ticket.skips) == (NEW, 0, 0)
-    assert (ticket.starved, ticket.committed) == (False, False)
+    assert (ticket.starved, ticket.has_early_status) == (False, False)
     assert ticket.charged == NOT_CHARGED < 0.0  # a charge may be 0
     for name in ("row", "node", "party", "run", "prefix", "queue", "entry"):
         assert getattr(ticket, name) is None, name

@@ -1,0 +1,67 @@
+"""The load of a log whose first half calibrates an engine model and whose second half judges it.
+
+Streams of prompts of any length, some of which share a prefix, from a growing number of clients.
+Both halves have other prompts and the same law. Must never judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from random import Random
+
+from bench.fleet.stream import Answer, Link
+from tests.engine.loads import bodies
+
+PROMPT, OUTPUT = (100, 1800), (12, 32)  # tokens, which here are characters
+PREFIXES, PREFIX, SHARING = 3, 700, 0.3
+
+
+def total(load: Mapping[int, int]) -> int:
+    """Requests of one half."""
+    return sum(clients * count for clients, count in load.items())
+
+
+def prompts(seed: str) -> Iterator[tuple[str, int]]:
+    """Endless (text, output tokens); some begin alike."""
+    rng = Random(seed)
+    shared = [f"{seed} {n} ".ljust(PREFIX, "abcdefgh"[n]) for n in range(PREFIXES)]
+    number = 0
+    while True:
+        number += 1
+        own = f"{seed} question {number} "
+        text = rng.choice(shared) + own if rng.random() < SHARING else own
+        length = max(rng.randint(*PROMPT), len(text))
+        yield text.ljust(length, "qrstuvwxyz"[number % 10]), rng.randint(*OUTPUT)
+
+
+async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) -> list[Answer]:
+    """So many clients at once, each with so many streams one after the other; `load`: phases.
+
+    Raises TimeoutError after `within_s` seconds."""
+    source = prompts(seed)
+    answers: list[Answer] = []
+    async with asyncio.timeout(within_s):
+        for clients, count in load.items():
+            await asyncio.gather(*(client(url, source, count, answers) for _ in range(clients)))
+    return answers
+
+
+async def client(
+    url: str, source: Iterator[tuple[str, int]], count: int, answers: list[Answer]
+) -> None:
+    """The lightweight client of the benches, because the engines need the CPU cores."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    loop = asyncio.get_running_loop()
+    _, link = await loop.create_connection(Link, host, int(port))
+    for _ in range(count):
+        text, tokens = next(source)
+        body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        ended: asyncio.Future[None] = loop.create_future()
+        link.ask(head.encode() + body, lambda _, ended=ended: ended.set_result(None))
+        await ended
+        answers.append(link.answer)
+    link.close()

@@ -1,0 +1,121 @@
+"""A log of two real engines, recorded as in production, replayed and judged by its second half.
+
+    python -m tests.engine.prove_replay FOLDER
+
+Two vLLM engines, each on a core of its own, behind a router with the shipped configuration (queue
+and hedging on). `LOAD` is run twice with other prompts; the second half of the log has at least
+`JUDGED` requests. Then `hedgerow replay LOG --config FILE` runs twice:
+
+1. with `--calibrate`: it fits the engine model to the first half, prints logged beside simulated of
+   the second half, and must trust it (status 0: TTFT and TPOT within 20 % at p50, 30 % at p90);
+2. with the fitted coefficients, all three times as large: it must refuse (status 3).
+
+FOLDER keeps the log; a later start with the same commit records only what is missing. The report is
+printed and written to FOLDER/report.txt. Exit status: 0 if both replays ended as they must, else 1.
+
+Must never leave a run out of the report.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from router.cli import main as hedgerow
+from tests.engine.loads.halves import half, total
+from tests.engine.machine import environment
+from tests.engine.machine.cores import on_cores_of_their_own
+from tests.engine.machine.fleet import Engine, configured
+from tests.engine.machine.processes import eventually
+
+LOAD = {1: 160, 2: 120, 3: 90, 4: 60, 6: 30}  # clients at once: requests of each
+JUDGED = 1000
+HALF_WITHIN_S = 1800.0
+LOG_WITHIN_S = 10.0
+WRONG = 3.0  # factor on all coefficients of the deliberately wrong engine model
+TRUSTED, REFUSED = 0, 3  # exit statuses of a replay
+
+
+def main(folder: Path) -> int:
+    folder.mkdir(parents=True, exist_ok=True)
+    log, config, done = (folder / name for name in ("access.log", "hedgerow.yaml", "commit"))
+    commit = subprocess.check_output(["git", "describe", "--always", "--dirty"], text=True).strip()
+    if not done.exists() or done.read_text() != commit:
+        record(folder, log)
+        done.write_text(commit)
+    figures = folder / "replay.json"
+    words = [str(log), "--config", str(config), "--jobs", "1"]
+    right = replayed([*words, "--calibrate", "--json", str(figures)])
+    timing = fitted(json.loads(figures.read_text())) if figures.exists() else ""
+    wrong = replayed([*words, "--timing", timing])
+    wanted = ((right, TRUSTED), (wrong, REFUSED))
+    lines = [f"A log of two real engines, {commit}, {datetime.now():%Y-%m-%d}: {2 * total(LOAD):,}"]
+    lines[0] += " requests in two halves"
+    for (status, text), due in wanted:
+        lines += ["", text.rstrip(), f"exit status {status}, wanted {due}"]
+    report = "\n".join(lines) + "\n"
+    (folder / "report.txt").write_text(report)
+    print(report)
+    return 0 if all(status == due for (status, _), due in wanted) else 1
+
+
+def record(folder: Path, log: Path) -> None:
+    """Run the load through a router with the shipped configuration and an access log."""
+    assert total(LOAD) >= JUDGED
+    log.unlink(missing_ok=True)
+    built = environment.ensure()
+    with ExitStack() as stack:
+        pair = tuple(
+            Engine(name, built, folder, "--enable-prompt-tokens-details") for name in ("a", "b")
+        )
+        for engine in pair:
+            stack.callback(engine.kill)
+            engine.start()
+        for engine in pair:
+            engine.wait_until_ready()
+        stack.enter_context(on_cores_of_their_own((pair[0], pair[1])))
+        settings = {
+            "replicas": [engine.url for engine in pair],
+            "access_log": {"path": str(log), "blocks": 512, "salt": "proof"},
+            "prefix": {"block_bytes": 64},  # a token of this model is a character
+        }
+        router = stack.enter_context(configured(settings, folder))
+        for name in ("first", "second"):
+            answers = asyncio.run(half(router.url, name, LOAD, HALF_WITHIN_S))
+            failed = [answer.error for answer in answers if answer.error]
+            assert not failed, failed[:5]
+        eventually(
+            lambda: log.exists() and log.read_bytes().count(b"\n") >= 2 * total(LOAD),
+            LOG_WITHIN_S,
+            "every request in the log",
+        )
+
+
+def replayed(words: Sequence[str]) -> tuple[int, str]:
+    """The exit status of `hedgerow replay`, and what it printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        status = hedgerow(["replay", *words])
+    return (
+        status,
+        f"hedgerow replay {' '.join(Path(word).name for word in words)}\n{out.getvalue()}",
+    )
+
+
+def fitted(content: dict[str, Any]) -> str:
+    """The fitted coefficients, made wrong, as `--timing` takes them."""
+    (group,) = content["runs"][0]["groups"]
+    return ",".join(f"{WRONG * float(one):.6g}" for one in group["timing"].split(","))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
