@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from router.config.model import Limits, Timeouts
+from router.core.errors import RouterError
 from router.core.lease import Lease
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
@@ -21,8 +24,10 @@ from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.flow import Flow
 from router.intake.routes import ANY, JSON, Route
-from router.wire.client import ClientConnection
+from router.wire.client import ClientConnection, Front, Handler
 from router.wire.http1.heads import RequestHead
+from router.wire.outbox import Outbox
+from router.wire.sweep import Sweeper
 from tests.dispatch.replicas import bare
 
 MEASURED = 100  # tokens of the prompt
@@ -109,11 +114,53 @@ def test_a_prompt_that_was_not_measured_is_estimated_from_the_body() -> None:
 # -- at the end -------------------------------------------------------------------------------
 
 
+class NoHandler(Handler):
+    """Gets no request."""
+
+    def check_head(self, head: RequestHead) -> None:
+        raise NotImplementedError
+
+    def start(
+        self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
+    ) -> None:
+        raise NotImplementedError
+
+    def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
+        raise NotImplementedError
+
+    def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
+        raise NotImplementedError
+
+    def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
+        raise NotImplementedError
+
+    def crashed(self, err: Exception) -> None:
+        raise NotImplementedError
+
+
+def a_client() -> ClientConnection:
+    """A connection that was never made."""
+    loop = asyncio.new_event_loop()
+    sweeper = Sweeper(loop, lambda _: None)
+    loop.close()
+    return ClientConnection(
+        Front(
+            NoHandler(),
+            sweeper,
+            Limits(),
+            Timeouts(),
+            via=b"hedgerow",
+            outbox=Outbox(loop),
+            max_clients=1,
+            allow_half_close=False,
+        )
+    )
+
+
 def a_reply(bytes_out: int = 0, *, is_work: bool = True) -> Reply:
     """A reply to a client that is never written to."""
-    client = ClientConnection.__new__(ClientConnection)
     reply = Reply(
-        client,
+        a_client(),
         b"rid",
         target=b"/v1/chat/completions",
         no_body=False,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from policies.queueing.contract import PolicyConfigError
-from policies.queueing.slos import SLO_S, check_per_class, check_width, due
+from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width, due
 from tests.policies.queueing.helpers import ticket
 
 NOW = 1000.0
@@ -53,14 +53,18 @@ def test_a_deadline_never_jumps_a_class_or_delays(number: float, deadline_s: flo
     assert NOW + before <= due(made, SLO_S) <= NOW + SLO_S[urgency]
 
 
+def per_class(values: list[float]) -> PerClass:
+    return cast(PerClass, tuple(values))
+
+
 @pytest.mark.parametrize("value", [0.0, -1.0, inf, nan])
 @pytest.mark.parametrize("place", range(5))
 def test_a_value_per_class_is_above_0_and_finite(value: float, place: int) -> None:
-    values: Any = [1.0] * 5
-    check_per_class("slo_s", values)
+    values = [1.0] * 5
+    check_per_class("slo_s", per_class(values))
     values[place] = value
     with pytest.raises(PolicyConfigError, match="slo_s"):
-        check_per_class("slo_s", values)
+        check_per_class("slo_s", per_class(values))
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
