@@ -63,10 +63,12 @@ _NOT_SEEN = frozenset(
 _VISIBLE = re.compile(r"/[!-~]*\Z")
 
 
-def check(config: Config, problems: Problems) -> None:
-    """Adds every problem of `config` that the types of its fields do not exclude."""
+def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
+    """Adds every problem of `config` that the types of its fields do not exclude.
+
+    `serves`: a router is to run with it, which needs replicas."""
     _check_listeners(config, problems)
-    _check_replicas(config, problems)
+    _check_replicas(config, problems, serves)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
@@ -97,10 +99,10 @@ def _check_listeners(config: Config, problems: Problems) -> None:
             problems.add("admin", f"takes the port of listen ({config.listen}); use another one")
 
 
-def _check_replicas(config: Config, problems: Problems) -> None:
+def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
     if problems.is_spoiled("replicas"):
         return
-    if not config.replicas and config.emulate.count == 0:
+    if serves and not config.replicas and config.emulate.count == 0:
         problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
     if config.replicas and config.emulate.count > 0:
         # An emulated engine must never answer real requests by accident.

@@ -20,19 +20,25 @@ from router.config.model import Config
 from router.config.problems import Problems
 
 
-def load(path: str | PathLike[str] | None, overrides: Mapping[str, Any] | None = None) -> Config:
+def load(
+    path: str | PathLike[str] | None,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    serves: bool = True,
+) -> Config:
     """Read a configuration from the file at `path` (None: no file) and lay `overrides` over it.
 
     `overrides` has the shape of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`. Mappings
-    are merged, everything else replaces what the file says. Raises ConfigError with all problems.
+    are merged, everything else replaces what the file says. `serves`: a router is to run with it,
+    so replicas are needed; a replay has those of the log. Raises ConfigError with all problems.
     """
     problems = Problems()
     text = "" if path is None else _read(path, problems)
     problems.raise_if_any()
-    return parse(text, overrides)
+    return parse(text, overrides, serves=serves)
 
 
-def parse(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
+def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool = True) -> Config:
     """`load` for YAML text that is already at hand."""
     problems = Problems()
     data = parse_document(text, problems)
@@ -40,7 +46,7 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None) -> Config:
         problems.raise_if_any()
     data = _expanded(_merged(data, overrides or {}))
     config = decode_config(data, problems)
-    check(config, problems)
+    check(config, problems, serves=serves)
     problems.raise_if_any()
     return _completed(config)
 

@@ -158,7 +158,7 @@ def _out(args: argparse.Namespace) -> TextIO:
 def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
     """The configuration, and what is compared. Raises Refused for an axis with one value twice,
     ConfigError for the file."""
-    base = Config() if args.config is None else load(args.config)
+    base = Config() if args.config is None else load(args.config, serves=False)
     if args.poll_interval is not None:
         base = varied(base, polling={"interval_s": args.poll_interval})
     axes = []

@@ -150,10 +150,14 @@ def test_groups_of_two_models_are_fitted_and_judged_apart(tmp_path: Path) -> Non
     assert len(models) == 2
 
 
-def test_the_configuration_is_the_one_that_is_simulated(log: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("replicas", ["replicas: [http://r0:1]\n", ""], ids=["some", "none"])
+def test_the_configuration_is_the_one_that_is_simulated(
+    replicas: str, log: Path, tmp_path: Path
+) -> None:
+    """Also where the router was given its replicas by flags: the fleet is that of the log."""
     config = tmp_path / "hedgerow.yaml"
     config.write_text(
-        "replicas: [http://r0:1]\nrouting: {policy: p2c}\nqueue: {policy: strict}\n"
+        f"{replicas}routing: {{policy: p2c}}\nqueue: {{policy: strict}}\n"
         "hedging: {policy: 'off'}\npolling: {interval: 3s}\n"
     )
     timing = ("--timing", coefficients(TIMING))
