@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.machine import environment, recipe
-from tests.engine.machine.processes import REPOSITORY
+from tests.places import ROOT
 
 Say = Callable[[str], None]
 
@@ -74,7 +74,7 @@ def test_two_runs_do_not_build_at_once(cache: Path) -> None:
     runs = [
         subprocess.Popen(
             [sys.executable, "-c", program],
-            cwd=REPOSITORY,
+            cwd=ROOT,
             env=os.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.engine.machine.processes import (
-    REPOSITORY,
     Service,
     ServiceFailed,
     eventually,
     free_port,
     members_of_group,
 )
+from tests.places import ROOT
 
 WITHIN_S = 30.0
 # A server with a helper process, like an engine with its core.
@@ -45,7 +45,7 @@ def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path / "log"), *FAMILY],
-        cwd=REPOSITORY,
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as parent:

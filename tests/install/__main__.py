@@ -21,8 +21,9 @@ from time import monotonic
 
 from router.core.build import VERSION
 from tests.install import members, session
-from tests.install.environments import FOLDER, TOP, Environment, Failed, clean_environ, run
+from tests.install.environments import FOLDER, Environment, Failed, clean_environ, run
 from tests.install.pythons import Python, other_pythons, this_python
+from tests.places import ROOT
 
 COMPILED, PURE = "compiled", "pure Python"
 
@@ -36,13 +37,13 @@ def from_source(python: Python) -> None:
 
 def from_wheel(python: Python) -> None:
     """`pip install dist/*.whl`, after the members of wheel and sdist were compared."""
-    (sdist,), (wheel,) = TOP.glob("dist/*.tar.gz"), TOP.glob("dist/*.whl")
+    (sdist,), (wheel,) = ROOT.glob("dist/*.tar.gz"), ROOT.glob("dist/*.whl")
     if "manylinux" not in wheel.name:
         raise Failed(f"not a manylinux wheel: {wheel.name}")
     suffix = str(sysconfig.get_config_var("EXT_SUFFIX"))
     for archive, expected in (
-        (sdist, members.expected_sdist(TOP, VERSION)),
-        (wheel, members.expected_wheel(TOP, VERSION, suffix)),
+        (sdist, members.expected_sdist(ROOT, VERSION)),
+        (wheel, members.expected_wheel(ROOT, VERSION, suffix)),
     ):
         wrong = members.differences(members.members(archive), expected)
         if wrong:
@@ -70,7 +71,7 @@ def from_pipx(python: Python, tools: Path) -> None:
 
 
 def _use(environment: Environment, build: str) -> None:
-    run([environment.python, "-I", TOP / "tests" / "install" / "names.py"])
+    run([environment.python, "-I", ROOT / "tests" / "install" / "names.py"])
     session.ask(environment.command, VERSION, build)
 
 
