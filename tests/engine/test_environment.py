@@ -67,7 +67,7 @@ def test_remains_of_a_killed_build_are_cleared(
 def test_two_runs_do_not_build_at_once(cache: Path) -> None:
     """Four processes at the same time: one builds, the others wait and reuse the result."""
     program = (
-        "import os; from tests.engine import environment, recipe\n"
+        "import os; from tests.engine.machine import environment, recipe\n"
         "recipe.build = lambda folder, log, say: (folder / str(os.getpid())).touch()\n"
         "print(os.listdir(environment.ensure().folder))"
     )
