@@ -1,4 +1,4 @@
-"""Runs side by side: one process a run, so many at a time, results in the order of the jobs.
+"""Runs tasks side by side: one process each, so many at a time, results in the order of the tasks.
 
 A process of its own gives a run its memory back at its end, and its death is noticed as the end of
 its pipe. Processes are spawned, not forked: nothing of the parent's threads or signals is in them.
@@ -18,14 +18,30 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from traceback import format_exc
-from typing import Any, cast
+from typing import Any, Generic, Protocol, TextIO, TypeVar, cast
 
 from policies.contract import PolicyConfigError
-from router.replay.job import Job
-from router.replay.report.run import Run
+from router.simulator.scenario import Scenario
 from router.simulator.traffic import TraceError
 
 Show = Callable[[int, str], None]  # how many runs are done, and what one of the others says
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Task(Protocol[R_co]):
+    """What can be run: plain values, which are sent to another process."""
+
+    @property
+    def policy(self) -> str:
+        """Its name in error messages."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """The fleet, also for error messages."""
+
+    def run(self, line: TextIO | None = None) -> R_co:
+        """Run it. `line`: where to write how far it is."""
 
 
 class Refused(Exception):
@@ -36,13 +52,13 @@ class Broken(Exception):
     """A run that went wrong; the message says how."""
 
 
-def run_all(jobs: Sequence[Job], at_once: int, show: Show | None = None) -> list[Run]:
+def run_all(jobs: Sequence[Task[R]], at_once: int, show: Show | None = None) -> list[R]:
     """All runs, in the order of `jobs`. The first that fails ends them all.
 
     Raises Refused and Broken; KeyboardInterrupt leaves no process behind.
     """
     if at_once == 1 or len(jobs) == 1:
-        runs: list[Run] = []
+        runs: list[R] = []
         for job in jobs:
             line = None if show is None else _Line(_later(show, lambda: len(runs)))
             runs.append(_done(_attempt(job, line)))
@@ -50,17 +66,17 @@ def run_all(jobs: Sequence[Job], at_once: int, show: Show | None = None) -> list
     return _Workers(jobs, at_once, show).run()
 
 
-class _Workers:
+class _Workers(Generic[R]):
     """The processes at work and what they have brought."""
 
-    def __init__(self, jobs: Sequence[Job], at_once: int, show: Show | None) -> None:
+    def __init__(self, jobs: Sequence[Task[R]], at_once: int, show: Show | None) -> None:
         self._jobs = jobs
         self._at_once = at_once
         self._show = show
-        self._runs: dict[int, Run] = {}
+        self._runs: dict[int, R] = {}
         self._at_work: dict[Connection, tuple[int, BaseProcess]] = {}
 
-    def run(self) -> list[Run]:
+    def run(self) -> list[R]:
         waiting = iter(enumerate(self._jobs))
         try:
             for _ in range(self._at_once):
@@ -76,7 +92,7 @@ class _Workers:
                 pipe.close()
         return [self._runs[number] for number in range(len(self._jobs))]
 
-    def _start(self, numbered: tuple[int, Job] | None) -> None:
+    def _start(self, numbered: tuple[int, Task[R]] | None) -> None:
         if numbered is None:
             return
         number, job = numbered
@@ -114,7 +130,7 @@ class _Workers:
         return True
 
 
-def _work(pipe: Connection, job: Job, is_shown: bool) -> None:
+def _work(pipe: Connection, job: Task[Any], is_shown: bool) -> None:
     """The whole life of a process. What it sends last is not a text."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -131,7 +147,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _attempt(job: Job, line: Any) -> Run | Exception:
+def _attempt(job: Task[R], line: Any) -> R | Exception:
     """Errors are values here: not every exception survives the way to another process."""
     try:
         return job.run(line)
@@ -143,7 +159,7 @@ def _attempt(job: Job, line: Any) -> Run | Exception:
         return Broken(f"{job.policy} on {job.scenario.replicas} replicas:\n{format_exc()}")
 
 
-def _done(found: Run | Exception) -> Run:
+def _done(found: R | Exception) -> R:
     if isinstance(found, Exception):
         raise found
     return found

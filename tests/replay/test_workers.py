@@ -42,7 +42,7 @@ class Work:
 
 
 def policies(jobs: list[Work], at_once: int) -> list[str]:
-    return [run.policy for run in run_all(jobs, at_once)]  # type: ignore[arg-type]
+    return [run.policy for run in run_all(jobs, at_once)]
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
@@ -83,7 +83,7 @@ def test_what_a_run_says_is_shown_and_an_interrupt_leaves_nobody_behind(at_once:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_all([Work("a"), Work("b")], at_once, show)  # type: ignore[list-item]
+        run_all([Work("a"), Work("b")], at_once, show)
     (told,) = shown
     assert told == (0, "a") if at_once == 1 else told[1] in "ab"
     assert multiprocessing.active_children() == []

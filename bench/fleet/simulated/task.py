@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from time import perf_counter
-from typing import TextIO, cast
+from typing import TextIO
 
-from router.replay.job import Job
 from router.replay.report.run import Run
 from router.replay.report.slo import Slo
 from router.replay.report.summary import Summary
@@ -97,5 +96,4 @@ def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
 
     Raises the errors of `run_all`.
     """
-    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
-    return cast(list[Result], run_all(cast(Sequence[Job], tasks), at_once))
+    return run_all(tasks, at_once)

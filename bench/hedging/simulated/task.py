@@ -12,11 +12,10 @@ from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import fsum, inf
-from typing import TextIO, cast
+from typing import TextIO
 
 from bench.fleet.statistics import quantile, quantile_bounds
 from router.core.errors import Reason
-from router.replay.job import Job
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
@@ -139,8 +138,7 @@ def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
 
     Raises the errors of `run_all`.
     """
-    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
-    return cast(list[Result], run_all(cast(Sequence[Job], tasks), at_once))
+    return run_all(tasks, at_once)
 
 
 def pooled(results: Sequence[Result]) -> dict[str, Result]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import Final, TextIO, cast
+from typing import Final, TextIO
 
 from bench.findings.found import Found
 from bench.fleet import capacity
@@ -25,7 +25,6 @@ from bench.priority.simulated import world
 from bench.priority.simulated.task import Length
 from router.core.errors import Reason
 from router.emulator.core.timing import PROFILES
-from router.replay.job import Job
 from router.replay.report.table import Column, build
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
@@ -197,10 +196,8 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         for high in HIGH_LOADS
         for number in range(args.seed, args.seed + length.seeds)
     ]
-    # What `run_all` needs of a job is what a task has: a policy, a scenario and `run`.
-    results = cast(Sequence[Result], run_all(cast(Sequence[Job], tasks), args.jobs))
     rows: dict[str, dict[float, Result]] = {}
-    for result in results:
+    for result in run_all(tasks, args.jobs):
         row = rows.setdefault(result.order, {})
         row.setdefault(result.high, Result(result.order, result.high)).add(result)
     return Found(

@@ -9,12 +9,11 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import TextIO, cast
+from typing import TextIO
 
 from bench.priority.rows import Row, times
 from bench.priority.simulated.world import Crowd, scenario
 from router.core.errors import Reason
-from router.replay.job import Job
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
@@ -111,9 +110,7 @@ def run(orders: Sequence[str], seed: int, jobs: int, length: Length) -> list[Row
         for order in orders
         for number in range(seed, seed + length.seeds)
     ]
-    # A task has the attributes that `run_all` needs of a job: a policy, a scenario and `run`.
-    results = cast(Sequence[Result], run_all(cast(Sequence[Job], tasks), jobs))
     found: dict[str, Result] = {}
-    for result in results:
+    for result in run_all(tasks, jobs):
         found.setdefault(result.order, Result(result.order)).add(result)
     return [result.row() for result in found.values()]
