@@ -32,9 +32,9 @@ from typing import Any
 
 from router.cli import main as hedgerow
 from tests.engine.loads.halves import half, total
+from tests.engine.loads.rounds import running_pair
 from tests.engine.machine import environment
-from tests.engine.machine.cores import on_cores_of_their_own
-from tests.engine.machine.fleet import Engine, configured
+from tests.engine.machine.fleet import SLOTS, configured
 from tests.engine.machine.processes import eventually
 
 LOAD = {1: 160, 2: 120, 3: 90, 4: 60, 6: 30}  # clients at once: requests of each
@@ -74,15 +74,9 @@ def record(folder: Path, log: Path) -> None:
     log.unlink(missing_ok=True)
     built = environment.ensure()
     with ExitStack() as stack:
-        pair = tuple(
-            Engine(name, built, folder, "--enable-prompt-tokens-details") for name in ("a", "b")
+        pair = stack.enter_context(
+            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
         )
-        for engine in pair:
-            stack.callback(engine.kill)
-            engine.start()
-        for engine in pair:
-            engine.wait_until_ready()
-        stack.enter_context(on_cores_of_their_own((pair[0], pair[1])))
         settings = {
             "replicas": [engine.url for engine in pair],
             "access_log": {"path": str(log), "blocks": 512, "salt": "proof"},

@@ -20,6 +20,7 @@ from typing import Final, TextIO
 
 from bench.findings.found import Found
 from bench.fleet import capacity
+from bench.priority import traffic as fleet
 from bench.priority.orders import NONE
 from bench.priority.simulated import world
 from bench.priority.simulated.task import Length
@@ -33,9 +34,6 @@ from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, new_blocks
 
-ENGINES: Final = 8
-SLOTS: Final = 20
-KV_TOKENS: Final = 65_536
 CLASS: Final = "low"  # its time to a first token is 10 s, so deadlines of 2 to 10 s count
 WAVE_S: Final = 60.0
 HIGH_S: Final = 20.0  # of each wave
@@ -113,8 +111,8 @@ def full_rate() -> float:
     rng = Random("law of the tide")
     law = [_arrival(number, 0.0, rng) for number in range(4000)]
     sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
-    engine = capacity.Engine(PROFILES["realistic"], KV_TOKENS, SLOTS)
-    return capacity.saturation(engine, ENGINES, sizes)
+    engine = capacity.Engine(PROFILES[fleet.PROFILE], fleet.KV_TOKENS, fleet.SLOTS)
+    return capacity.saturation(engine, fleet.ENGINES, sizes)
 
 
 @dataclass(slots=True)
@@ -202,7 +200,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         row.setdefault(result.high, Result(result.order, result.high)).add(result)
     return Found(
         "Deadlines: first tokens in time, every order, load in waves",
-        f"{ENGINES} engines of {SLOTS} slots. {words()}",
+        f"{fleet.ENGINES} engines of {fleet.SLOTS} slots. {words()}",
         build(list(rows.items()), _columns()),
         figures={
             "deadlines": [

@@ -182,10 +182,12 @@ def calibrated(engines: Engines, slots: int, wait_s: float) -> int:
 
 
 @contextmanager
-def running_pair(slots: int, built: EngineEnvironment, logs: Path) -> Iterator[Engines]:
+def running_pair(
+    slots: int, built: EngineEnvironment, logs: Path, *flags: str
+) -> Iterator[Engines]:
     """Two running engines of `slots` slots, each on its own core."""
-    first = Engine(f"busy-{slots}-a", built, logs, slots=slots)
-    second = Engine(f"busy-{slots}-b", built, logs, slots=slots)
+    first = Engine(f"busy-{slots}-a", built, logs, *flags, slots=slots)
+    second = Engine(f"busy-{slots}-b", built, logs, *flags, slots=slots)
     with ExitStack() as stack:
         for engine in (first, second):
             stack.callback(engine.kill)
