@@ -39,7 +39,6 @@ from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.messages import MESSAGES
 from router.dispatch.tenants import Tenants, check_model, may_hedge, models_of
-from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.dialects import UNKNOWN
 from router.fleet.prefix.kv_events.chains import TokenChains
 from router.fleet.replica import Replica
@@ -259,7 +258,7 @@ class Dispatcher(Handler, Keeper):
                 if routing.patience_s != inf or routing.sdk_patience_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
-                exchange.tenant_share = entry = tenants.enter(
+                exchange.tenant_share = share = tenants.enter(
                     key,
                     asked.flow,
                     fields,
@@ -269,10 +268,10 @@ class Dispatcher(Handler, Keeper):
                     takes_steps=context.takes_steps(),
                     waits=self.queue is not None and not route.light,
                 )
-                if entry is not None:
-                    exchange.concurrency = entry.concurrency
-                    if entry.steps:
-                        exchange.urgency = with_steps(urgency, entry.steps)
+                if share is not None:
+                    exchange.concurrency = share.concurrency
+                    if share.steps:
+                        exchange.urgency = with_steps(urgency, share.steps)
             if route is MODELS and self._answer_models(exchange, client, path):
                 return
             if route is SERVER:
@@ -466,14 +465,7 @@ class Dispatcher(Handler, Keeper):
     ) -> None:
         """Release the request's share of its tenant's limits, and learn from its answer."""
         replica = exchange.work.replica
-        entry = exchange.tenant_share
-        if entry is not None:
-            usage = exchange.work.usage
-            # A request that the engine refused costs no tokens, but it counts as a request.
-            worked = exchange.reply.is_work or usage is not UNKNOWN_USAGE
-            entry.leave(usage, worked, now)
-            if self.queue is not None:
-                self.queue.wake()
+        exchange.leave_tenant(exchange.reply.is_work, now)
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status
             if replica.checks_keys or status == 401:

@@ -40,7 +40,7 @@ from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
-from router.dispatch.tenants import TenantShare, models_of
+from router.dispatch.tenants import models_of
 from router.dispatch.usage.token_counts import UsageTap
 from router.dispatch.usage.usage_estimate import most_generated, usage_at_end, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
@@ -82,7 +82,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         "deadline",
         "question",
         "reply",
-        "tenant_share",
     )
 
     def __init__(
@@ -107,7 +106,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.asked = asked
         self.body = body
         self.rules = context.rules
-        self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
         self.reply = Reply(

@@ -25,7 +25,6 @@ from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
-from router.dispatch.usage.token_counts import UNKNOWN as UNKNOWN_USAGE
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.prefix.index import TokenRatio
 from router.fleet.prefix.lookup import PrefixLookup
@@ -70,7 +69,6 @@ class SimulatedRouter(RouterPort):
         self.number = number
         self.exchanges: dict[int, SimulatedExchange] = {}  # under way, by number
         self.arrived = 0
-        self._entries: dict[int, TenantShare] = {}  # of those under way, by number
         self._clock = clock
         self._on_end = on_end
         rng = Random(f"router {number} of {scenario.seed}")
@@ -127,14 +125,14 @@ class SimulatedRouter(RouterPort):
         if arrival.priority_number >= 0.0:  # not NaN
             urgency = Urgency(arrival.priority_number, _SOURCE)
         view = self.view(arrival)
-        entry: TenantShare | None = None
+        share: TenantShare | None = None
         refused: RouterError | None = None
         try:
-            entry = self._enter(arrival, key, flow, urgency, view, now)
+            share = self._enter(arrival, key, flow, urgency, view, now)
         except RouterError as err:
             refused = err
-        if entry is not None and entry.steps:
-            urgency = with_steps(urgency, entry.steps)
+        if share is not None and share.steps:
+            urgency = with_steps(urgency, share.steps)
         exchange = SimulatedExchange(
             self,
             self.context,
@@ -153,9 +151,9 @@ class SimulatedRouter(RouterPort):
         if refused is not None:
             exchange.answer(refused)
             return
-        if entry is not None:
-            self._entries[number] = entry
-            exchange.concurrency = entry.concurrency
+        if share is not None:
+            exchange.tenant_share = share
+            exchange.concurrency = share.concurrency
         exchange.start(now)
 
     def _enter(
@@ -228,12 +226,7 @@ class SimulatedRouter(RouterPort):
 
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
-        entry = self._entries.pop(exchange.number, None)
-        if entry is not None:
-            usage = exchange.work.usage
-            entry.leave(usage, usage is not UNKNOWN_USAGE, self._clock.now)
-            if self.queue is not None:
-                self.queue.wake()
+        exchange.leave_tenant(False, self._clock.now)
         self._clock.holds -= 1
         self._on_end(exchange.outcome)
 

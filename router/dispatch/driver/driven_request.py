@@ -22,13 +22,22 @@ from router.dispatch.queueing.queued_request import QueuedRequest
 from router.dispatch.rules import Times
 from router.fleet.replica import Replica
 from router.intake.routes import Route
+from router.wire.sweep import NEVER
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DrivenRequest(QueuedRequest):
     """A request of the request driver. Times are monotonic seconds."""
 
-    __slots__ = ("first_s", "hedges_as", "request_id", "route", "times", "waits_for_whole")
+    __slots__ = (
+        "first_s",
+        "hedges_as",
+        "request_id",
+        "route",
+        "times",
+        "waits_for_whole",
+        "wanted_until",
+    )
 
     def __init__(
         self,
@@ -44,10 +53,29 @@ class DrivenRequest(QueuedRequest):
         # The first content is the whole answer.
         self.waits_for_whole = route.inference and not view.stream and not route.light
         self.times = times  # The timeouts of the request's class.
+        self.wanted_until = NEVER  # The client has no use for an answer that begins later.
         # Seconds that an attempt may take to its first content.
-        self.first_s = times.whole_s if self.waits_for_whole else times.first_token_s
+        self.first_s = self.patience_s()
         self.request_id = request_id  # The request id as the client knows it.
         self.hedges_as = ""  # The class under which the request may be hedged; "": it may not.
+
+    def want_until(self, until: float) -> None:
+        """Set the time until which the client wants the answer to begin.
+
+        Called before the first attempt. The exchange watches this time while the request is not
+        queued; the queue watches it otherwise.
+        """
+        self.wanted_until = until
+        self.first_s = self.patience_s()
+
+    def patience_s(self) -> float:
+        """Return the seconds that an attempt may take to its first content.
+
+        There is no limit for a whole answer whose client stated its own timeout.
+        """
+        if not self.waits_for_whole:
+            return self.times.first_token_s
+        return self.times.whole_s if self.wanted_until == NEVER else NEVER
 
     # -- attempts -----------------------------------------------------------------------------
 

@@ -5,7 +5,6 @@ Must never: decide about an attempt, or depend on whether its time is real.
 
 from __future__ import annotations
 
-from math import inf
 from typing import cast
 
 from mypy_extensions import mypyc_attr
@@ -17,6 +16,8 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.work import Work
+from router.dispatch.tenants import TenantShare
+from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.replica import Replica
 from router.intake.routes import Route
 from router.wire.sweep import NEVER
@@ -29,7 +30,7 @@ class RoutedRequest(DrivenRequest):
     Times are monotonic seconds. `request_end.end_request` ends it, once.
     """
 
-    __slots__ = ("context", "driver", "total_due", "wanted_until", "work")
+    __slots__ = ("context", "driver", "tenant_share", "total_due", "work")
 
     def __init__(
         self,
@@ -45,27 +46,24 @@ class RoutedRequest(DrivenRequest):
         self.context = context
         self.driver = RequestDriver(self, context)
         self.work = Work()
-        self.wanted_until = inf  # The client has no use for an answer that begins later.
+        self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
         # When the time for the whole request is over.
         self.total_due = arrived + times.total_s if times.total_s else NEVER
 
-    def want_until(self, until: float) -> None:
-        """Set the time until which the client wants the answer to begin.
+    def leave_tenant(self, is_work: bool, now: float) -> None:
+        """Release the request's share of its tenant's limits, when it is over.
 
-        Called before the first attempt. The exchange watches this time while the request is not
-        queued; the queue watches it otherwise.
+        `is_work`: an engine has answered with work. A request that the engine refused costs no
+        tokens, but it counts as a request.
         """
-        self.wanted_until = until
-        self.first_s = self.patience_s()
-
-    def patience_s(self) -> float:
-        """Return the seconds that an attempt may take to its first content.
-
-        There is no limit for a whole answer whose client stated its own timeout.
-        """
-        if not self.waits_for_whole:
-            return self.times.first_token_s
-        return self.times.whole_s if self.wanted_until == inf else NEVER
+        share = self.tenant_share
+        if share is None:
+            return
+        usage = self.work.usage
+        share.leave(usage, is_work or usage is not UNKNOWN, now)
+        queue = self.context.queue
+        if queue is not None:
+            queue.wake()
 
     # -- what the queue driver asks of it ---------------------------------------------------------
 
