@@ -1,6 +1,6 @@
 """The load generator's process: reads one JSON order per line, writes one JSON line back.
 
-An order names the script, the address, and the engines whose counters are read at the begin of the
+An order names the script, the address, and the engines whose counters are read at the start of the
 measured time and after the last answer.
 """
 

@@ -70,7 +70,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "load": r.load,
             "pending_tokens": r.pending_tokens,
             "kv_usage": r.kv_polled,  # as the engine reported it
-            "kv_usage_estimate": r.kv_usage,  # estimate for now; gates and policies use it
+            "kv_usage_estimate": r.kv_usage,  # estimated since; gates and policies use it
             "kv_tokens": r.kv_tokens,
             "prefix_blocks": parts.knowledge.prefixes.holding(r),
             "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,

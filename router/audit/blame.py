@@ -67,7 +67,7 @@ class _Line:
         self.decoding: dict[int, int] = {}
         self.decoding_all = 0
         self.charged: dict[int, float] = {}  # party: seconds
-        self.before: dict[int, float] = {}  # charges at the begin of the queue
+        self.before: dict[int, float] = {}  # charges at the start of the queue
         # party: (remaining work, at this time), as if it were alone
         self.own: dict[int, tuple[float, float]] = {}
 

@@ -140,7 +140,7 @@ class Health:
         return self.ejected_until > now
 
     def is_suspect(self, now: float) -> bool:
-        """Return whether other replicas should be preferred for now.
+        """Return whether other replicas should be preferred at present.
 
         A suspicion expires after the length of a first ejection. If no result came in that time
         (because the client left), a request has to try the replica. The next overdue token ejects
