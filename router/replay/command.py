@@ -37,7 +37,7 @@ from router.replay.report.html import page
 from router.replay.report.run import Replay
 from router.replay.report.table import build, plain
 from router.replay.report.truth import of_truth
-from router.replay.truth.verdict import verdict
+from router.replay.truth.trust import trust_of
 from router.replay.workers import Broken, Refused, run_all
 from router.traces.hedgerow import HEDGEROW
 
@@ -134,7 +134,7 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     if judged is None:
         return replace(replay, runs=run_all(jobs, args.jobs, status))
     (run,) = run_all([judged], 1, status)
-    replay = replace(replay, runs=[run], truth=verdict(run.judged))
+    replay = replace(replay, runs=[run], truth=trust_of(run.judged))
     if _is_refused(args, replay):
         return replay
     # The logged fleet as configured may be among what is compared: it is simulated once.

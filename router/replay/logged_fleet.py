@@ -16,12 +16,10 @@ from typing import Final
 
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.core.errors import Reason
 from router.simulator.arrival import Arrival
 
 REPLICAS_MAX: Final = 10_000
 MODELS_MAX: Final = 1000  # of one replica
-_OK: Final = Reason.OK.value
 _SAME: Final = 0.05  # sizes that differ by less are equal: slots are learned, not reported
 
 
@@ -71,7 +69,7 @@ class LoggedFleet:
             if len(self._seen) >= REPLICAS_MAX:
                 return
             seen = self._seen[logged.replica] = _Seen(set())
-        if arrival.model is not None and logged.reason == _OK and len(seen.models) < MODELS_MAX:
+        if arrival.model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
             seen.models.add(arrival.model)
         # The latest word: slots are learned as time goes on.
         seen.slots = logged.slots or seen.slots

@@ -60,14 +60,7 @@ class Plan:
         )
         return Job(
             policy=candidate.label,
-            scenario=Scenario(
-                groups=groups,
-                config=candidate.config,
-                keys=self._keys,
-                network_s=self._model.network_s,
-                polls=self._polls,
-                seed=self._args.seed,
-            ),
+            scenario=self._scenario(groups, candidate),
             source=replace(self._source, speedup=1.0, closed_loop=False),
             slo=self._slo,
             half=half,
@@ -90,16 +83,11 @@ class Plan:
         jobs = [
             Job(
                 policy=candidate.label,
-                scenario=Scenario(
-                    groups=groups,
-                    config=candidate.config,
-                    keys=self._keys,
+                scenario=replace(
+                    self._scenario(groups, candidate),
                     routers=args.routers,
                     shared=args.shared,
-                    network_s=self._model.network_s,
-                    polls=self._polls,
                     faults=tuple(args.fault),
-                    seed=args.seed,
                 ),
                 source=self._source,
                 slo=self._slo,
@@ -110,6 +98,17 @@ class Plan:
         if args.routers > 1 and not args.shared:
             jobs += [replace(job, scenario=replace(job.scenario, shared=True)) for job in jobs]
         return jobs
+
+    def _scenario(self, groups: tuple[Group, ...], candidate: Candidate) -> Scenario:
+        """One router, and no faults."""
+        return Scenario(
+            groups=groups,
+            config=candidate.config,
+            keys=self._keys,
+            network_s=self._model.network_s,
+            polls=self._polls,
+            seed=self._args.seed,
+        )
 
     def _fleets(self, sizes: Sequence[int] | None) -> list[tuple[Group, ...]]:
         groups = self._model.groups

@@ -5,6 +5,12 @@ It has its own file because it is compiled. Must never: change what is simulated
 
 from __future__ import annotations
 
+from typing import Final
+
+from router.core.errors import Reason
+
+_OK: Final = Reason.OK.value
+
 
 class Logged:
     """The logged end of one request. `None`: the log does not say.
@@ -53,3 +59,8 @@ class Logged:
         self.replica = replica  # the id of the replica that answered; "": none did
         self.slots = slots  # requests which that replica runs at once
         self.kv_tokens = kv_tokens  # tokens that fit into its KV cache
+
+    @property
+    def is_ok(self) -> bool:
+        """It got its whole answer."""
+        return self.reason == _OK

@@ -13,7 +13,7 @@ from typing import Any
 
 from router.replay.report.findings import findings
 from router.replay.report.run import Replay, Run
-from router.replay.truth.verdict import Verdict
+from router.replay.truth.trust import Trust
 
 VERSION = 1  # raised when a field changes its meaning
 
@@ -41,7 +41,7 @@ def document(replay: Replay) -> str:
     return json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _truth(truth: Verdict) -> dict[str, Any]:
+def _truth(truth: Trust) -> dict[str, Any]:
     """Logged beside simulated: times in ms, shares and their errors in percent and points."""
     return {
         "judged": truth.is_judged,

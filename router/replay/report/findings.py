@@ -12,7 +12,7 @@ from router.replay.report.run import Replay, Run
 from router.replay.report.table import number
 from router.replay.report.words import seconds
 from router.replay.truth.judged import QUANTILES
-from router.replay.truth.verdict import Figures, not_ranked
+from router.replay.truth.trust import Figures, not_ranked
 
 _ENOUGH = 0.99  # share of requests in the SLO from which a fleet is large enough
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from router.replay.report.summary import Summary
 from router.replay.truth.judged import Row
-from router.replay.truth.verdict import Verdict
+from router.replay.truth.trust import Trust
 from router.simulator.scenario import Scenario
 
 
@@ -61,7 +61,7 @@ class Replay:
     facts: Sequence[tuple[str, str]] = ()  # what was simulated: (what, how), for a person
     calibration: Sequence[str] = ()  # how well the engine model fits, line by line
     when: str = ""  # the date of the replay, as a person writes it
-    truth: Verdict | None = None  # the logged fleet as configured, beside the log; None: no log
+    truth: Trust | None = None  # the logged fleet as configured, beside the log; None: no log
 
     def places(self) -> list[Place]:
         """Every place once, in the order in which they came."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from router.replay.report.table import Column, Table, build
 from router.replay.truth.judged import Row
-from router.replay.truth.verdict import Verdict
+from router.replay.truth.trust import Trust
 
 
-def of_truth(truth: Verdict) -> Table:
+def of_truth(truth: Trust) -> Table:
     """One row a figure; those that are off are marked."""
     off = set(truth.off)
 

@@ -21,7 +21,6 @@ QUANTILES: Final = (0.5, 0.9, 0.99)
 FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
 ALL: Final = "all"
 NONE: Final = "(none)"
-_OK: Final = Reason.OK.value
 _SCALES: Final = {"ms": 1e3, "%": 100.0}
 _PARTS_MAX: Final = 200  # classes, models and groups
 _ACCURACY: Final = 0.001
@@ -90,7 +89,7 @@ class Judged:
     def ended(self, outcome: Outcome) -> None:
         arrival = outcome.arrival
         logged = arrival.logged
-        if logged is None or logged.reason != _OK or arrival.at < self.half.since_s:
+        if logged is None or not logged.is_ok or arrival.at < self.half.since_s:
             return
         half = self.half
         parts = self._known(

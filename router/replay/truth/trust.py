@@ -19,7 +19,7 @@ _PAIRS_MAX: Final = 10  # lines
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Trust:
     """Whether a simulation is like the log."""
 
     rows: tuple[Row, ...]
@@ -53,8 +53,8 @@ class Verdict:
         ]
 
 
-def verdict(rows: Sequence[Row]) -> Verdict:
-    return Verdict(tuple(rows), tuple(row for row in rows if _is_off(row)))
+def trust_of(rows: Sequence[Row]) -> Trust:
+    return Trust(tuple(rows), tuple(row for row in rows if _is_off(row)))
 
 
 def _is_off(row: Row) -> bool:

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from router.replay.truth.judged import Row
-from router.replay.truth.verdict import not_ranked, verdict
+from router.replay.truth.trust import not_ranked, trust_of
 
 
 def row(
@@ -39,30 +39,30 @@ def row(
 def test_the_largest_errors_that_are_trusted(
     figure: str, q: float, simulated: float | None, is_off: bool
 ) -> None:
-    found = verdict([row(100.0, simulated, figure, q)])
+    found = trust_of([row(100.0, simulated, figure, q)])
     assert bool(found.off) is is_off
     assert found.is_judged and found.is_trusted is not is_off
 
 
 def test_waits_and_hits_are_reported_only() -> None:
-    found = verdict([row(100.0, 900.0, "wait"), row(100.0, 0.0, "hit rate"), row(10.0, 10.0)])
+    found = trust_of([row(100.0, 900.0, "wait"), row(100.0, 0.0, "hit rate"), row(10.0, 10.0)])
     assert found.is_trusted
 
 
 def test_times_below_the_resolution_are_the_same() -> None:
-    assert verdict([row(1.0, 1.9)]).is_trusted
-    assert not verdict([row(1.0, 2.1)]).is_trusted
+    assert trust_of([row(1.0, 1.9)]).is_trusted
+    assert not trust_of([row(1.0, 2.1)]).is_trusted
 
 
 def test_without_figures_nothing_is_trusted_and_nothing_refused() -> None:
-    found = verdict([])
+    found = trust_of([])
     assert not found.is_judged and not found.is_trusted and not found.off
     assert found.lines()[0].startswith("Not judged")
 
 
 def test_the_figure_that_is_off_is_named() -> None:
     off = row(100.0, 400.0, "TPOT", 0.9, "class high")
-    lines = verdict([row(100.0, 110.0), off]).lines()
+    lines = trust_of([row(100.0, 110.0), off]).lines()
     assert lines == [
         "class high: TPOT p90 is off by +300.0 % (trusted: 30 %)",
         "Candidates cannot be ranked with this engine model.",
