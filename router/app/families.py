@@ -103,14 +103,14 @@ def _prefix_index(parts: Parts) -> dict[str, float]:
 
 
 def _batches(parts: Parts) -> Mapping[str, float] | None:
-    runner = None if parts.door is None else parts.door.runner
+    runner = None if parts.batch_server is None else parts.batch_server.runner
     if runner is None:
         return None
     return {"batches": float(runner.running), "lines": float(runner.lines.under_way)}
 
 
 def _batch_attempts(parts: Parts) -> Mapping[str, float] | None:
-    runner = None if parts.door is None else parts.door.runner
+    runner = None if parts.batch_server is None else parts.batch_server.runner
     return None if runner is None else {n: float(v) for n, v in runner.lines.ended.items()}
 
 

@@ -145,9 +145,9 @@ class App:
             except FileProblem as err:
                 raise ConfigError([f"tls.{err.field}: {err}"]) from None
         tls = None if self._certificate is None else self._certificate.context
-        door = self.parts.door
-        if door is not None:
-            await door.open()
+        batch_server = self.parts.batch_server
+        if batch_server is not None:
+            await batch_server.open()
         host, port = split_host_port(config.admin)
         await self._admin.start(host, port)
         self.admin_port = self._admin.addresses[0][1]
@@ -160,8 +160,8 @@ class App:
             backlog=BACKLOG,
         )
         self.port = self._server.sockets[0].getsockname()[1]
-        if door is not None:
-            await door.run(self._from_within)
+        if batch_server is not None:
+            await batch_server.run(self._from_within)
 
     def _from_within(self) -> asyncio.Protocol:
         """Makes a connection of the batch server, which has no address of its own."""
@@ -181,8 +181,8 @@ class App:
         if self._server is not None:
             self._server.close()
         parts = self.parts
-        if parts.door is not None:
-            await parts.door.stop()
+        if parts.batch_server is not None:
+            await parts.batch_server.stop()
         await parts.stop_watching()
         dispatcher = parts.dispatcher
         dispatcher.context.closing = True
@@ -232,8 +232,8 @@ class App:
         # A load balancer needs time to see /readyz, so the port still accepts connections.
         if not self._is_alone:
             await asyncio.sleep(drain.lame_duck_s)
-        if self.parts.door is not None:
-            self.parts.door.rest()
+        if self.parts.batch_server is not None:
+            self.parts.batch_server.rest()
         if self._server is not None:
             self._server.close()
         front = self.parts.front

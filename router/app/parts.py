@@ -109,7 +109,7 @@ class Parts:
             self.loop,
             rng,
         )
-        self.door: BatchServer | None = None
+        self.batch_server: BatchServer | None = None
         if config.batches.enabled:
             from router.batches.server import BatchServer  # needs SQLite: only if enabled
 
@@ -119,7 +119,7 @@ class Parts:
             rules = msgspec.structs.replace(rules, concurrency=most)
             queue = self.dispatcher.queue
             waiting = None if queue is None else partial(batch_lines_waiting, queue)
-            self.door = self.dispatcher.door = BatchServer(
+            self.batch_server = self.dispatcher.batch_server = BatchServer(
                 rules, self.dispatcher.tenants.token, waiting
             )
         self.front = Front(

@@ -24,7 +24,7 @@ def census(parts: Parts) -> dict[str, int]:
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
         "queued": queued.waiting(parts.dispatcher.queue),
-        "batch_lines": parts.door.lines if parts.door is not None else 0,
+        "batch_lines": parts.batch_server.lines if parts.batch_server is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),

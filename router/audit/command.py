@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
     import msgspec
 
     from router.audit.examine import examine
-    from router.audit.report_section import letter
+    from router.audit.report_section import report_text
     from router.simulator.traffic import TraceError
 
     progress = _Bar() if sys.stderr.isatty() else None
@@ -62,7 +62,7 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         text = msgspec.json.format(msgspec.json.encode(findings), indent=1).decode() + "\n"
     else:
-        text = letter(findings, args.top)
+        text = report_text(findings, args.top)
     sys.stdout.write(text)
     return 0
 

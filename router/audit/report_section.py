@@ -28,7 +28,7 @@ _LABEL_CHARS: Final = 60
 _PLURALS: Final = {"class": "classes"}
 
 
-def letter(findings: Findings, top: int = 10) -> str:
+def report_text(findings: Findings, top: int = 10) -> str:
     """The whole report, with at most `top` entries per list."""
     sections = [
         ("Who delays whom", _answers(findings, top)),

@@ -43,7 +43,7 @@ class BatchServer:
         self._token = token
         self._waiting = waiting
         self._worker = Worker()
-        self._shelf: BlobStore | None = None
+        self._blobs: BlobStore | None = None
         self._store: Store | None = None
         self._sender: Sender | None = None
         self._web: web.AppRunner | None = None
@@ -67,12 +67,12 @@ class BatchServer:
 
         rules, worker = self._rules, self._worker
         try:
-            shelf, store = await self._worker(self._take_folder)
+            blobs, store = await self._worker(self._take_folder)
         except (OSError, sqlite3.Error) as err:
             raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
         self._sender = Sender(self._token, rules.result)
-        self.runner = runner = Runner(store, shelf, worker, rules, self._sender, self._waiting)
-        files = FileApi(store, shelf, worker, rules)
+        self.runner = runner = Runner(store, blobs, worker, rules, self._sender, self._waiting)
+        files = FileApi(store, blobs, worker, rules)
         self._batches = batches = BatchApi(store, worker, runner, rules)
         self._web = web.AppRunner(
             build(files, batches, runner),
@@ -86,10 +86,10 @@ class BatchServer:
 
     def _take_folder(self) -> tuple[BlobStore, Store]:
         folder = Path(self._rules.folder)
-        self._shelf = shelf = BlobStore(folder, self._rules.disk_free)
+        self._blobs = blobs = BlobStore(folder, self._rules.disk_free)
         self._store = store = Store(folder / "batches.sqlite")
-        shelf.sweep(store.names())
-        return shelf, store
+        blobs.sweep(store.names())
+        return blobs, store
 
     async def run(self, accept: Accept) -> None:
         """Start the unfinished batches. `accept` creates the data plane's end of a connection."""
@@ -150,8 +150,8 @@ class BatchServer:
     def _let_go(self) -> None:
         if self._store is not None:
             self._store.close()
-        if self._shelf is not None:
-            self._shelf.close()
+        if self._blobs is not None:
+            self._blobs.close()
 
     async def _keep_house(self) -> None:
         while True:
@@ -173,7 +173,7 @@ class BatchServer:
 
     def _throw_away(self, name: str) -> None:
         assert self._store is not None
-        assert self._shelf is not None
+        assert self._blobs is not None
         if self._store.user_of(name) is None:
             self._store.remove_file(name)
-            self._shelf.remove(name)
+            self._blobs.remove(name)

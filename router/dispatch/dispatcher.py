@@ -59,7 +59,7 @@ from router.intake.routes import (
     classify,
     has_judged_body,
 )
-from router.intake.urgency import UNSAID, door_of
+from router.intake.urgency import UNSAID, class_in_path
 from router.intake.values import session_of
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
@@ -68,7 +68,7 @@ from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
 from router.wire.sweep import Sweeper
-from router.wire.tunnel import Door, Tunnel
+from router.wire.tunnel import LocalServer, Tunnel
 
 _MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body can be extended.
 _SMALL = 4096  # Bytes; the parsed fields of a larger body are dropped before the request is placed.
@@ -107,7 +107,7 @@ class Dispatcher(Handler, Keeper):
         self.context.crashed = self.crashed
         self.queue = self.context.queue  # `None`: requests are sent without queueing.
         # Serves files and batches; `None`: these paths are forwarded to replicas.
-        self.door: Door | None = None
+        self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
@@ -151,11 +151,11 @@ class Dispatcher(Handler, Keeper):
             self.tenants.identify(head)  # Reject a missing or unknown key before the body is read.
         head.route = found = classify(head.method, head.target, self._allowed)
         if found[0].kind == "other":
-            door, target = door_of(head.target)
-            if door >= 0:
-                head.door, head.target = door, target
+            path_class, target = class_in_path(head.target)
+            if path_class >= 0:
+                head.path_class, head.target = path_class, target
                 head.route = found = classify(head.method, target, self._allowed)
-        if found[0] is BATCHES and self._has_door():
+        if found[0] is BATCHES and self._has_batch_server():
             if self.context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             head.passes = True
@@ -169,17 +169,17 @@ class Dispatcher(Handler, Keeper):
         is_freed = queue is not None and queue.relieve(flow, body_bytes)
         return is_freed or (key is not None and not body_bytes)
 
-    def _has_door(self) -> bool:
-        return self.door is not None
+    def _has_batch_server(self) -> bool:
+        return self.batch_server is not None
 
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
-        door = self.door
-        assert door is not None
+        batch_server = self.batch_server
+        assert batch_server is not None
         name, timeouts = _called(head, self._ids.new()), self.config.timeouts
         introduction = self.tenants.introduce(head, self._authorization is not None)
         tunnel = Tunnel(client, head, name, early, introduction, self, self._sweeper, timeouts)
         self.tunnels.add(tunnel)
-        tunnel.start(door)
+        tunnel.start(batch_server)
 
     def passed(self, tunnel: Tunnel, reason: Reason) -> None:
         """Forget a tunnel that has ended, and log it."""

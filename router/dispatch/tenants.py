@@ -231,7 +231,7 @@ class Tenants:
         `pool`: the dialect of the engines for its model. Raises RouterError (BAD_PRIORITY).
         """
         header = head.routing.priority
-        return self.judge.urgency(fields, header, head.door, head.joined, peer, key, pool)
+        return self.judge.urgency(fields, header, head.path_class, head.joined, peer, key, pool)
 
     def flow(
         self, key: Key | None, head: RequestHead, peer: str, fields: Fields | None = None

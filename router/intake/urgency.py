@@ -65,8 +65,8 @@ from router.intake.keys import Key
 from router.intake.values import NULL, value_of
 
 # The second part of a path that names a class. `/v1/batches` does not match because of the slash.
-DOORS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
-_DOORS: Final = tuple(DOORS)
+CLASS_PATHS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
+_PATHS: Final = tuple(CLASS_PATHS)
 
 _LONGEST: Final = 64  # bytes; no name is longer, and no number needs more
 _NAMES: Final = {
@@ -101,12 +101,12 @@ UNSAID: Final = Urgency(float(NORMAL), "")
 # -- sources in a request ------------------------------------------------------------------------
 
 
-def door_of(target: bytes) -> tuple[int, bytes]:
+def class_in_path(target: bytes) -> tuple[int, bytes]:
     """(class, target without the part that names it); (-1, target) for any other target."""
-    if target.startswith(_DOORS):
-        for door, number in DOORS.items():
-            if target.startswith(door):
-                return number, b"/v1/" + target[len(door) :]
+    if target.startswith(_PATHS):
+        for prefix, number in CLASS_PATHS.items():
+            if target.startswith(prefix):
+                return number, b"/v1/" + target[len(prefix) :]
     return -1, target
 
 
@@ -281,7 +281,7 @@ class Judge:
         self,
         fields: Fields,
         header: bytes | None,
-        door: int,
+        path_class: int,
         lines: bytes,
         peer: str,
         key: Key | None,
@@ -289,12 +289,12 @@ class Judge:
     ) -> Urgency:
         """The urgency of a request. Raises RouterError (BAD_PRIORITY).
 
-        `header` is its x-priority, `door` the result of `door_of`, `lines` its forwarded header
-        fields, each with a CRLF before it, `peer` its client's address, `pool` the dialect of the
-        engines that serve its model.
+        `header` is its x-priority, `path_class` the result of `class_in_path`, `lines` its
+        forwarded header fields, each with a CRLF before it, `peer` its client's address, `pool` the
+        dialect of the engines that serve its model.
         """
         field = fields.priority
-        if field is None and header is None and door < 0 and key is None and self._is_plain:
+        if field is None and header is None and path_class < 0 and key is None and self._is_plain:
             return self._open_default
         number = -1.0
         source = "default"
@@ -315,8 +315,8 @@ class Judge:
         if number < 0.0 and self._rules:
             number, source = self._by_rules(fields.model, lines, peer), "rule"
         if number < 0.0:
-            if door >= 0:
-                number, source = float(door), "endpoint"
+            if path_class >= 0:
+                number, source = float(path_class), "endpoint"
             elif key is not None and key.tier in self._tiers:
                 number, source = float(self._tiers[key.tier]), "key"
             else:

@@ -31,7 +31,7 @@ _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,18})\r\n")
 FAR_HIGH: Final = 256 * 1024  # unsent bytes for the far end above which the client is paused
 
 
-class Door(Protocol):
+class LocalServer(Protocol):
     """The destination of a tunnel."""
 
     def connect(
@@ -108,17 +108,17 @@ class Tunnel(asyncio.Protocol):
         self._window_bytes = 0
         self.deadline = self.arrived + timeouts.write_stall_s
 
-    def start(self, door: Door) -> None:
+    def start(self, server: LocalServer) -> None:
         """Takes over the client's transport and opens the other end."""
         transport = self.client.transport
         transport.set_protocol(self)
         transport.pause_reading()
         self._sweeper.add(self)
-        self._task = asyncio.get_running_loop().create_task(self._open(door))
+        self._task = asyncio.get_running_loop().create_task(self._open(server))
 
-    async def _open(self, door: Door) -> None:
+    async def _open(self, server: LocalServer) -> None:
         try:
-            await door.connect(lambda: FarEnd(self))
+            await server.connect(lambda: FarEnd(self))
         except Exception as err:
             self._refuse(Reason.NO_FILES if isinstance(err, OSError) else Reason.INTERNAL)
 

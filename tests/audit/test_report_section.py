@@ -12,7 +12,7 @@ from router.audit.findings import (
     ReplicaFinding,
 )
 from router.audit.parties import OTHERS
-from router.audit.report_section import letter
+from router.audit.report_section import report_text
 from router.audit.tally import Parts
 
 EPOCH = 1_772_366_400.0
@@ -117,7 +117,7 @@ def answers(text: str) -> str:
 
 
 def test_the_answer_comes_first_and_in_a_sentence() -> None:
-    text = letter(found(pair(CHAT, BATCH, 0.63)))
+    text = report_text(found(pair(CHAT, BATCH, 0.63)))
     assert text.startswith("Audit of access.log\n")
     assert "2026-03-01 12:00:00 to 13:00:00 UTC (60 minutes)" in text
     assert "2,000 requests of 2 tenants on 1 replica." in text
@@ -132,7 +132,7 @@ def test_the_answer_comes_first_and_in_a_sentence() -> None:
 
 
 def test_where_nobody_is_to_blame_nobody_is_named_as_a_culprit() -> None:
-    text = letter(found(pair(CHAT, BATCH, 0.02)))
+    text = report_text(found(pair(CHAT, BATCH, 0.02)))
     assert answers(text).splitlines() == [
         "Nobody: none loses 5 % of its p99 TTFT to waiting for another.",
         "The most is what tenant c0ffee001122 (high) loses to tenant 3f9a0c61d2b4 (batch): 2.0 %.",
@@ -141,7 +141,7 @@ def test_where_nobody_is_to_blame_nobody_is_named_as_a_culprit() -> None:
 
 def test_a_victim_with_a_handful_of_streams_has_no_p99_to_speak_of() -> None:
     rare = replace(CHAT, ttft=parts(requests=19))
-    text = letter(found(pair(rare, BATCH, 0.9), parties=[rare, BATCH]))
+    text = report_text(found(pair(rare, BATCH, 0.9), parties=[rare, BATCH]))
     assert answers(text).startswith("Nobody")
 
 
@@ -152,7 +152,7 @@ def test_the_pair_with_most_waiting_is_first_and_no_more_than_asked_for() -> Non
         pair(CHAT, BATCH, 0.6, delay_s=500.0),
         pair(CHAT, third, 0.3, delay_s=50.0),
     ]
-    text = answers(letter(found(*pairs, parties=[CHAT, BATCH, third]), top=2))
+    text = answers(report_text(found(*pairs, parties=[CHAT, BATCH, third]), top=2))
     lines = [line for line in text.splitlines() if line[:2] in ("1.", "2.", "3.")]
     assert [line[:19] for line in lines] == ["1. Tenant 3f9a0c61d", "2. Tenant aa (low) "]
     assert text.count("Without all others") == 1
@@ -160,14 +160,14 @@ def test_the_pair_with_most_waiting_is_first_and_no_more_than_asked_for() -> Non
 
 
 def test_who_stands_in_its_own_way_is_told_apart() -> None:
-    text = letter(found(pair(BATCH, BATCH, 0.8)))
+    text = report_text(found(pair(BATCH, BATCH, 0.8)))
     assert answers(text).startswith("Nobody")
     assert "Tenant 3f9a0c61d2b4 (batch) stands in its own way: 80 % of its p99 TTFT" in text
 
 
 def test_bursts_and_slow_replicas_are_told() -> None:
     loud = replace(BATCH, at_once_peak=40, at_once_mean=2.0)
-    text = letter(
+    text = report_text(
         found(
             pair(CHAT, loud, 0.5),
             parties=[CHAT, loud],
@@ -185,47 +185,47 @@ def test_bursts_and_slow_replicas_are_told() -> None:
 
 
 def test_what_the_queue_cost_each_class() -> None:
-    assert "queue held" not in letter(found())
+    assert "queue held" not in report_text(found())
     high = QueueFinding(
         name="high", requests=1500, waited=300, in_vain=0, wait_p50_s=0.02, wait_p99_s=0.4
     )
     batch = QueueFinding(
         name="batch", requests=500, waited=0, in_vain=0, wait_p50_s=None, wait_p99_s=None
     )
-    table = section(letter(found(queue=[high, batch])), "How long the queue held them")
+    table = section(report_text(found(queue=[high, batch])), "How long the queue held them")
     rows = [line.split() for line in table.splitlines()]
     assert rows[-2] == ["high", "1,500", "300", "20", "20.0", "400", "0"]
     assert rows[-1][:4] == ["batch", "500", "0", "0"]
 
 
 def test_what_it_does_not_know_it_says() -> None:
-    text = prose(letter(found(known=0.3, notes=["Something is lacking."], failed=20)))
+    text = prose(report_text(found(known=0.3, notes=["Something is lacking."], failed=20)))
     assert "well known for 30 % of the streams only" in text
     assert "- Something is lacking." in text
     assert "20 of them failed by the fleet's doing (1 %)." in text
     assert "an estimate" in text and "hedgerow replay" in text
-    assert "well known" not in letter(found(known=0.95))
+    assert "well known" not in report_text(found(known=0.95))
 
 
 def test_a_log_of_two_days_tells_both_dates() -> None:
-    text = letter(found(end=EPOCH + 86_400.0))
+    text = report_text(found(end=EPOCH + 86_400.0))
     assert "2026-03-01 12:00:00 to 2026-03-02 12:00:00 UTC (24 hours)" in text
 
 
 def test_more_than_can_be_named() -> None:
     rest = party(OTHERS, "low", label="all others (low)")
-    text = letter(found(parties=[CHAT, BATCH, rest]))
+    text = report_text(found(parties=[CHAT, BATCH, rest]))
     assert "of more than 2 tenants" in text
 
 
 def test_names_from_outside_stay_on_their_line() -> None:
     evil = party("x\n\x1b[31m" + "y" * 500, label="client x\n\x1b[31m" + "y" * 500)
-    text = letter(found(pair(CHAT, evil, 0.5), parties=[CHAT, evil]))
+    text = report_text(found(pair(CHAT, evil, 0.5), parties=[CHAT, evil]))
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) < 140
     assert answers(text).startswith("1. Client x?")
 
 
 def test_lines_fit_a_terminal() -> None:
-    text = letter(found(pair(CHAT, BATCH, 0.63), notes=["word " * 60 + "end."]))
+    text = report_text(found(pair(CHAT, BATCH, 0.63), notes=["word " * 60 + "end."]))
     assert max(map(len, text.splitlines())) <= 105

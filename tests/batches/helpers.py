@@ -28,9 +28,13 @@ async def open_door(
     rules = Batches(**{"enabled": True, "folder": str(folder), "disk_free": 0, **(batches or {})})
     async with running(*behaviours, batches=rules, **config) as router:
         yield router
-        door = router.app.parts.door
-        if door is not None and door.runner is not None and not door.runner.running:
-            assert door.runner.lines.held == 0, "bytes of lines that are over"
+        batch_server = router.app.parts.batch_server
+        if (
+            batch_server is not None
+            and batch_server.runner is not None
+            and not batch_server.runner.running
+        ):
+            assert batch_server.runner.lines.held == 0, "bytes of lines that are over"
 
 
 @asynccontextmanager

@@ -110,21 +110,21 @@ async def test_results_wait_until_enough_of_the_disk_is_free(tmp_path: Path) -> 
         open_door(tmp_path, behave, batches={"concurrency": 4}) as router,
         sdk(router) as client,
     ):
-        door = router.app.parts.door
-        assert door is not None
-        assert door.runner is not None
-        assert door._shelf is not None
+        batch_server = router.app.parts.batch_server
+        assert batch_server is not None
+        assert batch_server.runner is not None
+        assert batch_server._blobs is not None
         batch = await submit(client, numbered(LINES))
         await eventually(lambda: bool(router.replica.requests), "lines are under way")
-        door._shelf._least_free = 1 << 60
+        batch_server._blobs._least_free = 1 << 60
         go.set()
-        recorder = door.runner.lines._recorder
+        recorder = batch_server.runner.lines._recorder
         await eventually(lambda: recorder.is_stuck, "nothing is written any more")
         shown = (await client.batches.retrieve(batch.id)).request_counts
         assert shown is not None
         assert shown.completed == 0
         assert len(router.replica.requests) < LINES, "nothing more is sent meanwhile"
-        door._shelf._least_free = 0
+        batch_server._blobs._least_free = 0
         batch = await until(client, batch.id)
         assert set(await results(client, batch)) == {f"r{n}" for n in range(LINES)}
         assert len(router.replica.requests) == LINES

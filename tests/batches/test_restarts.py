@@ -35,12 +35,12 @@ OWNER = sha256(b"Bearer key-1").hexdigest()
 
 def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) -> Batch:
     """A folder as left by a router that died with a batch in this state."""
-    shelf = BlobStore(folder, 0)
+    blobs = BlobStore(folder, 0)
     store = Store(folder / "batches.sqlite")
     try:
         now = int(time())
         name = new_file_id()
-        draft = shelf.draft(name)
+        draft = blobs.draft(name)
         draft.open()
         draft.write(numbered(LINES))
         draft.keep()
@@ -96,15 +96,15 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         if status == FINALIZING:
             store.worked_through(number, ending, now)
             # It died while writing: half a draft, and a whole file that the database does not list.
-            shelf.path(batch.next_error + ".part").write_bytes(b"half")
-            shelf.path(batch.next_output).write_bytes(b"of an earlier try")
+            blobs.path(batch.next_error + ".part").write_bytes(b"half")
+            blobs.path(batch.next_output).write_bytes(b"of an earlier try")
         elif status == CANCELLING:
             store.cancel(number, now)
-        shelf.path("file-" + "0" * 32).write_bytes(b"uploaded, and never in the books")
+        blobs.path("file-" + "0" * 32).write_bytes(b"uploaded, and never in the books")
         return batch
     finally:
         store.close()
-        shelf.close()
+        blobs.close()
 
 
 @pytest.mark.parametrize(

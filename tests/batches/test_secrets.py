@@ -88,10 +88,10 @@ async def test_replicas_that_want_the_clients_key_get_it_again_when_he_asks(tmp_
         told = {seen.header("authorization") for seen in router.replica.requests}
         assert told == {"Bearer sk-passes-through"}
         assert all(seen.header("x-router-owner") is None for seen in router.replica.requests)
-        door = router.app.parts.door
-        assert door is not None
-        assert door.runner is not None
-        assert door.runner._secrets._known == {}, "what nobody needs is forgotten"
+        batch_server = router.app.parts.batch_server
+        assert batch_server is not None
+        assert batch_server.runner is not None
+        assert batch_server.runner._secrets._known == {}, "what nobody needs is forgotten"
     assert b"sk-passes-through" not in on_disk(tmp_path)
 
 
@@ -186,9 +186,9 @@ def test_a_key_that_is_taken_back_has_no_more_lines_sent(tmp_path: Path) -> None
             keys_file(tmp_path, key("umbrella", OTHER))
             await router.app.reload()
             gate.open.set()
-            door = router.app.parts.door
-            assert door is not None
-            runner = door.runner
+            batch_server = router.app.parts.batch_server
+            assert batch_server is not None
+            runner = batch_server.runner
             assert runner is not None
             await eventually(lambda: not runner.running, "it is over")
             keys_file(tmp_path, key("acme", KEY), key("umbrella", OTHER))

@@ -17,7 +17,7 @@ from router.core.urgency import BATCH, CLASSES, HIGH, class_of
 from router.fleet.engines.common.registry import DIALECTS
 from router.intake.fields import Fields
 from router.intake.keys import Key
-from router.intake.urgency import OURS, Judge, door_of, number_in, read_field, read_header
+from router.intake.urgency import OURS, Judge, class_in_path, number_in, read_field, read_header
 
 ABSENT: Any = object()
 SENSIBLE = st.floats(-1e9, 1e9)
@@ -30,7 +30,7 @@ def a_key(**fields: Any) -> Key:
 def judged(
     body: Any = ABSENT,
     header: bytes | None = None,
-    door: int = -1,
+    path_class: int = -1,
     lines: bytes = b"",
     peer: str = "10.0.0.1",
     key: Key | None = None,
@@ -48,7 +48,7 @@ def judged(
         fields.service_tier = msgspec.Raw(json.dumps(service_tier).encode())
     judge = Judge(Priority())
     judge.adopt(Priority(**{"dialect": "hedgerow", "ceiling": "critical", **rules}), tiers)
-    found = judge.urgency(fields, header, door, lines, peer, key, pool)
+    found = judge.urgency(fields, header, path_class, lines, peer, key, pool)
     return found.number, found.name, found.source
 
 
@@ -133,7 +133,7 @@ def test_the_first_that_says_something_decides() -> None:
     assert judged(**said) == (3.0, "low", "default")
     said["key"] = a_key(tier="pro", ceiling="critical")
     assert judged(**said) == (2.0, "normal", "key")
-    said["door"] = BATCH
+    said["path_class"] = BATCH
     assert judged(**said) == (4.0, "batch", "endpoint")
     said["rules"] = (OFFICE,)
     assert judged(**said) == (1.0, "high", "rule")
@@ -208,7 +208,7 @@ def test_ceilings(key: Key | None, asks: str, gets: str) -> None:
 def test_rules_endpoints_and_tiers_have_a_ceiling_too() -> None:
     key = a_key(tier="enterprise", ceiling="low")
     assert judged(key=key) == (3.0, "low", "key")
-    assert judged(key=key, door=HIGH) == (3.0, "low", "endpoint")
+    assert judged(key=key, path_class=HIGH) == (3.0, "low", "endpoint")
     assert judged(key=key, rules=(OFFICE,)) == (3.0, "low", "rule")
     assert judged(key=a_key(ceiling="batch")) == (4.0, "batch", "default")
 
@@ -367,7 +367,7 @@ def test_the_default_class_without_a_key_has_the_ceiling_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "door", "rest"),
+    ("target", "path_class", "rest"),
     [
         (b"/v1/batch/chat/completions", BATCH, b"/v1/chat/completions"),
         (b"/v1/priority/completions?x=1", HIGH, b"/v1/completions?x=1"),
@@ -379,5 +379,5 @@ def test_the_default_class_without_a_key_has_the_ceiling_too() -> None:
         (b"/v1/batch/", BATCH, b"/v1/"),
     ],
 )
-def test_the_endpoints_prefix(target: bytes, door: int, rest: bytes) -> None:
-    assert door_of(target) == (door, rest)
+def test_the_endpoints_prefix(target: bytes, path_class: int, rest: bytes) -> None:
+    assert class_in_path(target) == (path_class, rest)

@@ -29,9 +29,9 @@ PAGE: Final = (100, 1000)  # entries of a list: default and maximum
 class FileApi:
     """The handlers over one store."""
 
-    def __init__(self, store: Store, shelf: BlobStore, worker: Worker, rules: Batches) -> None:
+    def __init__(self, store: Store, blobs: BlobStore, worker: Worker, rules: Batches) -> None:
         self._store = store
-        self._shelf = shelf
+        self._blobs = blobs
         self._worker = worker
         self._rules = rules
 
@@ -49,7 +49,7 @@ class FileApi:
         content_type = request.headers.get(hdrs.CONTENT_TYPE, "")
         form = Form(content_type.encode("utf-8", "surrogateescape"))
         owner = owner_of(request)
-        upload = Upload(self._store, self._shelf, self._rules, owner)
+        upload = Upload(self._store, self._blobs, self._rules, owner)
         try:
             await self._worker(upload.begin, length)
             await receive(request.content, form, upload, self._worker)
@@ -87,12 +87,12 @@ class FileApi:
         user = self._store.user_of(file_id)
         if user is None:
             self._store.remove_file(file_id)
-            self._shelf.remove(file_id)
+            self._blobs.remove(file_id)
         return user
 
     async def content(self, request: web.Request) -> web.StreamResponse:
         found = await self._file(request)
-        file = self._shelf.reading(found.id)
+        file = self._blobs.reading(found.id)
         try:
             response = web.StreamResponse(
                 headers={

@@ -34,19 +34,19 @@ class Upload:
     Call `begin` first and `close` at the end. Both raise Refused or OSError, and so does `take`.
     """
 
-    def __init__(self, store: Store, shelf: BlobStore, rules: Batches, owner: str) -> None:
+    def __init__(self, store: Store, blobs: BlobStore, rules: Batches, owner: str) -> None:
         self.file_id = new_file_id()
         self.bytes = 0
         self._store = store
-        self._shelf = shelf
+        self._blobs = blobs
         self._rules = rules
         self._owner = owner
-        self._draft = shelf.draft(self.file_id)
+        self._draft = blobs.draft(self.file_id)
         self._files = 0  # this upload's part of the owner's usage
 
     def begin(self, length: int) -> None:
         """Begins an upload of the announced size in bytes; 0 if unknown."""
-        self._shelf.check_room(length)
+        self._blobs.check_room(length)
         check_quota(self._rules, self._store.usage, self._owner, 1, max(0, length - SLACK))
         self._files = 1
         self._store.usage.add(self._owner, 1, 0)
@@ -67,7 +67,7 @@ class Upload:
         try:
             self._store.add_file(file)
         except BaseException:
-            self._shelf.remove(file.id)
+            self._blobs.remove(file.id)
             raise
 
     def close(self) -> None:

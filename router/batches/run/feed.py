@@ -15,10 +15,10 @@ from router.batches.store.store import Store
 class Feed:
     """The lines of one batch, in order, each returned once."""
 
-    def __init__(self, batch: Batch, store: Store, shelf: BlobStore, longest: int) -> None:
+    def __init__(self, batch: Batch, store: Store, blobs: BlobStore, longest: int) -> None:
         self._batch = batch
         self._store = store
-        self._file = shelf.reading(batch.input_file)
+        self._file = blobs.reading(batch.input_file)
         self._cutter = Cutter(self._file, longest)
         self._found: list[tuple[int, bytes]] = []  # cut but not yet checked for results
         self.is_over = False

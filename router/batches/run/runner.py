@@ -52,7 +52,7 @@ class Runner:
     def __init__(
         self,
         store: Store,
-        shelf: BlobStore,
+        blobs: BlobStore,
         worker: Worker,
         rules: Batches,
         sender: Sender,
@@ -62,7 +62,7 @@ class Runner:
         rng: Random | None = None,
     ) -> None:
         self._store = store
-        self._shelf = shelf
+        self._blobs = blobs
         self._worker = worker
         self._rules = rules
         self._trouble_s = trouble_s
@@ -71,7 +71,7 @@ class Runner:
         self._jobs: dict[int, Job] = {}
         self.lines = Sending(
             store,
-            shelf,
+            blobs,
             worker,
             rules,
             sender,
@@ -176,14 +176,14 @@ class Runner:
 
     async def _judge_file(self, batch: Batch) -> Validated:
         rules = self._rules
-        file = self._shelf.reading(batch.input_file)
+        file = self._blobs.reading(batch.input_file)
         try:
             return await self._worker.steps(validate(file, batch.endpoint, rules.lines, rules.line))
         finally:
             await self._worker(file.close)
 
     async def _work_through(self, batch: Batch) -> Batch:
-        feed = Feed(batch, self._store, self._shelf, self._rules.line)
+        feed = Feed(batch, self._store, self._blobs, self._rules.line)
         job = Job(batch, feed)
         self._jobs[batch.number] = job
         try:
@@ -208,7 +208,7 @@ class Runner:
 
     async def _end(self, batch: Batch) -> None:
         output, error = await self._worker.steps(
-            write_results(batch, self._store, self._shelf, self._rules.line)
+            write_results(batch, self._store, self._blobs, self._rules.line)
         )
         await self._worker(
             self._store.ended,

@@ -64,7 +64,7 @@ class Sending:
     def __init__(
         self,
         store: Store,
-        shelf: BlobStore,
+        blobs: BlobStore,
         worker: Worker,
         rules: Batches,
         sender: Sender,
@@ -85,7 +85,7 @@ class Sending:
         self._waiting = waiting
         self._trouble_s = trouble_s
         self._rng = Random() if rng is None else rng
-        self._recorder = Recorder(store, shelf, worker, trouble_s)
+        self._recorder = Recorder(store, blobs, worker, trouble_s)
         self._jobs: set[Job] = set()
         self._turns: LineScheduler[Job] = LineScheduler()
         self._paces: dict[tuple[str, str], ConcurrencyWindow] = {}  # by owner and model

@@ -94,10 +94,10 @@ class Reading:
 class Draft:
     """A file that is being written: call `open` first, and `keep` or `drop` at the end."""
 
-    def __init__(self, shelf: BlobStore, name: str) -> None:
-        self._shelf = shelf
-        self._path = shelf.path(name + PART)
-        self._place = shelf.path(name)
+    def __init__(self, blobs: BlobStore, name: str) -> None:
+        self._blobs = blobs
+        self._path = blobs.path(name + PART)
+        self._place = blobs.path(name)
         self._file: BinaryIO | None = None
         self.bytes = 0
         self._unsynced = 0
@@ -114,7 +114,7 @@ class Draft:
         self.bytes += len(data)
         self._unsynced += len(data)
         if self._unsynced >= SYNC_EVERY:
-            self._shelf.check_room(0)
+            self._blobs.check_room(0)
             os.fdatasync(self._file.fileno())
             self._unsynced = 0
 
@@ -125,7 +125,7 @@ class Draft:
         self._file.close()
         self._file = None
         os.replace(self._path, self._place)
-        self._shelf.sync()
+        self._blobs.sync()
 
     def drop(self) -> None:
         """Removes the draft. Does nothing after `keep`."""

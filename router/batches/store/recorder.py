@@ -23,9 +23,9 @@ MOST: Final = 256  # results in one transaction
 class Recorder:
     """Writes results; `record` returns when the result is on disk."""
 
-    def __init__(self, store: Store, shelf: BlobStore, worker: Worker, pause_s: float) -> None:
+    def __init__(self, store: Store, blobs: BlobStore, worker: Worker, pause_s: float) -> None:
         self._store = store
-        self._shelf = shelf
+        self._blobs = blobs
         self._worker = worker
         self._pause_s = pause_s
         self._waiting: deque[tuple[Result, asyncio.Future[None]]] = deque()
@@ -76,5 +76,5 @@ class Recorder:
             self._task = None
 
     def _keep(self, results: list[Result]) -> None:
-        self._shelf.check_room(0)
+        self._blobs.check_room(0)
         self._store.record(results)

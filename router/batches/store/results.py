@@ -23,22 +23,22 @@ _WHY: Final = {CANCELLED: WAS_CANCELLED, EXPIRED: HAS_EXPIRED}
 
 
 def write_results(
-    batch: Batch, store: Store, shelf: BlobStore, longest: int
+    batch: Batch, store: Store, blobs: BlobStore, longest: int
 ) -> Generator[None, None, tuple[int, int]]:
     """Write the output and the error file; returns the bytes of each, 0 if there is none.
 
     `longest` is the maximum length of an input line. Raises OSError and sqlite3.Error; may then be
     called again.
     """
-    shelf.check_room(0)
+    blobs.check_room(0)
     sizes = []
     for name, is_good in ((batch.next_output, True), (batch.next_error, False)):
-        draft = shelf.draft(name)
+        draft = blobs.draft(name)
         try:
             draft.open()
             yield from _copy(draft, store, batch.number, is_good)
             if not is_good and batch.total and batch.ending in _WHY:
-                yield from _add_unanswered(draft, batch, store, shelf, longest)
+                yield from _add_unanswered(draft, batch, store, blobs, longest)
             if draft.bytes:
                 draft.keep()
             sizes.append(draft.bytes)
@@ -65,11 +65,11 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
 
 
 def _add_unanswered(
-    draft: Draft, batch: Batch, store: Store, shelf: BlobStore, longest: int
+    draft: Draft, batch: Batch, store: Store, blobs: BlobStore, longest: int
 ) -> Generator[None, None, None]:
     """Write "not executed" for every line without a result."""
     code, message = _WHY[batch.ending]
-    file = shelf.reading(batch.input_file)
+    file = blobs.reading(batch.input_file)
     try:
         cutter = Cutter(file, longest)
         while not cutter.is_over:

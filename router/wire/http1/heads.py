@@ -24,7 +24,6 @@ class RequestHead:
         "content_encoding",
         "content_length",
         "content_type",
-        "door",
         "expect_continue",
         "forwarded_for",
         "forwarded_other",
@@ -37,6 +36,7 @@ class RequestHead:
         "method",
         "owner",
         "passes",
+        "path_class",
         "request_id",
         "route",
         "routing",
@@ -67,7 +67,7 @@ class RequestHead:
         self.content_encoding: bytes | None = None
         self.routing = _NOTHING_SAID
         self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
-        self.door = -1  # the priority class in its path; -1 if none
+        self.path_class = -1  # the priority class in its path; -1 if none
         self.route: Any = None  # the route that `check_head` stored
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
         self.watch: Any = None  # set by `check_head`: its `feed` gets each piece of the body
@@ -96,7 +96,7 @@ class RequestHead:
         made.content_encoding = self.content_encoding
         made.routing = self.routing
         made.owner = self.owner
-        made.door = self.door
+        made.path_class = self.path_class
         made.route = self.route
         made.passes = self.passes
         made.watch = self.watch

@@ -1,7 +1,9 @@
 """The load of a log whose first half calibrates an engine model and whose second half judges it.
 
-Streams of prompts of any length, some of which share a prefix, from a growing number of clients.
-Both halves have other prompts and the same law. Must never judge.
+Streams of prompts of any length, some of which share a prefix. `half` sends them from a growing
+number of clients, each of which waits for its answer (closed loop). `open_half` sends them at
+Poisson arrivals of growing rates, as the users of a service do (open loop). Both halves have other
+prompts and the same distributions. Must never judge.
 """
 
 from __future__ import annotations
@@ -45,6 +47,27 @@ async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) ->
     async with asyncio.timeout(within_s):
         for clients, count in load.items():
             await asyncio.gather(*(client(url, source, count, answers) for _ in range(clients)))
+    return answers
+
+
+async def open_half(
+    url: str, seed: str, load: Mapping[float, int], within_s: float
+) -> list[Answer]:
+    """Poisson arrivals, each on a connection of its own. `load`: requests by their rate per second.
+
+    Raises TimeoutError after `within_s` seconds.
+    """
+    source = prompts(seed)
+    gaps = Random(f"{seed} gaps")
+    answers: list[Answer] = []
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    async with asyncio.timeout(within_s), asyncio.TaskGroup() as group:
+        for rate, count in load.items():
+            for _ in range(count):
+                due += gaps.expovariate(rate)
+                await asyncio.sleep(due - loop.time())
+                group.create_task(client(url, source, 1, answers))
     return answers
 
 

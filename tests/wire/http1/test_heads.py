@@ -70,5 +70,5 @@ def test_a_new_request_head_requests_nothing() -> None:
     assert head.routing.patience_s == head.routing.sdk_patience_s == inf
     assert head.routing.model is head.routing.session is head.routing.priority is None
     assert head.routing.hedge is None
-    assert (head.content_length, head.has_body, head.door) == (None, False, -1)
+    assert (head.content_length, head.has_body, head.path_class) == (None, False, -1)
     assert not head.passes  # its body is collected
