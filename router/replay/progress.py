@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TextIO
 
-from router.simulator.traffic import Measured
+from router.simulator.traffic import HasProgress
 
 EVERY_S: Final = 0.25  # between two updates
 LOOK: Final = 256  # requests between two looks at the real clock, which costs as much as an event
@@ -30,11 +30,11 @@ class ProgressLine:
         out: TextIO | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`source`: the traffic; one that is `Measured` gives a share and the time left."""
+        """`source`: the traffic; one that is `HasProgress` gives a share and the time left."""
         self._out = sys.stderr if out is None else out
         self._is_shown = forced or self._out.isatty()
         self._label = label
-        self._source = source if isinstance(source, Measured) else None
+        self._source = source if isinstance(source, HasProgress) else None
         self._clock = clock
         self._began = clock()
         self._due = self._began + EVERY_S

@@ -25,7 +25,7 @@ from math import inf
 from typing import Final
 
 from router.simulator.arrival import Arrival
-from router.simulator.traffic import Measured, Traffic
+from router.simulator.traffic import HasProgress, Traffic
 from router.traces.sessions import Sessions, Turn
 
 AHEAD_S: Final = 300.0  # an agent's ten turns, each half a minute faster
@@ -77,7 +77,7 @@ class ClosedLoop:
         return len(self._ready) + len(self._waiting)
 
     def share(self) -> float:
-        return self._traffic.share() if isinstance(self._traffic, Measured) else 0.0
+        return self._traffic.share() if isinstance(self._traffic, HasProgress) else 0.0
 
     def notes(self) -> dict[str, int]:
         """How many requests came before their turn, in the latest pass."""
