@@ -7,7 +7,7 @@
 
 Times are measured at the router, so they include the network, HTTP and the tokenizer.
 
-If the log does not determine a coefficient, it keeps its ratio to a fitted coefficient in a given
+If the log does not determine a coefficient, its ratio to a fitted coefficient is taken from a given
 profile, and the report says so. Must never: return a number without its basis in the report.
 """
 

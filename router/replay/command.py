@@ -98,7 +98,7 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     try:
         trace = source.open()
         if args.closed_loop and trace.format != HEDGEROW.name:
-            raise Refused("--closed-loop needs an access log, which has the ends of answers")
+            raise Refused("--closed-loop needs an access log: other traces have no answer times")
         seen = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None

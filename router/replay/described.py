@@ -59,7 +59,7 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: b
     else:
         text += f"; {facts.reuse.share:.1%} of the prompt blocks occurred before"
     if trace.slot_s:
-        text += f"; times are rounded to {trace.slot_s:g} s, and arrivals spread over that"
+        text += f"; times are rounded to {trace.slot_s:g} s, so arrivals are spread at random"
     if closed_loop:
         text += "; sessions in a closed loop"
     if len(facts.models) > 1:

@@ -1,6 +1,6 @@
-"""A progress line of a run on standard error, which overwrites itself.
+"""The progress of a run: one line on standard error that is overwritten at each update.
 
-It is shown on a terminal only, unless it is forced, and updated at most a few times per second.
+It is shown on a terminal only, unless it is forced, and updated at most four times per second.
 
 Must never: change a run, or write to a file or a pipe unless it is forced.
 """
@@ -15,7 +15,7 @@ from typing import Final, TextIO
 from router.simulator.traffic import HasProgress
 
 EVERY_S: Final = 0.25  # between two updates
-LOOK: Final = 256  # requests between two reads of the real clock; a read costs as much as an event
+CLOCK_EVERY: Final = 256  # requests between two reads of the real clock, which are expensive
 
 
 class ProgressLine:
@@ -41,7 +41,7 @@ class ProgressLine:
         self._width = 0
 
     def __call__(self, now: float, arrived: int, ended: int) -> None:
-        if not self._is_shown or arrived % LOOK:
+        if not self._is_shown or arrived % CLOCK_EVERY:
             return
         wall = self._clock()
         if wall >= self._due:

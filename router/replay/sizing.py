@@ -19,7 +19,7 @@ from math import ceil, inf
 from router.emulator.core.timing import Timing
 from router.simulator.traffic import Arrival
 
-BUSY = 0.7  # the target utilisation of the estimated fleet
+UTILISATION = 0.7  # the target utilisation of the estimated fleet
 REPLICAS_MAX = 1000
 _SAMPLE = 50_000  # the number of requests that are used for the estimate
 
@@ -56,4 +56,4 @@ def replicas_for(
         + timing.prefill_square_s * squares
         + outputs * (timing.decode_s / batch + each)
     )
-    return min(max(1, ceil(rate * work_s / count / BUSY)), REPLICAS_MAX)
+    return min(max(1, ceil(rate * work_s / count / UTILISATION)), REPLICAS_MAX)

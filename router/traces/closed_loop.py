@@ -67,7 +67,7 @@ class ClosedLoop:
     def _begin(self) -> None:
         self._sessions = Sessions(self._most_sessions)
         self._ready: list[tuple[float, int, Arrival]] = []  # a heap by time and number
-        self._waiting: OrderedDict[int, Turn] = OrderedDict()  # request number -> what it follows
+        self._waiting: OrderedDict[int, Turn] = OrderedDict()  # request number -> its previous turn
         self._blocks = 0  # the blocks of all held requests
         self._last = 0.0  # the time of the latest arrival
         self._forced = 0

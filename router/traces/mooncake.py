@@ -91,7 +91,7 @@ def too_many(count: int, prompt: int, size: int) -> str:
     """The error text for a prompt with more blocks than its tokens allow."""
     return (
         f"{count} hash_ids of {size} tokens are too many for a prompt of {prompt} tokens: "
-        "is block_tokens smaller?"
+        "should block_tokens be smaller?"
     )
 
 

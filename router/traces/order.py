@@ -33,7 +33,7 @@ def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
             if at < last:
                 raise lines.error(
                     f"arrives {last - at:g} s before the previous row: not in order of time "
-                    "(window_s allows rows to be out of order by some seconds)"
+                    "(window_s sets by how many seconds rows may be out of order)"
                 )
             raise lines.error(f"invalid time: {at:g} s")
         last = at

@@ -145,7 +145,7 @@ def open_trace(
 
     - `block_tokens`: tokens per block of the file; None: the format's default, or measured.
     - `slot_s`: rounded times are spread over this many seconds; None: measured from the times.
-    - `spread_seed`: the seed for that; None: times stay unchanged; each slot begins with a burst.
+    - `spread_seed`: the random seed for spreading; None: the times stay unchanged.
     - `window_s`: by how many seconds rows may be out of order; None: 900 for an access log, 0 for
       other formats. `held_rows`: the maximum of rows held for sorting.
     - `since_s`, `until_s`: read only this part, in seconds after the first request.

@@ -14,7 +14,7 @@ from router.replay.report.words import seconds
 from router.replay.truth.judged import QUANTILES
 from router.replay.truth.trust import Figures, not_ranked
 
-_ENOUGH = 0.99  # a fleet is large enough if this share of requests is within the SLO
+_SHARE_MIN = 0.99  # a fleet is large enough if this share of requests is within the SLO
 
 
 def findings(replay: Replay) -> list[str]:
@@ -30,7 +30,7 @@ def findings(replay: Replay) -> list[str]:
 
 
 def separate_state(replay: Replay) -> list[str]:
-    """The cost per policy of routers that do not know the requests of the other routers.
+    """The cost of separate router state, per policy: each router knows only its own requests.
 
     With several fleet sizes, only for the size of `Replay.focus`; the table has all sizes.
     """
@@ -90,10 +90,12 @@ def _large_enough(replay: Replay) -> list[str]:
     needed: dict[int | None, list[str]] = {}
     for policy in dict.fromkeys(run.policy for run in runs):
         enough = [
-            run.scenario.replicas for run in runs if run.policy == policy and _share(run) >= _ENOUGH
+            run.scenario.replicas
+            for run in runs
+            if run.policy == policy and _share(run) >= _SHARE_MIN
         ]
         needed.setdefault(min(enough, default=None), []).append(policy)
-    goal = f"{100 * _ENOUGH:g} % of requests within the SLO"
+    goal = f"{100 * _SHARE_MIN:g} % of requests within the SLO"
     if list(needed) == [None]:
         found = [f"No fleet of up to {sizes[-1]:,} replicas reaches {goal}."]
     else:

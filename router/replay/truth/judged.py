@@ -17,7 +17,7 @@ from router.core.sketch import Sketch
 from router.replay.truth.errors import error_of, error_text
 from router.simulator.outcome import Outcome
 
-ENOUGH: Final = 30  # the number of requests that a figure needs
+REQUESTS_MIN: Final = 30  # the number of requests that a figure needs
 QUANTILES: Final = (0.5, 0.9, 0.99)
 FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
 ALL: Final = "all"
@@ -129,7 +129,7 @@ class Judged:
         for part in self._shown():
             for figure, unit in FIGURES.items():
                 sides = self._sides.get((part, figure))
-                if sides is None or sides[0].values.count < ENOUGH:
+                if sides is None or sides[0].values.count < REQUESTS_MIN:
                     continue
                 logged, simulated = sides
                 scale = _SCALES[unit]
