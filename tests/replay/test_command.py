@@ -112,10 +112,10 @@ def test_several_routers_are_compared_with_one_that_knows_all(
     assert main(["replay", *argv, "--jobs", "1"]) == 0
     out = capsys.readouterr().out
     assert "3 separate" in out and "3 shared" in out
-    assert "separate instead of shared state changes TTFT mean " in out and "TTFT p99 " in out
+    assert "cost of separate router state: TTFT mean " in out and "TTFT p99 " in out
     assert main(["replay", *argv, "--jobs", "1", "--shared"]) == 0
     out = capsys.readouterr().out
-    assert "3 separate" not in out and "3 shared" in out and "separate instead" not in out
+    assert "3 separate" not in out and "3 shared" in out and "cost of separate" not in out
 
 
 def test_the_engine_model_is_fitted_to_an_access_log(

@@ -50,7 +50,7 @@ def separate_state(replay: Replay) -> list[str]:
         ]
         found.append(
             f"{separate.policy} on {_replicas(separate)}, {separate.scenario.routers} routers: "
-            f"separate instead of shared state changes {', '.join(costs) or 'nothing'}"
+            f"cost of separate router state: {', '.join(costs) or 'none'}"
         )
     return found
 

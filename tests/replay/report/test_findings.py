@@ -87,7 +87,7 @@ def test_what_separate_state_costs() -> None:
         run("kv_aware", FAST, routers=4, replicas=3, shared=True),
     )
     assert separate_state(made) == [
-        "kv_aware on 2 replicas, 4 routers: separate instead of shared state changes "
+        "kv_aware on 2 replicas, 4 routers: cost of separate router state: "
         "TTFT mean +100.0 %, TTFT p99 +100.2 %, goodput −2.0 %"
     ]
 

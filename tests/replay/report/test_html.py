@@ -111,7 +111,7 @@ def test_all_there_is_to_see() -> None:
             "1 May 2026",
             "replica_reset",
             "umbrella",
-            "separate instead of shared state",
+            "cost of separate router state",
             "4 shared",
         ),
     ):
