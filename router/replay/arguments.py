@@ -1,7 +1,7 @@
-"""What the words of `hedgerow replay` mean: policies, fleets, faults, coefficients. Pure.
+"""Parsers for the flag values of `hedgerow replay`: policies, fleets, faults, coefficients. Pure.
 
-Every function takes the text of one flag and raises ArgumentTypeError with a message for whoever
-typed it; argparse puts the flag's name in front.
+Each function parses the text of one flag. It raises ArgumentTypeError with a message for the user;
+argparse prints the flag's name before the message.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from router.emulator.core.timing import Timing
 from router.simulator.scenario import Fault
 
 SIZES_MAX = 1000  # fleets of one replay
-REPLICAS_MAX = 100_000  # of one fleet
+REPLICAS_MAX = 100_000  # replicas of one fleet
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy, and how it was asked for."""
+    """A policy with its options; `label` is the text given by the user."""
 
     label: str
     name: str
@@ -42,12 +42,12 @@ OFF = "off"
 
 
 def queue(text: str) -> Choice:
-    """The same of an order policy; `off`: nobody waits in the router."""
+    """An order policy, in the syntax of `policy`; `off`: no queue."""
     return Choice(text, text, {}) if text == OFF else _choice(text, make_order)
 
 
 def hedging(text: str) -> Choice:
-    """The same of a hedging policy; `off` is one of them."""
+    """A hedging policy, in the syntax of `policy`; `off` is the name of one."""
     return _choice(text, make_hedging)
 
 
@@ -64,7 +64,7 @@ def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choi
         try:
             options[option] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise ArgumentTypeError(f"{value!r} is no value (in {text!r})") from None
+            raise ArgumentTypeError(f"{value!r} is not a YAML value (in {text!r})") from None
     try:
         make(name, options)
     except PolicyConfigError as err:
@@ -74,7 +74,10 @@ def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choi
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """`N`, `A..B`, `A..B:STEP` or `A,B,C`, and these joined by commas; ascending, each once."""
+    """Fleet sizes: `N`, `A..B` or `A..B:STEP`, or a list of these separated by commas.
+
+    Returns them in ascending order without duplicates.
+    """
     found: set[int] = set()
     for part in text.split(","):
         span, has_step, step_text = part.partition(":")
@@ -101,20 +104,20 @@ def timing(text: str) -> Timing:
         raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")
     found = [_number(part, text) / 1e3 for part in parts]
     if min(found) < 0.0:
-        raise ArgumentTypeError(f"{text!r}: no coefficient is below 0")
+        raise ArgumentTypeError(f"{text!r}: coefficients must be 0 or more")
     return Timing(*found)
 
 
 def fault(text: str) -> Fault:
-    """`kind:replica:at:until`, of slow also `:factor`; times in seconds."""
+    """`kind:replica:at:until`, and for slow optionally `:factor`; times in seconds."""
     parts = text.split(":")
     if len(parts) not in (4, 5):
         raise ArgumentTypeError(f"{text!r} is not kind:replica:at:until[:factor]")
     kind, replica, at, until = parts[:4]
     if kind not in ("slow", "freeze", "kill"):
-        raise ArgumentTypeError(f"{text!r}: {kind!r} is none of slow, freeze, kill")
+        raise ArgumentTypeError(f"{text!r}: unknown fault {kind!r}; allowed: slow, freeze, kill")
     if not replica.isascii() or not replica.isdecimal():
-        raise ArgumentTypeError(f"{text!r}: {replica!r} is no replica's number (the first is 0)")
+        raise ArgumentTypeError(f"{text!r}: {replica!r} is not a replica number (from 0)")
     more = {}
     if len(parts) == 5:
         if kind != "slow":
@@ -125,7 +128,7 @@ def fault(text: str) -> Fault:
         return Fault(
             at=_number(at, text),
             replica=int(replica),
-            kind=kind,  # type: ignore[arg-type]  # one of the three
+            kind=kind,  # type: ignore[arg-type]  # checked above
             until=end,
             **more,
         )
@@ -158,7 +161,7 @@ def share(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1."""
+    """An integer of at least 1."""
     return _count(text, text)
 
 

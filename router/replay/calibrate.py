@@ -1,11 +1,14 @@
 """Fits the engine model (`emulator/core/timing.py`) to a log: `hedgerow replay --calibrate`.
 
-Prefill: time to the first token over the tokens computed, of streams in whose way nothing was.
-Decode: time per token over how many decoded together and how much context they had. Both are what
-the router saw: network, HTTP and tokenizer are in them, as they are in what clients see.
+- Prefill: the time to first token as a function of the computed prompt tokens, from streams that
+  did not wait for another prefill.
+- Decode: the time per output token as a function of the number of decoding sequences and their
+  total context.
 
-What a log cannot tell keeps its ratio to what it can in a given profile, and the report says so.
-Must never: give a number without saying what it rests on.
+Times are measured at the router, so they include the network, HTTP and the tokenizer.
+
+If the log does not determine a coefficient, its ratio to a fitted coefficient is taken from a given
+profile, and the report says so. Must never: return a number without its basis in the report.
 """
 
 from __future__ import annotations
@@ -23,13 +26,13 @@ from router.emulator.core.timing import PROFILES, Timing
 from router.replay.calibration.fit import Fit, MissingExtra
 from router.replay.calibration.parts import (
     SAMPLES_MIN,
+    bounded,
     fit_decode,
     fit_prefill,
     scaled_to_decode,
     with_constant,
     with_decode,
     with_prefill,
-    within,
 )
 from router.replay.calibration.report import lines
 from router.replay.calibration.samples import DecodePass, PrefillPass
@@ -41,21 +44,23 @@ _BASE: Final = PROFILES["realistic"]
 
 
 class CalibrationError(ValueError):
-    """A log that shows too little to fit anything to."""
+    """The log has too few samples for a fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted model and what it rests on. None: that part could not be fitted at all."""
+    """The fitted model and its basis. None: there were too few samples for that part."""
 
     timing: Timing
     prefill: Fit | None
     decode: Fit | None
-    sequences_peak: int  # most that decoded at once at one replica
-    context_peak: int  # ... and most tokens of context they had
-    sequences_full: int  # ... while others waited and none was prefilled; 0: that never was
-    context_full: int  # ... tokens of context then
-    report: tuple[str, ...]  # for people
+    # The maximum of decoding sequences, and of their context tokens, at one replica.
+    sequences_peak: int
+    context_peak: int
+    # The same while a replica was full: requests waited and none was prefilled; 0: none was full.
+    sequences_full: int
+    context_full: int
+    report: tuple[str, ...]  # the calibration in sentences
 
 
 def calibrate(
@@ -67,12 +72,15 @@ def calibrate(
     step_tokens: int = STEP_TOKENS,
     on_progress: Progress | None = None,
 ) -> Calibration:
-    """The timing of the engines behind a log, or behind the logs of several routers.
+    """Fit the engines' timing to an access log, or to the logs of several routers.
 
-    `base`: whose ratios fill what the log cannot tell; `model`: only this one's requests; `until`:
-    only of what arrived before (seconds since 1970); `replicas`: only what these answered.
-    Raises CalibrationError if neither part can be fitted, TraceError for what is no access log,
-    OSError, and MissingExtra without numpy and scipy.
+    - `base`: the profile for ratios that the logs do not determine.
+    - `model`, `replicas`: use only requests of this model, and those answered by these replicas.
+    - `until`: use only requests that arrived earlier (seconds since 1970).
+    - `step_tokens`: the prompt tokens of one engine step.
+
+    Raises CalibrationError if neither part can be fitted, TraceError for a file that is not an
+    access log, OSError, and MissingExtra without numpy and scipy.
     """
 
     latest = inf if until is None else until
@@ -102,32 +110,32 @@ def calibrate(
     first = PrefillPass()
     with Reading(paths, half(0)) as reading:
         for now, what, stay in sweep(reading.stays(stays_of(lambda _: None))):
-            first.happens(now, what, stay)
+            first.event(now, what, stay)
     prefill = fit_prefill(first.idle.kept, first.busy.kept, base, step_tokens)
     if prefill is not None:
-        prefill = within(prefill, first.everybody.kept, step_tokens)
+        prefill = bounded(prefill, first.all.kept, step_tokens)
     known = base if prefill is None else with_prefill(base, prefill.fit)
-    pace_s = first.tpot.quantile(0.5) or 0.0
+    tpot_s = first.tpot.quantile(0.5) or 0.0
 
     def work_s(stay: Stay) -> float:
         return known.step_s(stay.uncached, stay.prompt**2 - stay.cached**2, 0, 0) - known.prefill_s
 
     def place(stay: Stay) -> None:
-        stay.place(work_s(stay) + known.prefill_s * ceil(stay.uncached / step_tokens), pace_s)
+        stay.place(work_s(stay) + known.prefill_s * ceil(stay.uncached / step_tokens), tpot_s)
 
     second = DecodePass(work_s)
     with Reading(paths, half(1)) as reading:
         for now, what, stay in sweep(reading.stays(stays_of(place), first.longest_s)):
-            second.happens(now, what, stay)
+            second.event(now, what, stay)
     decode = fit_decode(second.samples.kept, known, base)
     if on_progress is not None:
         on_progress(1.0)
     if prefill is None and decode is None:
         raise CalibrationError(
-            f"{', '.join(paths)}: too little to fit an engine model to: of {first.streams:,} "
-            f"answered streams {first.idle.seen + first.busy.seen:,} met no other prefill and "
-            f"{second.samples.seen:,} had output tokens counted and decoded mostly undisturbed; "
-            f"{SAMPLES_MIN} of either are needed"
+            f"{', '.join(paths)}: too few samples to fit an engine model. Of {first.streams:,} "
+            f"answered streams, {first.idle.seen + first.busy.seen:,} overlapped no other prefill, "
+            f"and {second.samples.seen:,} have a count of output tokens and decoded mostly without "
+            f"other prefills; {SAMPLES_MIN} of either kind are needed"
         )
     timing = base
     if prefill is not None:

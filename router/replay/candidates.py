@@ -1,6 +1,6 @@
-"""What is compared: a configuration, and the same with other routing, order or hedging policies.
+"""The configurations to compare: one with different routing, order or hedging policies.
 
-Pure. Must never: change a setting that is not asked for.
+Pure. Must never: change any other setting.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from router.replay.arguments import OFF, Choice
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A configuration, and what to call it."""
+    """A configuration and its label in reports."""
 
     label: str
     config: Config
 
 
 def as_configured(config: Config) -> Candidate:
-    """The configuration as it is."""
+    """The unchanged configuration as a candidate."""
     return Candidate(config.routing.policy, config)
 
 
@@ -32,10 +32,10 @@ def candidates(
     orders: Sequence[Choice],
     hedges: Sequence[Choice],
 ) -> list[Candidate]:
-    """Every combination; an empty sequence leaves that as it is in `base`.
+    """Every combination of the given policies. For an empty sequence, `base` is unchanged.
 
-    A routing policy is for all models. An order and a hedging policy keep the other settings of
-    their sections.
+    A routing policy replaces those of all models. An order policy and a hedging policy keep the
+    other settings of their sections.
     """
     found = []
     for policy in policies or (None,):

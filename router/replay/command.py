@@ -1,10 +1,11 @@
-"""`hedgerow replay`: a trace against policies and fleet sizes, a table and a page about it.
+"""`hedgerow replay`: simulates a trace with policies and fleet sizes, and reports the results.
 
-Every combination of policies and fleet size is one run. The same flags give the same table and
-JSON, byte for byte. An access log is first simulated as it was, and compared with what it says:
-where the two differ too much, nothing else is simulated. Exit status: 0 done, 1 a run went wrong, 2
-a mistake in the flags, the configuration or the trace, 3 the simulation is not like the log. Must
-never: leave half a file behind.
+Each combination of policies and fleet size is one run. The same flags give the same table and JSON,
+byte for byte. An access log is first simulated with its own fleet and configuration. If the result
+differs too much from the log, nothing else is simulated.
+
+Exit status: 0 done; 1 a run failed; 2 an error in the flags, the configuration or the trace; 3 the
+simulation differs too much from the log. Must never: leave an incomplete output file.
 """
 
 from __future__ import annotations
@@ -43,23 +44,23 @@ from router.traces.hedgerow import HEDGEROW
 
 __all__ = ["add_arguments", "main"]
 
-_DONE, _WENT_WRONG, _MISTAKE, _NOT_TRUSTED = 0, 1, 2, 3
+_DONE, _RUN_FAILED, _BAD_INPUT, _NOT_TRUSTED = 0, 1, 2, 3
 
 
 def main(args: argparse.Namespace) -> int:
-    """Simulate, print, write; the exit status."""
-    # A terminal is told how far it is, a file is not.
+    """Simulate, print the tables and write the files. Returns the exit status."""
+    # Progress is shown on a terminal only.
     status = _StatusLine() if sys.stderr.isatty() and not args.quiet else None
     try:
         for path in (args.html, args.json):
             _check_writable(path)
         replay = _replayed(args, status)
-    except (Refused, ValueError) as err:  # TraceError is one, and so is what a scenario refuses
-        return _say(str(err), _MISTAKE)
+    except (Refused, ValueError) as err:  # ValueError: TraceError, or an invalid scenario
+        return _report_error(str(err), _BAD_INPUT)
     except ConfigError as err:
-        return _say(said(err.problems), _MISTAKE)
+        return _report_error(said(err.problems), _BAD_INPUT)
     except Broken as err:
-        return _say(str(err), _WENT_WRONG)
+        return _report_error(str(err), _RUN_FAILED)
     finally:
         if status is not None:
             status.close()
@@ -67,19 +68,21 @@ def main(args: argparse.Namespace) -> int:
     try:
         _write(args, replay)
     except OSError as err:
-        return _say(f"{err.filename}: cannot be written: {err.strerror}", _WENT_WRONG)
+        return _report_error(f"{err.filename}: cannot be written: {err.strerror}", _RUN_FAILED)
     if _is_refused(args, replay):
-        return _say(
-            "the simulation is not like the log, so nothing is compared; --calibrate fits the "
-            "engine model to the log, --anyway compares all the same",
+        return _report_error(
+            "the simulation differs too much from the log, so no candidates were compared; "
+            "--calibrate fits the engine model to the log, --anyway compares in any case",
             _NOT_TRUSTED,
         )
     return _DONE
 
 
 def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
-    """Read, size, say what is simulated, simulate. Raises Refused, Broken, ConfigError,
-    ValueError."""
+    """Read the trace, size the fleet, print the conditions, and simulate.
+
+    Raises Refused, Broken, ConfigError, ValueError.
+    """
     source = Source(
         path=args.file,
         format=args.format,
@@ -95,14 +98,14 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     try:
         trace = source.open()
         if args.closed_loop and trace.format != HEDGEROW.name:
-            raise Refused("--closed-loop: only an access log says when answers ended")
+            raise Refused("--closed-loop needs an access log: other traces have no answer times")
         seen = read(trace, None if status is None else status.read)
     except OSError as err:
         raise Refused(f"{args.file}: {err.strerror or err}") from None
     traffic = seen.facts
     keys, of_keys = keys_of(base, seen.tenants)
     logged = seen.fleet.groups(base)
-    half_s = args.speedup * traffic.duration_s / 2.0  # of the file's own clock
+    half_s = args.speedup * traffic.duration_s / 2.0  # seconds on the file's own clock
     model = engine_model(
         args,
         logged,
@@ -137,7 +140,7 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     replay = replace(replay, runs=[run], truth=trust_of(run.judged))
     if _is_refused(args, replay):
         return replay
-    # The logged fleet as configured may be among what is compared: it is simulated once.
+    # The candidates may include the logged fleet as configured. It is not simulated again.
     others = [job for job in jobs if job.scenario != judged.scenario or job.source != judged.source]
     found = dict(zip(map(id, others), run_all(others, args.jobs, status), strict=True))
     runs = [replace(found.get(id(job), run), policy=job.policy) for job in jobs]
@@ -145,19 +148,19 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
 
 
 def _is_refused(args: argparse.Namespace, replay: Replay) -> bool:
-    """The simulation is not like the log, and nobody wants to know more."""
+    """Whether candidates are not compared, because the simulation differs too much from the log."""
     truth = replay.truth
     return truth is not None and bool(truth.off) and not args.anyway
 
 
 def _out(args: argparse.Namespace) -> TextIO:
-    """Where JSON goes to standard output, nothing else does."""
+    """The stream for tables: standard error if the JSON goes to standard output."""
     return sys.stderr if args.json == Path("-") else sys.stdout
 
 
 def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
-    """The configuration, and what is compared. Raises Refused for an axis with one value twice,
-    ConfigError for the file."""
+    """The configuration and the candidates. Raises Refused for a repeated value of a flag, and
+    ConfigError for an invalid file."""
     base = Config() if args.config is None else load(args.config, serves=False)
     if args.poll_interval is not None:
         base = varied(base, polling={"interval_s": args.poll_interval})
@@ -174,7 +177,7 @@ def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
 
 def _print(args: argparse.Namespace, replay: Replay) -> None:
     runs = replay.runs
-    table = build(runs, of_runs(runs), group=lambda run: run.place, sort=args.sort)
+    table = build(runs, of_runs(runs), group=lambda run: run.setup, sort=args.sort)
     out = _out(args)
     if replay.truth is not None:
         if replay.truth.is_judged:
@@ -193,19 +196,19 @@ def _print(args: argparse.Namespace, replay: Replay) -> None:
 
 
 def _check_writable(path: Path | None) -> None:
-    """Before hours of simulation, not after them."""
+    """Check early, because a simulation can take hours. Raises Refused."""
     if path is None or path == Path("-"):
         return
     if path.is_dir():
         raise Refused(f"{path}: is a directory")
     if not path.parent.is_dir():
-        raise Refused(f"{path}: there is no directory {path.parent}")
+        raise Refused(f"{path}: the directory {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
-        raise Refused(f"{path}: nothing can be written to {path.parent}")
+        raise Refused(f"{path}: the directory {path.parent} is not writable")
 
 
 def _write(args: argparse.Namespace, replay: Replay) -> None:
-    """Raises OSError with the file's name."""
+    """Write the JSON and HTML files. Raises OSError with the file's name."""
     if args.json == Path("-"):
         sys.stdout.write(document(replay))
     elif args.json is not None:
@@ -217,7 +220,7 @@ def _write(args: argparse.Namespace, replay: Replay) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    """All of the file or nothing: whoever opens it sees the old or the new one."""
+    """Replace the file atomically: readers see the complete old or the complete new file."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_text(text, encoding="utf-8")
@@ -227,14 +230,14 @@ def _replace(path: Path, text: str) -> None:
 
 
 class _StatusLine:
-    """One line on a terminal that is written over: what is done, and how far the next is."""
+    """A progress line on a terminal: the number of finished runs, and the progress of the next."""
 
     def __init__(self) -> None:
         self.runs = 0
         self._width = 0
 
     def __call__(self, done: int, text: str) -> None:
-        """So many runs are done, and one of the others says how far it is."""
+        """Show that `done` runs are finished, and the progress text of another run."""
         if text:
             self._show(f"{done} of {self.runs} runs done; {text}"[:150])
 
@@ -252,6 +255,6 @@ class _StatusLine:
         self._width = len(text)
 
 
-def _say(problem: str, status: int) -> int:
+def _report_error(problem: str, status: int) -> int:
     print(f"hedgerow replay: {problem}", file=sys.stderr)
     return status

@@ -1,6 +1,6 @@
-"""What is simulated, said for a person: the traffic, the fleet, the engine model. Pure.
+"""Describes the conditions of a replay as text: the traffic, the fleet, the engine model. Pure.
 
-Every default that was taken is among it, so that a figure is never without its conditions.
+The description includes every default value, so that all conditions of a result are known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ Fact = tuple[str, str]
 def facts_of(
     trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str, estimated: bool
 ) -> list[Fact]:
-    """`model_name`: of the engine model; `estimated`: nobody said how many replicas."""
+    """Pairs of a label and a text. `model_name`: the engine model's name; `estimated`: the number
+    of replicas is an estimate."""
     first = jobs[0]
     found = [
         ("traffic", _traffic(trace, facts, first.scenario, first.source.closed_loop)),
@@ -33,14 +34,14 @@ def facts_of(
         (
             "SLO",
             f"first token within {first.slo.ttft_s:g} s, "
-            f"then {first.slo.tpot_s * 1e3:g} ms a token",
+            f"then {first.slo.tpot_s * 1e3:g} ms per token",
         ),
     ]
     if first.scenario.faults:
         found.append(("faults", "; ".join(map(_fault, first.scenario.faults))))
     if facts.notes:
         notes = "; ".join(f"{what}: {count:,}" for what, count in sorted(facts.notes.items()))
-        found.append(("read with", notes))
+        found.append(("notes", notes))
     found.append(("seed", str(first.scenario.seed)))
     return found
 
@@ -50,14 +51,15 @@ def _traffic(trace: Trace, facts: TraceFacts, scenario: Scenario, closed_loop: b
     if facts.duration_s > 0.0:
         text += f" in {facts.duration_s:,.0f} s, {number(facts.rate)}/s"
     text += (
-        f"; on average {facts.input.mean:,.0f} prompt tokens and {facts.output.mean:,.0f} of output"
+        f"; on average {facts.input.mean:,.0f} prompt tokens and {facts.output.mean:,.0f} output "
+        "tokens"
     )
     if facts.reuse is None:
-        text += "; prefixes are not known, so that nothing is found in a cache"
+        text += "; no information about prefixes, so there are no cache hits"
     else:
-        text += f"; {facts.reuse.share:.1%} of the prompt blocks came before"
+        text += f"; {facts.reuse.share:.1%} of the prompt blocks occurred before"
     if trace.slot_s:
-        text += f"; arrivals spread over the {trace.slot_s:g} s their times are known to"
+        text += f"; times are rounded to {trace.slot_s:g} s, so arrivals are spread at random"
     if closed_loop:
         text += "; sessions in a closed loop"
     if len(facts.models) > 1:
@@ -81,12 +83,12 @@ def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
             text = f"{sizes[0]:,} to {sizes[-1]:,}" + (f" in steps of {step}" if step > 1 else "")
     text += " replica" if sizes == [1] else " replicas"
     if estimated:
-        text += " (an estimate: 70 % busy if nothing were cached; --replicas says otherwise)"
+        text += " (estimated for 70 % utilisation without cache hits; --replicas sets the number)"
     return text
 
 
 def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
-    """Of every group; nothing names a group that is the whole fleet."""
+    """Two entries per group; they are numbered if there are several groups."""
     found = []
     for place, group in enumerate(scenario.groups, 1):
         of = f" {place}" if len(scenario.groups) > 1 else ""
@@ -96,7 +98,7 @@ def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
 
 
 def _left_out(scenario: Scenario) -> list[Fact]:
-    """What the configuration says and no simulation does."""
+    """The configured features that are not simulated."""
     config = scenario.config
     left = [
         name
@@ -114,7 +116,7 @@ def _left_out(scenario: Scenario) -> list[Fact]:
 def _engine(group: Group) -> str:
     core = group.core
     return (
-        f"at most {core.max_num_seqs:,} sequences and {core.max_num_batched_tokens:,} tokens a "
+        f"at most {core.max_num_seqs:,} sequences and {core.max_num_batched_tokens:,} tokens per "
         f"step; {core.num_blocks * core.block_size:,} KV tokens in blocks of {core.block_size}"
         + ("" if group.models is None else f"; for {', '.join(group.models)}")
         + ("" if group.weight == 1.0 else f"; weight {group.weight:g}")
@@ -135,8 +137,8 @@ def _timing(timing: Timing) -> str:
     )
     texts = []
     for name, terms in (("prefill", prefill), ("decode step", decode)):
-        said = " + ".join(f"{value * 1e3:.3g}{of}" for value, of in terms if value)
-        texts.append(f"{name} {said or '0'} ms")
+        total = " + ".join(f"{value * 1e3:.3g}{of}" for value, of in terms if value)
+        texts.append(f"{name} {total or '0'} ms")
     return ", ".join(texts)
 
 
@@ -145,13 +147,13 @@ def _routers(jobs: Sequence[Job]) -> str:
     text = str(scenario.routers)
     if scenario.routers > 1:
         both = len({job.scenario.shared for job in jobs}) > 1
-        text += ", apart and sharing all they know" if both else ""
-        text += ", sharing all they know" if scenario.shared and not both else ""
+        text += ", with separate and with shared state" if both else ""
+        text += ", with shared state" if scenario.shared and not both else ""
     polls, interval_s = scenario.polls, scenario.config.polling.interval_s
     if not interval_s:
         return f"{text}; engines are never polled"
-    text += f"; engines polled every {interval_s:g} s, {polls.delay_s * 1e3:g} ms late"
-    return text + (f", {polls.loss:.1%} lost" if polls.loss else "")
+    text += f"; engines polled every {interval_s:g} s with a delay of {polls.delay_s * 1e3:g} ms"
+    return text + (f", {polls.loss:.1%} of polls lost" if polls.loss else "")
 
 
 def _hedging(scenario: Scenario) -> str:
@@ -159,8 +161,8 @@ def _hedging(scenario: Scenario) -> str:
     if rules.policy == "off":
         return "off"
     return (
-        f"{rules.policy}, of the classes {' and '.join(rules.classes)}, for {rules.budget:.0%} of "
-        f"the prefill tokens at most, below a utilisation of {rules.utilisation:g}"
+        f"{rules.policy}, for the classes {' and '.join(rules.classes)}, at most "
+        f"{rules.budget:.0%} of the prefill tokens, below a utilisation of {rules.utilisation:g}"
     )
 
 

@@ -1,10 +1,12 @@
-"""How fast and how large the engines are: said, of a profile, or fitted to the log.
+"""The timing and the sizes of the simulated engines.
 
-What a log shows of times holds network, HTTP and tokenizer, and so does what is fitted to it: the
-simulated network takes no time then, or it would be counted twice.
+The timing is given by flags, taken from a profile, or fitted to the log. Times in a log include the
+network, HTTP and the tokenizer, and so does a fitted timing. Therefore the simulated network delay
+is then 0, or it would be counted twice.
 
-Sizes: as said, else as the log has them, else by what a replica was seen to hold when it was full,
-else the usual ones. Must never: fit to what a simulation is judged by.
+The sizes (sequences and KV tokens) come from the flags, else from the log, else from a replica that
+was full in the log, else from defaults. Must never: fit to the part of the log that a simulation is
+compared with.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ from router.simulator.scenario import NETWORK_S, Group
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """The engines of the logged groups, in their order; of a trace without a fleet, one group of
-    one replica."""
+    """The engines of the logged groups, in the same order. For a trace without a fleet: one group
+    of one replica."""
 
-    name: str  # of the timing
+    name: str  # the name of the timing
     groups: tuple[Group, ...]
     network_s: float
-    is_logged: bool  # the groups are those of the log
-    report: tuple[str, ...] = ()  # how well it fits, line by line
+    is_logged: bool  # the groups come from the log
+    report: tuple[str, ...] = ()  # lines about the quality of the fit
 
 
 def engine_model(
@@ -40,14 +42,17 @@ def engine_model(
     until: float,
     on_progress: Callable[[float], None] | None,
 ) -> EngineModel:
-    """`until`: seconds since 1970; what arrived later is not fitted to. Raises Refused, and what
-    `calibrate` raises."""
+    """Determine the engines of the fleet.
+
+    `until`: seconds since 1970; later requests are not used for a fit. Raises Refused, and the
+    errors of `calibrate`.
+    """
     if args.kv_tokens is not None and args.kv_tokens < block_tokens:
-        raise Refused(f"--kv-tokens: one block has {block_tokens} tokens")
+        raise Refused(f"--kv-tokens must be at least one block, {block_tokens} tokens")
     if args.calibrate:
         return _fitted(args, groups, block_tokens, until, on_progress)
     if args.timing is not None and args.profile is not None:
-        raise Refused("--profile and --timing say the same; give one of them")
+        raise Refused("--profile and --timing exclude each other; give one of them")
     profile = args.profile or PROFILE
     timing = PROFILES[profile] if args.timing is None else args.timing
     made = [_group(args, group, timing, block_tokens) for group in groups or (None,)]
@@ -68,7 +73,7 @@ def _fitted(
     wanted: Sequence[LoggedGroup | None] = groups or (None,)
 
     def fit(number: int, group: LoggedGroup | None) -> Calibration:
-        def told(share: float) -> None:
+        def show(share: float) -> None:
             if on_progress is not None:
                 on_progress((number + share) / len(wanted))
 
@@ -77,10 +82,10 @@ def _fitted(
             base=PROFILES[args.profile or PROFILE],
             model=args.model,
             until=until,
-            # A fleet of one group needs no look at who answered.
+            # With one group, all replicas are included.
             replicas=None if group is None or len(wanted) == 1 else frozenset(group.replicas),
             step_tokens=args.max_num_batched_tokens,
-            on_progress=told,
+            on_progress=show,
         )
 
     made: list[Group] = []
@@ -116,7 +121,7 @@ def _group(
     slots: int = SLOTS,
     kv_tokens: int = KV_TOKENS,
 ) -> Group:
-    """`slots`, `kv_tokens`: where neither a flag nor the log says."""
+    """`slots`, `kv_tokens`: the sizes if neither a flag nor the log has them."""
     if logged is not None:
         slots, kv_tokens = logged.slots or slots, logged.kv_tokens or kv_tokens
     core = CoreConfig(

@@ -1,4 +1,4 @@
-"""The flags of `hedgerow replay`. Must never: look into the trace."""
+"""The flags of `hedgerow replay`. Must never: read the trace."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from typing import Any
 
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
-from router.replay import arguments as words
+from router.replay import arguments as parse
 from router.replay.report.columns import of_runs
 from router.replay.report.slo import Slo
 from router.simulator.scenario import Polls
 from router.traces import FORMATS
 
 PROFILE = "realistic"
-KV_TOKENS = 400_000  # of an 8B model with grouped KV heads (128 KiB a token) on 80 GB: 54 GB left
+KV_TOKENS = 400_000  # an 8B model with grouped KV heads (128 KiB per token) and 54 GB free of 80 GB
 _SLO = Slo()
 _POLLS = Polls()
 _CORE = CoreConfig()
 SLOTS = _CORE.max_num_seqs
 
 _DESCRIPTION = """\
-Replay recorded traffic against configurations, policies and fleet sizes, on the router's own
-decision code and emulated engines, in virtual time. FILE is a Mooncake, Azure, BurstGPT or
-Qwen-Bailian trace, or an access log of hedgerow's own; gzip or plain.
+Simulate recorded traffic with different configurations, policies and fleet sizes. The simulation
+runs the router's own decision code with emulated engines in virtual time. FILE is a Mooncake,
+Azure, BurstGPT or Qwen-Bailian trace, or Hedgerow's own access log; gzip or plain.
 
-An access log is first simulated as it was, and its second half is printed logged beside simulated.
-If the two differ too much, nothing is compared and the exit status is 3.
+An access log is first simulated with its own fleet and configuration. A table compares the second
+half of the log with this simulation. If the two differ too much, no candidates are compared and the
+exit status is 3.
 """
 _EPILOG = """\
 examples:
@@ -60,72 +61,76 @@ def _add_traffic(group: Any) -> None:
         "--format",
         choices=FORMATS,
         metavar="NAME",
-        help=f"of the file: {', '.join(FORMATS)} (default: seen from its first line)",
+        help=f"file format: {', '.join(FORMATS)} (default: detected by the first line)",
     )
-    add("--block-tokens", type=words.count, metavar="N", help="tokens of one of the file's blocks")
-    add("--model", metavar="NAME", help="requests of this model only")
-    add("--limit", type=words.count, metavar="N", help="the first N requests only")
-    add("--until", type=words.positive, metavar="S", help="the first S seconds of the file only")
-    add("--speedup", type=words.positive, default=1.0, metavar="X", help="arrivals X times as fast")
+    add("--block-tokens", type=parse.count, metavar="N", help="tokens per block of the file")
+    add("--model", metavar="NAME", help="only requests of this model")
+    add("--limit", type=parse.count, metavar="N", help="only the first N requests")
+    add("--until", type=parse.positive, metavar="S", help="only the first S seconds of the file")
+    add("--speedup", type=parse.positive, default=1.0, metavar="X", help="arrivals X times as fast")
     add(
         "--closed-loop",
         action="store_true",
-        help="sessions of an access log: the next request comes when the one before is answered, "
-        "after the pause that the log has; the comparison with the log is without it",
+        help="for an access log: the next request of a session arrives after the previous answer, "
+        "with the think time of the log; the comparison with the log does not use this",
     )
-    add("--seed", type=int, default=1, metavar="N", help="of everything random (default: 1)")
+    add("--seed", type=int, default=1, metavar="N", help="random seed (default: 1)")
 
 
 def _add_fleet(group: Any) -> None:
     add = group.add_argument
     add(
         "--replicas",
-        type=words.sizes,
+        type=parse.sizes,
         metavar="N|A..B|A..B:STEP|A,B,C",
-        help="sizes of a fleet of equal replicas (default: the fleet of the access log; else one "
-        "that is estimated to be 70%% busy without any cache)",
+        help="sizes of a fleet of identical replicas (default: the fleet of the access log; for "
+        "other traces, estimated for 70%% utilisation without cache hits)",
     )
     add(
         "--profile",
         choices=sorted(PROFILES),
         metavar="NAME",
-        help=f"how fast engines are: {', '.join(sorted(PROFILES))} (default: {PROFILE}, an 8B "
+        help=f"timing of the engines: {', '.join(sorted(PROFILES))} (default: {PROFILE}, an 8B "
         "model on one A100)",
     )
     model = group.add_mutually_exclusive_group()
     model.add_argument(
         "--timing",
-        type=words.timing,
+        type=parse.timing,
         metavar="a,b,c,d0,d1,d2",
-        help="the same as coefficients in ms: prefill a+b*L+c*L^2, decode step d0+d1*B+d2*context",
+        help="timing as coefficients in ms: prefill a+b*L+c*L^2, decode step d0+d1*B+d2*context",
     )
     model.add_argument(
         "--calibrate",
         action="store_true",
-        help="fit them to the first half of the access log; what it cannot tell is as in the "
-        "profile",
+        help="fit the coefficients to the first half of the access log; ratios that the log does "
+        "not determine are those of the profile",
     )
-    for flag, usual in (("--max-num-seqs", SLOTS), ("--kv-tokens", KV_TOKENS)):
+    for flag, usual, what in (
+        ("--max-num-seqs", SLOTS, "sequences that one engine runs at once"),
+        ("--kv-tokens", KV_TOKENS, "KV cache of one engine, in tokens"),
+    ):
         add(
             flag,
-            type=words.count,
+            type=parse.count,
             metavar="N",
-            help=f"of each engine (default: as in the access log; else {usual:,})",
+            help=f"{what} (default: as in the access log; else {usual:,})",
         )
     add(
         "--max-num-batched-tokens",
-        type=words.count,
+        type=parse.count,
         default=_CORE.max_num_batched_tokens,
         metavar="N",
-        help=f"of each engine (default: {_CORE.max_num_batched_tokens:,})",
+        help=f"tokens in one step of an engine (default: {_CORE.max_num_batched_tokens:,})",
     )
     add(
         "--fault",
-        type=words.fault,
+        type=parse.fault,
         action="append",
         default=[],
         metavar="KIND:REPLICA:AT:UNTIL[:FACTOR]",
-        help="slow (by the factor, 10), freeze or kill a replica, between two seconds; repeat",
+        help="slow (by the factor; default 10), freeze or kill a replica from the second AT to the "
+        "second UNTIL; may be repeated",
     )
 
 
@@ -134,38 +139,39 @@ def _add_routers(group: Any) -> None:
     add(
         "--config",
         metavar="FILE",
-        help="the router's configuration (default: the shipped one); its replicas are not taken",
+        help="the router's configuration (default: the built-in defaults); its list of replicas is "
+        "not used as the fleet",
     )
     for flag, choice, text in (
-        ("--policy", words.policy, "routing policy of all models"),
-        ("--queue", words.queue, "order policy of the queue; off: no queue"),
-        ("--hedging", words.hedging, "hedging policy; off: no hedging"),
+        ("--policy", parse.policy, "routing policy of all models"),
+        ("--queue", parse.queue, "order policy of the queue; off: no queue"),
+        ("--hedging", parse.hedging, "hedging policy; off: no hedging"),
     ):
         add(
             flag,
             type=choice,
             action="append",
             metavar="NAME[:option=value,...]",
-            help=f"{text}; repeat to compare, each is combined with the others (default: as "
+            help=f"{text}; may be repeated to compare; all combinations are simulated (default: as "
             "configured)",
         )
     add(
         "--routers",
-        type=words.count,
+        type=parse.count,
         default=1,
         metavar="N",
-        help="in front of the same fleet; the same is run with shared knowledge, to compare",
+        help="number of routers of the fleet; each run is repeated with shared state, to compare",
     )
-    add("--shared", action="store_true", help="routers share all they know; only that is run")
+    add("--shared", action="store_true", help="simulate only routers with shared state")
     add(
         "--poll-interval",
-        type=words.not_negative,
+        type=parse.not_negative,
         metavar="S",
-        help="between polls; 0: never (default: as configured)",
+        help="seconds between polls; 0: never (default: as configured)",
     )
     for flag, kind, default, metavar, text in (
-        ("--poll-delay", words.not_negative, _POLLS.delay_s, "S", "until a poll is known"),
-        ("--poll-loss", words.share, _POLLS.loss, "P", "share of polls that bring nothing"),
+        ("--poll-delay", parse.not_negative, _POLLS.delay_s, "S", "seconds that a poll takes"),
+        ("--poll-loss", parse.share, _POLLS.loss, "P", "share of polls that fail, 0 to 1"),
     ):
         add(
             flag, type=kind, default=default, metavar=metavar, help=f"{text} (default: {default:g})"
@@ -174,29 +180,38 @@ def _add_routers(group: Any) -> None:
 
 def _add_output(group: Any) -> None:
     add = group.add_argument
-    for flag, default in (("--ttft-slo", _SLO.ttft_s), ("--tpot-slo", _SLO.tpot_s)):
+    for flag, default, what in (
+        ("--ttft-slo", _SLO.ttft_s, "time to first token"),
+        ("--tpot-slo", _SLO.tpot_s, "time per output token"),
+    ):
         add(
             flag,
-            type=words.positive,
+            type=parse.positive,
             default=default * 1e3,
             metavar="MS",
-            help=f"what goodput demands (default: {default * 1e3:g})",
+            help=f"SLO for the {what}, used for goodput (default: {default * 1e3:g})",
         )
     add(
         "--sort",
         metavar="COLUMN",
         choices=_sortable(),
-        help="of the table: " + ", ".join(_sortable()),
+        help="sort the table by: " + ", ".join(_sortable()),
     )
-    add("--html", type=Path, metavar="FILE", help="write a page with tables and plots")
-    add("--json", type=Path, metavar="FILE|-", help="write all figures; - for standard output")
+    add("--html", type=Path, metavar="FILE", help="write an HTML page with tables and plots")
+    add("--json", type=Path, metavar="FILE|-", help="write all results as JSON; -: standard output")
     add(
         "--anyway",
         action="store_true",
-        help="compare candidates although the simulation is not like the log",
+        help="compare candidates even if the simulation differs too much from the log",
     )
-    add("--quiet", action="store_true", help="the table only")
-    add("--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--quiet", action="store_true", help="print the table only")
+    add(
+        "--jobs",
+        type=parse.count,
+        default=_cpus(),
+        metavar="N",
+        help="runs in parallel (default: the number of CPUs)",
+    )
 
 
 def _sortable() -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""One run of a replay, from plain values: what a process of its own can be told.
+"""One run of a replay. A job has plain values only, so that it can be sent to another process.
 
 Must never: print.
 """
@@ -24,7 +24,7 @@ from router.traces.closed_loop import ClosedLoop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A trace and how it is read."""
+    """A trace file and the options for reading it."""
 
     path: str
     format: str | None = None
@@ -34,10 +34,10 @@ class Source:
     limit: int | None = None
     until_s: float | None = None
     speedup: float = 1.0
-    closed_loop: bool = False  # sessions go on when they are answered
+    closed_loop: bool = False  # a session's next request waits for the previous answer
 
     def open(self) -> Trace:
-        """Raises TraceError, OSError, ValueError."""
+        """Open the trace. Raises TraceError, OSError, ValueError."""
         return open_trace(
             self.path,
             format=self.format,
@@ -50,23 +50,23 @@ class Source:
         )
 
     def traffic(self) -> Trace | ClosedLoop:
-        """What comes to the simulated routers. Raises as `open` does."""
+        """The traffic for the simulated routers. Raises the errors of `open`."""
         trace = self.open()
         return ClosedLoop(trace, speedup=self.speedup) if self.closed_loop else trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A scenario, its traffic and what is promised to its requests."""
+    """A scenario, its traffic and its SLO."""
 
-    policy: str  # as it was asked for
+    policy: str  # the candidate's label
     scenario: Scenario
     source: Source
     slo: Slo
-    half: Half | None = None  # of the log that is to be compared; None: nothing is
+    half: Half | None = None  # the half of the log to compare with; None: no comparison
 
     def run(self, line: TextIO | None = None) -> Run:
-        """Simulate it. `line`: who shows how far it is. Raises as `simulate` does."""
+        """Run the simulation. `line`: the stream for progress. Raises the errors of `simulate`."""
         traffic = self.source.traffic()
         summary = Summary(self.slo, self.scenario.replicas)
         label = f"{self.policy}, {self.scenario.replicas} replicas"
@@ -88,7 +88,7 @@ class Job:
 
 
 class _Both:
-    """The recorder of a run that is judged."""
+    """A recorder that passes each event to a summary and to the comparison with the log."""
 
     def __init__(self, summary: Summary, judged: Judged) -> None:
         self._summary = summary

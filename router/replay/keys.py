@@ -1,7 +1,8 @@
-"""The keys of the configuration, by the names that a log has for their tenants.
+"""Finds the keys of the configuration that belong to the tenants of a log.
 
-A log has salted hashes. They are those of the keys' names only under the same `access_log.salt`;
-without one each start of the router draws another, and nobody can tell which tenant is which.
+A log has salted hashes of the tenants. They match the hashes of the keys' names only with the same
+`access_log.salt`. Without this setting, the router draws a new salt at each start, and the tenants
+cannot be matched.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from router.observe.log.salt import Salter
 
 
 def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine], str]:
-    """The keys of those tenants of the log that have one, and what to say of it; "": there are no
-    keys. Raises ConfigError for a file that cannot be used."""
+    """The keys by tenant of the log, and a text for the report; "": no keys are configured.
+
+    Raises ConfigError for an invalid keys file.
+    """
     if config.keys.file is None:
         return {}, ""
     try:
@@ -26,8 +29,8 @@ def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine
         raise ConfigError([f"keys.file: {err}"]) from None
     if not config.access_log.salt:
         return {}, (
-            "not simulated: access_log.salt is not set, so that the log does not tell which tenant "
-            "has which key; all tenants weigh the same"
+            "not simulated: access_log.salt is not set, so tenants of the log cannot be matched to "
+            "keys; all tenants have the same weight"
         )
     salter = Salter(config.access_log.salt, 0)
     found = {}
@@ -36,5 +39,5 @@ def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine
         if tenant in tenants:
             found[tenant] = line
     if not found:
-        return {}, "none is in the log: was it written with another access_log.salt?"
+        return {}, "no tenant of the log has a key: was it written with another access_log.salt?"
     return found, f"weights and limits of {len(found):,} of {len(tenants):,} tenants with keys"

@@ -1,11 +1,12 @@
-"""The fleet behind an access log: its replicas, in groups of equal ones.
+"""Derives the fleet from an access log: its replicas, in groups of identical ones.
 
-Two replicas are of one pool if some model was answered by both; every replica of a pool serves all
-its models, unless the configuration lists its own. Equal are replicas of one pool with the same
-sizes, and the same weight, limit and place in the configuration.
+Two replicas belong to one pool if both answered requests of the same model. Every replica of a pool
+serves all models of the pool, unless the configuration lists the replica's models. A group has the
+replicas of one pool with the same sizes, and the same weight, limit, zone and node in the
+configuration.
 
-Bounded: `REPLICAS_MAX` replicas, `MODELS_MAX` models. Pure. Must never: invent a size that the log
-does not have.
+Bounded: `REPLICAS_MAX` replicas, `MODELS_MAX` models. Pure. Must never: guess a size that is not in
+the log.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from router.config.model import Replica as ReplicaConfig
 from router.simulator.arrival import Arrival
 
 REPLICAS_MAX: Final = 10_000
-MODELS_MAX: Final = 1000  # of one replica
-_SAME: Final = 0.05  # sizes that differ by less are equal: slots are learned, not reported
+MODELS_MAX: Final = 1000  # models of one replica
+_SAME: Final = 0.05  # smaller relative differences are ignored, because slots are estimates
 
 
 @dataclass(slots=True)
 class _Seen:
-    """One replica."""
+    """What the log shows of one replica."""
 
     models: set[str]
     slots: int | None = None
@@ -34,16 +35,16 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class LoggedGroup:
-    """Equal replicas, by their names in the log. None: the log does not say."""
+    """Identical replicas. A size of None: the log does not have it."""
 
-    replicas: tuple[str, ...]
-    models: tuple[str, ...] | None  # None: the whole fleet serves the same
+    replicas: tuple[str, ...]  # IDs in the log
+    models: tuple[str, ...] | None  # None: the whole fleet serves the same models
     slots: int | None
     kv_tokens: int | None
-    like: ReplicaConfig  # its weight, limit, zone and node
+    like: ReplicaConfig  # has the weight, limit, zone and node of these replicas
 
     def name(self, number: int) -> str:
-        """For people: what it is and how many there are."""
+        """A text for reports: the group's number, size and models."""
         of = "" if self.models is None else f" for {', '.join(self.models[:3])}"
         of += " ..." if self.models is not None and len(self.models) > 3 else ""
         noun = "replica" if len(self.replicas) == 1 else "replicas"
@@ -51,13 +52,13 @@ class LoggedGroup:
 
 
 class LoggedFleet:
-    """What a pass over a log's arrivals has seen."""
+    """Collects the replicas during a pass over a log's arrivals."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def __len__(self) -> int:
-        """How many replicas answered something."""
+        """The number of replicas that answered a request."""
         return len(self._seen)
 
     def add(self, arrival: Arrival) -> None:
@@ -71,16 +72,18 @@ class LoggedFleet:
             seen = self._seen[logged.replica] = _Seen(set())
         if arrival.model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
             seen.models.add(arrival.model)
-        # The latest word: slots are learned as time goes on.
+        # The latest value counts, because the router's estimate of slots improves over time.
         seen.slots = logged.slots or seen.slots
         seen.kv_tokens = logged.kv_tokens or seen.kv_tokens
 
     def groups(self, config: Config) -> list[LoggedGroup]:
-        """In the order of their first replicas in the log. `config`: by whose replicas of the same
-        names weights, limits and places are known."""
-        told = {replica.id: replica for replica in config.replicas}
+        """The groups, in the order of their first replicas in the log.
+
+        `config`: its replicas with the same IDs give weights, limits, zones and nodes.
+        """
+        configured = {replica.id: replica for replica in config.replicas}
         pools = _pools({name: seen.models for name, seen in self._seen.items()})
-        models = {name: _models(told.get(name), pools[name]) for name in self._seen}
+        models = {name: _models(configured.get(name), pools[name]) for name in self._seen}
         is_one = len(set(models.values())) == 1
         found: list[LoggedGroup] = []
         for name, seen in self._seen.items():
@@ -89,7 +92,7 @@ class LoggedFleet:
                 None if is_one else models[name] or None,
                 seen.slots,
                 seen.kv_tokens,
-                told.get(name, _PLAIN),
+                configured.get(name, _PLAIN),
             )
             for place, other in enumerate(found):
                 if _is_equal(group, other):
@@ -104,7 +107,7 @@ _PLAIN: Final = ReplicaConfig(url="http://replica")
 
 
 def _pools(models: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
-    """By replica, all models of the replicas that it shares one with, and so on."""
+    """The models of each replica's pool: the connected components of replicas that share models."""
     pools: list[set[str]] = []
     for mine in models.values():
         joined = set(mine)
@@ -121,9 +124,9 @@ def _pools(models: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     }
 
 
-def _models(told: ReplicaConfig | None, pool: frozenset[str]) -> tuple[str, ...]:
-    if told is not None and told.models:
-        return tuple(sorted(told.models))
+def _models(configured: ReplicaConfig | None, pool: frozenset[str]) -> tuple[str, ...]:
+    if configured is not None and configured.models:
+        return tuple(sorted(configured.models))
     return tuple(sorted(pool))
 
 
@@ -152,7 +155,7 @@ def _joined(group: LoggedGroup, name: str) -> LoggedGroup:
 
 
 def numbers(groups: Sequence[LoggedGroup]) -> Iterator[tuple[int, str]]:
-    """The number of each group, and the log's names of its replicas."""
+    """Pairs of a group's number and the log's ID of one of its replicas."""
     for number, group in enumerate(groups):
         for name in group.replicas:
             yield number, name

@@ -1,4 +1,4 @@
-"""What is simulated: the logged fleet as it was configured, and every candidate on every fleet."""
+"""The runs of a replay: the logged fleet as configured, and every candidate on every fleet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Plan:
         model: EngineModel,
         keys: Mapping[str, KeyLine],
     ) -> None:
-        self.is_estimated = False  # nobody said how many replicas, nor does the log
+        self.is_estimated = False  # the number of replicas is an estimate
         self._args = args
         self._source = source
         self._trace = trace
@@ -42,8 +42,10 @@ class Plan:
         self._polls = Polls(delay_s=args.poll_delay, loss=args.poll_loss)
 
     def judged(self, candidate: Candidate, logged: Sequence[LoggedGroup], half_s: float) -> Job:
-        """The log as it was: one router, no faults, at its own speed. `half_s`: where its second
-        half begins."""
+        """The run to compare with the log: one router, no faults, original speed.
+
+        `half_s`: where the second half of the log begins, in seconds.
+        """
         groups = self._model.groups
         starts = [0]
         for group in groups:
@@ -67,10 +69,12 @@ class Plan:
         )
 
     def jobs(self, candidates: Sequence[Candidate], sizes: Sequence[int] | None) -> list[Job]:
-        """Fleet by fleet, candidates in their order, then the same with shared knowledge. `sizes`:
-        of fleets of equal replicas, like those of the largest group; None: the logged fleet.
+        """The jobs by fleet, then by candidate. With several routers, all are repeated with shared
+        state.
 
-        Raises Refused for a fault of a replica that there is not.
+        `sizes`: sizes of fleets whose replicas are like those of the largest group; None: the
+        logged fleet, or an estimated size. Raises Refused for a fault of a replica that does not
+        exist.
         """
         args = self._args
         fleets = self._fleets(sizes)
@@ -78,7 +82,8 @@ class Plan:
         for fault in args.fault:
             if fault.replica >= fewest:
                 raise Refused(
-                    f"--fault: no replica {fault.replica} in a fleet of {fewest}; the first is 0"
+                    f"--fault: replica {fault.replica} does not exist in a fleet of {fewest}; "
+                    f"allowed: 0 to {fewest - 1}"
                 )
         jobs = [
             Job(
@@ -100,7 +105,7 @@ class Plan:
         return jobs
 
     def _scenario(self, groups: tuple[Group, ...], candidate: Candidate) -> Scenario:
-        """One router, and no faults."""
+        """A scenario with one router and without faults."""
         return Scenario(
             groups=groups,
             config=candidate.config,

@@ -1,8 +1,8 @@
-"""How far a run is, for a person who waits: one line on standard error that is written over.
+"""The progress of a run: one line on standard error that is overwritten at each update.
 
-Shown on a terminal only, unless it is asked for, and a few times a second, whatever the pace.
+It is shown on a terminal only, unless it is forced, and updated at most four times per second.
 
-Must never: change a run, or write anything that stays behind in a file or a pipe.
+Must never: change a run, or write to a file or a pipe unless it is forced.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final, TextIO
 
-from router.simulator.traffic import Measured
+from router.simulator.traffic import HasProgress
 
 EVERY_S: Final = 0.25  # between two updates
-LOOK: Final = 256  # requests between two looks at the real clock, which costs as much as an event
+CLOCK_EVERY: Final = 256  # requests between two reads of the real clock, which are expensive
 
 
 class ProgressLine:
-    """What `simulate` takes as its `progress`. Close it when the run is over."""
+    """The `progress` callback of `simulate`. Close it after the run."""
 
     def __init__(
         self,
@@ -30,18 +30,18 @@ class ProgressLine:
         out: TextIO | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`source`: the traffic; one that is `Measured` gives a share and the time left."""
+        """`source`: the traffic; a `HasProgress` adds its share and the remaining time."""
         self._out = sys.stderr if out is None else out
         self._is_shown = forced or self._out.isatty()
         self._label = label
-        self._source = source if isinstance(source, Measured) else None
+        self._source = source if isinstance(source, HasProgress) else None
         self._clock = clock
         self._began = clock()
         self._due = self._began + EVERY_S
         self._width = 0
 
     def __call__(self, now: float, arrived: int, ended: int) -> None:
-        if not self._is_shown or arrived % LOOK:
+        if not self._is_shown or arrived % CLOCK_EVERY:
             return
         wall = self._clock()
         if wall >= self._due:
@@ -49,7 +49,7 @@ class ProgressLine:
             self._write(self._text(now, arrived, ended, wall - self._began))
 
     def close(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._width:
             self._write("")
             self._width = 0
@@ -68,7 +68,7 @@ class ProgressLine:
         try:
             self._out.write("\r" + text.ljust(self._width) + ("" if text else "\r"))
             self._out.flush()
-        except (OSError, ValueError):  # whoever looked at it is gone: the run goes on
+        except (OSError, ValueError):  # the stream is closed: continue without progress
             self._is_shown = False
         self._width = len(text)
 

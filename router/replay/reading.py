@@ -1,4 +1,4 @@
-"""One pass over a trace: what it is, the fleet behind it, and how far it has been read."""
+"""One pass over a trace: collects its statistics, its fleet and its tenants."""
 
 from __future__ import annotations
 
@@ -11,28 +11,30 @@ from router.simulator.arrival import Arrival
 from router.traces import Trace, TraceFacts, describe
 
 TENANTS_MAX: Final = 100_000
-_TELL_EVERY: Final = 4096  # requests
+_PROGRESS_EVERY: Final = 4096  # requests between two calls of `on_progress`
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a trace is."""
+    """The result of a pass over a trace."""
 
     facts: TraceFacts
     fleet: LoggedFleet
-    tenants: frozenset[str]  # that have a known key; at most `TENANTS_MAX`
+    tenants: frozenset[str]  # tenants with a known key; at most `TENANTS_MAX`
 
 
 def read(trace: Trace, on_progress: Callable[[float], None] | None) -> Seen:
-    """`on_progress`: is told the share that has been read. Raises TraceError, OSError, and
-    ValueError if nothing comes."""
+    """Read a trace once. `on_progress` is called with the share that has been read.
+
+    Raises TraceError, OSError, and ValueError for a trace without requests.
+    """
     watched = _Watched(trace, on_progress)
     facts = describe(watched)
     return Seen(replace(facts, notes=trace.notes()), watched.fleet, frozenset(watched.tenants))
 
 
 class _Watched:
-    """A trace as `Traffic`."""
+    """Traffic that passes a trace on and collects its fleet and tenants."""
 
     def __init__(self, trace: Trace, on_progress: Callable[[float], None] | None) -> None:
         self.name = trace.name
@@ -40,15 +42,15 @@ class _Watched:
         self.fleet = LoggedFleet()
         self.tenants: set[str] = set()
         self._trace = trace
-        self._tell = on_progress
+        self._on_progress = on_progress
 
     def __iter__(self) -> Iterator[Arrival]:
         for number, arrival in enumerate(self._trace):
             self.fleet.add(arrival)
             if arrival.is_known and len(self.tenants) < TENANTS_MAX:
                 self.tenants.add(arrival.tenant)
-            if self._tell is not None and number % _TELL_EVERY == 0:
-                self._tell(self._trace.share())
+            if self._on_progress is not None and number % _PROGRESS_EVERY == 0:
+                self._on_progress(self._trace.share())
             yield arrival
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:

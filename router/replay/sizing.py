@@ -1,12 +1,13 @@
-"""How many replicas a traffic needs, roughly, where nobody says: an estimate to start from.
+"""Estimates the number of replicas for a traffic, as a default size of the fleet.
 
-From the engine model alone, as if nothing were ever cached and load were even. A request of L
-prompt and O output tokens asks of its engine its prefill and its share of O decode steps,
+The estimate uses the engine model only. It assumes no cache hits and an even load. A request with L
+prompt tokens and O output tokens needs the time of its prefill and its share of O decode steps:
 
     W = b*L + c*L^2 + O*(d0/B + d1 + d2*(L + O/2))        seconds
 
-where B requests run together: as many as fit into the KV cache, are allowed, and still leave each
-its time per token (B from mean lengths, the rest request by request, as long prompts count square).
+B is the number of requests that run together. It is limited by the KV cache, by the maximum number
+of sequences, and by the time per token of the SLO. B uses mean lengths. The other terms are summed
+per request, because the prefill is quadratic in the prompt length.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from math import ceil, inf
 from router.emulator.core.timing import Timing
 from router.simulator.traffic import Arrival
 
-BUSY = 0.7  # share of its capacity that the estimated fleet is to be used
+UTILISATION = 0.7  # the target utilisation of the estimated fleet
 REPLICAS_MAX = 1000
-_LOOKED_AT = 50_000  # requests
+_SAMPLE = 50_000  # the number of requests that are used for the estimate
 
 
 def replicas_for(
@@ -32,15 +33,18 @@ def replicas_for(
     max_num_seqs: int,
     tpot_s: float,
 ) -> int:
-    """Replicas for `rate` requests/s such as those of `traffic`; at least 1, at most 1,000."""
+    """The replicas for `rate` requests/s like those of `traffic`: 1 to `REPLICAS_MAX`.
+
+    `tpot_s`: the time per output token of the SLO, in seconds.
+    """
     count = prompts = squares = outputs = contexts = 0
-    for arrival in islice(traffic, _LOOKED_AT):
+    for arrival in islice(traffic, _SAMPLE):
         prompt, output = arrival.prompt_tokens, arrival.output_tokens
         count += 1
         prompts += prompt
         squares += prompt * prompt
         outputs += output
-        contexts += output * (2 * prompt + output)  # twice what its steps attend to together
+        contexts += output * (2 * prompt + output)  # twice the sum of its context over all steps
     if not count:
         return 1
     context = contexts / (2 * outputs) if outputs else 0.0
@@ -52,4 +56,4 @@ def replicas_for(
         + timing.prefill_square_s * squares
         + outputs * (timing.decode_s / batch + each)
     )
-    return min(max(1, ceil(rate * work_s / count / BUSY)), REPLICAS_MAX)
+    return min(max(1, ceil(rate * work_s / count / UTILISATION)), REPLICAS_MAX)

@@ -1,9 +1,9 @@
-"""Runs tasks side by side: one process each, so many at a time, results in the order of the tasks.
+"""Runs tasks in parallel, each in its own process. Results are in the order of the tasks.
 
-A process of its own gives a run its memory back at its end, and its death is noticed as the end of
-its pipe. Processes are spawned, not forked: nothing of the parent's threads or signals is in them.
+The memory of a run is freed when its process ends. A crashed process is detected by the end of its
+pipe. Processes are spawned, not forked, so they inherit no threads or signal handlers.
 
-Must never: leave a process behind, or hang because one has died.
+Must never: leave a process running, or hang after a process has crashed.
 """
 
 from __future__ import annotations
@@ -24,38 +24,39 @@ from policies.contract import PolicyConfigError
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import TraceError
 
-Show = Callable[[int, str], None]  # how many runs are done, and what one of the others says
+Show = Callable[[int, str], None]  # the number of finished runs, and the progress text of another
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
 class Task(Protocol[R_co]):
-    """What can be run: plain values, which are sent to another process."""
+    """A task for another process. It must be picklable."""
 
     @property
     def policy(self) -> str:
-        """Its name in error messages."""
+        """The policy's name, for error messages."""
 
     @property
     def scenario(self) -> Scenario:
-        """The fleet, also for error messages."""
+        """The scenario; its number of replicas is used in error messages."""
 
     def run(self, line: TextIO | None = None) -> R_co:
-        """Run it. `line`: where to write how far it is."""
+        """Run the task. `line`: the stream for progress."""
 
 
 class Refused(Exception):
-    """A run that cannot be, for what it was given; the message is for whoever gave it."""
+    """The input of a run is invalid. The message is for the user."""
 
 
 class Broken(Exception):
-    """A run that went wrong; the message says how."""
+    """A run failed with an error that is not caused by its input."""
 
 
 def run_all(jobs: Sequence[Task[R]], at_once: int, show: Show | None = None) -> list[R]:
-    """All runs, in the order of `jobs`. The first that fails ends them all.
+    """Run all jobs, at most `at_once` in parallel. The first failure stops all of them.
 
-    Raises Refused and Broken; KeyboardInterrupt leaves no process behind.
+    Returns the results in the order of `jobs`. Raises Refused and Broken. After KeyboardInterrupt
+    no process is left running.
     """
     if at_once == 1 or len(jobs) == 1:
         runs: list[R] = []
@@ -67,7 +68,7 @@ def run_all(jobs: Sequence[Task[R]], at_once: int, show: Show | None = None) -> 
 
 
 class _Workers(Generic[R]):
-    """The processes at work and what they have brought."""
+    """The running processes and the results so far."""
 
     def __init__(self, jobs: Sequence[Task[R]], at_once: int, show: Show | None) -> None:
         self._jobs = jobs
@@ -83,7 +84,7 @@ class _Workers(Generic[R]):
                 self._start(next(waiting, None))
             while self._at_work:
                 for pipe in wait(list(self._at_work)):
-                    if self._hear(cast(Connection, pipe)):
+                    if self._receive(cast(Connection, pipe)):
                         self._start(next(waiting, None))
         finally:
             for pipe, (_, process) in self._at_work.items():
@@ -101,13 +102,13 @@ class _Workers(Generic[R]):
         process = context.Process(
             target=_work, args=(theirs, job, self._show is not None), daemon=True
         )
-        with _deaf_to_interrupts():
+        with _ignored_interrupts():
             process.start()
         theirs.close()
         self._at_work[ours] = (number, process)
 
-    def _hear(self, pipe: Connection) -> bool:
-        """One message; True if it was the last of its run."""
+    def _receive(self, pipe: Connection) -> bool:
+        """Receive one message of a process. Returns True if it was the last message."""
         number, process = self._at_work[pipe]
         try:
             message = pipe.recv()
@@ -115,11 +116,11 @@ class _Workers(Generic[R]):
             process.join()
             job = self._jobs[number]
             raise Broken(
-                f"{job.policy} on {job.scenario.replicas} replicas: its process died "
-                f"(status {process.exitcode}; killed for want of memory?)"
+                f"{job.policy} on {job.scenario.replicas} replicas: its process crashed "
+                f"(status {process.exitcode}; was it out of memory?)"
             ) from None
         if isinstance(message, str):
-            # Of those at work the first one speaks: it will be done first.
+            # Only the progress of the first running job is shown: it probably finishes first.
             if self._show is not None and number == min(n for n, _ in self._at_work.values()):
                 self._show(len(self._runs), message)
             return False
@@ -131,16 +132,16 @@ class _Workers(Generic[R]):
 
 
 def _work(pipe: Connection, job: Task[Any], is_shown: bool) -> None:
-    """The whole life of a process. What it sends last is not a text."""
+    """The main function of a process. It sends texts (progress), then the result or an error."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         pipe.send(_attempt(job, _Line(pipe.send) if is_shown else None))
-    except BrokenPipeError:  # nobody waits for it any more
+    except BrokenPipeError:  # the parent no longer needs the result
         pass
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed cannot end its processes: they see it themselves."""
+    """Exit when the parent has ended. A killed parent cannot stop its processes itself."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -148,7 +149,7 @@ def _end_with_parent() -> None:
 
 
 def _attempt(job: Task[R], line: Any) -> R | Exception:
-    """Errors are values here: not every exception survives the way to another process."""
+    """Run a job; return errors as values, because not every exception can be pickled."""
     try:
         return job.run(line)
     except (TraceError, PolicyConfigError) as err:
@@ -170,19 +171,19 @@ def _later(show: Show, done: Callable[[], int]) -> Callable[[str], None]:
 
 
 class _Line(io.TextIOBase):
-    """What a ProgressLine writes to, wherever it is shown in the end."""
+    """The output stream of a `ProgressLine`: passes each text to a function."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self._send = send
 
     def write(self, text: str) -> int:
-        self._tell(text.strip())
+        self._send(text.strip())
         return len(text)
 
 
 @contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Processes started within never hear Ctrl-C: it is for the parent, which ends them."""
+def _ignored_interrupts() -> Iterator[None]:
+    """Processes that are started within ignore SIGINT. The parent handles Ctrl-C and stops them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

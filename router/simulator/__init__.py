@@ -1,6 +1,6 @@
-"""The fleet on a virtual clock: the router's own decisions over engine cores, no sockets.
+"""A simulated fleet on a virtual clock: the router's own decisions over engine cores, no sockets.
 
-Reads in this order: `traffic` (what comes), `scenario` (to which fleet, through which routers),
-`simulation` (the event loop), `outcome` (what became of each request), `report/` (what a person
-looks at). `traces/` turns files into traffic.
+Read the modules in this order: `traffic` (the requests), `scenario` (the fleet and its routers),
+`simulation` (the event loop), `outcome` (the result of each request). The package `router.traces`
+reads traffic from files; `router.replay` prints reports.
 """

@@ -1,4 +1,4 @@
-"""One request as a trace or a generator tells of it. A file of its own, because it is compiled."""
+"""One request of the traffic. It has its own file because it is compiled."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from router.simulator.logged import Logged
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Arrival:
-    """One request as a trace tells of it.
+    """One request of the traffic.
 
-    Two requests share KV for the common leading run of their `blocks`, each of which stands for the
-    whole prompt up to its end (chained), and holds `Traffic.block_tokens` tokens. Only full blocks
-    are in it; empty: the source does not know.
+    `blocks` has one hash for each full block of `Traffic.block_tokens` prompt tokens. The hashes
+    are chained: each stands for the whole prompt up to the end of its block. Two requests share
+    the KV blocks of their common prefix of hashes. Empty: the source has no information.
     """
 
     __slots__ = (
@@ -72,24 +72,24 @@ class Arrival:
         self.prompt_tokens = prompt_tokens  # >= 1
         self.output_tokens = output_tokens  # >= 0; 0: nothing is generated
         self.blocks = blocks
-        self.tenant = tenant  # who pays, "" where nobody is told apart
-        self.within = within  # the address whose share it uses, as in `intake.flow`
-        self.is_known = is_known  # its tenant has a known key
-        self.user = user  # a number among its tenant's; 0: none is named
-        self.priority = priority  # its class by name, "" for none
-        self.session = session  # the conversation it belongs to
+        self.tenant = tenant  # the tenant's ID; "": the source does not identify tenants
+        self.within = within  # the client address whose share it uses, as in `intake.flow`
+        self.is_known = is_known  # its tenant has a configured key
+        self.user = user  # the user's number within the tenant; 0: no user is named
+        self.priority = priority  # the name of its priority class; "": none
+        self.session = session  # the ID of its conversation
         self.model = model
         self.stream = stream
         self.kind = kind  # the route, as in `policies.contract.RequestView`
-        # Full blocks that end within the answer, where the source knows that somebody will come
-        # for them (the next turn). Engines cache them; routers cannot know of them.
+        # Full blocks that end within the answer, if the next turn of the conversation will reuse
+        # them. Engines cache them; routers do not know them.
         self.answer_blocks = answer_blocks
         # Its urgency on the router's scale (`core/urgency.py`); NaN: that of its class.
         self.priority_number = priority_number
-        # Seconds after its arrival: its client wants content by then; infinity: it does not say.
+        # Seconds after its arrival by which the client wants content; infinity: no deadline.
         self.deadline_s = deadline_s
-        # Seconds after its arrival: its client leaves then, answered or not; infinity: it stays.
+        # Seconds after its arrival at which the client disconnects; infinity: it never does.
         self.leaves_s = leaves_s
         self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: none
-        self.hedging = hedging  # its client asks for a second copy ("on") or forbids it ("off")
-        self.logged = logged  # how it ended in the access log it comes from; None: there is none
+        self.hedging = hedging  # the client requests a second copy ("on") or forbids it ("off")
+        self.logged = logged  # its result in the access log; None: it is not from an access log

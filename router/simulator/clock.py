@@ -1,9 +1,9 @@
-"""The virtual clock and what is to happen on it: no time passes between one event and the next.
+"""The virtual clock and its scheduled events: time jumps from one event to the next.
 
-Events at one moment happen in the order in which they were asked for. An event cannot be taken
-back: whoever asked for it looks, when it comes, whether it still means anything.
+Events at the same time run in the order in which they were scheduled. An event cannot be
+cancelled: its callback must check whether the event is still relevant.
 
-Must never: look at a real clock, or go back.
+Must never: read a real clock, or go back in time.
 """
 
 from __future__ import annotations
@@ -17,85 +17,87 @@ from typing import Any, Final
 from router.core.scheduling import Alarm, Scheduler
 
 TICK_S: Final = 0.1  # as `wire.sweep`
-_PER_S: Final = 64.0  # slices in a second: of a fleet of 1,000 replicas, 50 to 100 events each
-_LAST_S: Final = 1e12  # events after this moment, or never, are in no slice
+_PER_S: Final = 64.0  # slices per second; with 1,000 replicas a slice has 50 to 100 events
+_LAST_S: Final = 1e12  # events after this time, or at infinity, are in no slice
 
 
-# When, the number of the request for it, and what is called then.
+# Its time, its sequence number, and its callback.
 _Event = tuple[float, int, Callable[[float], object]]
 
 
 class Clock:
-    """Seconds since the beginning of the traffic. Called, it tells them, as `time.monotonic`.
+    """The current time, in seconds since the beginning of the traffic, and the event queue.
 
-    Events are kept by slices of time. A slice is sorted when it begins; what is asked for within
-    the slice under way goes to a heap, which stays small. One heap of all events takes several
-    times as long: a fleet of 1,000 replicas has thousands of events ahead.
+    Calling the clock returns the time, as `time.monotonic` does.
+
+    Events are stored by slices of time. A slice is sorted when it begins. Events that are scheduled
+    for the current slice go to a heap, which stays small. One heap of all events would take several
+    times as long, because a fleet of 1,000 replicas has thousands of future events.
     """
 
     __slots__ = (
-        "_ahead",
         "_heap",
+        "_later",
         "_order",
         "_slice",
         "_slices",
         "_until",
         "events",
-        "holds",
         "now",
+        "unfinished",
     )
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.events = 0  # that have happened
-        self.holds = 0  # things under way that must come to their end: as long, time goes on
+        self.events = 0  # events that have run
+        self.unfinished = 0  # requests and other work that must finish before `run` returns
         self._order = 0
-        self._slice: list[_Event] = []  # of the slice under way, the next one last
-        self._heap: list[_Event] = []  # ... and those that were asked for since it began
-        self._until = 0.0  # its end
-        self._ahead: dict[int, list[_Event]] = {}  # of later slices, by number
-        self._slices: list[int] = []  # the heap of these numbers
+        self._slice: list[_Event] = []  # sorted events of the current slice, the next one last
+        self._heap: list[_Event] = []  # events scheduled for the current slice after it began
+        self._until = 0.0  # the end of the current slice
+        self._later: dict[int, list[_Event]] = {}  # events of later slices, by slice number
+        self._slices: list[int] = []  # a heap of these slice numbers
 
     def __call__(self) -> float:
         return self.now
 
     def at(self, when: float, act: Callable[[float], object]) -> None:
-        """Call `act(when)` then."""
+        """Schedule the call `act(when)` at the time `when`."""
         self._order = order = self._order + 1
         if when < self._until or when > _LAST_S:
             heappush(self._heap, (when, order, act))
             return
         number = int(when * _PER_S)
-        events = self._ahead.get(number)
+        events = self._later.get(number)
         if events is None:
-            self._ahead[number] = [(when, order, act)]
+            self._later[number] = [(when, order, act)]
             heappush(self._slices, number)
         else:
             events.append((when, order, act))
 
     def run(self) -> None:
-        """Let one event after the other happen as long as something holds.
+        """Run events in order of time until no work is unfinished.
 
-        Raises RuntimeError for an event that should have been before, or if none is left.
+        Raises RuntimeError for an event in the past, or if no event is left.
         """
-        while self.holds:
+        while self.unfinished:
             when, _, act = self._take()
             if when < self.now:
-                raise RuntimeError(f"an event of {when} s comes at {self.now} s")
+                raise RuntimeError(f"an event scheduled for {when} s runs at {self.now} s")
             self.now = when
             self.events += 1
             act(when)
 
     def _take(self) -> _Event:
-        """Take the next event away."""
+        """Remove and return the next event."""
         heap, events = self._heap, self._slice
         while not events and (not heap or heap[0][0] > self._until):
             if not self._slices:
                 if heap:
                     break
-                raise RuntimeError("nothing more will happen, and not everything is done")
+                raise RuntimeError("no events are left, but work is unfinished")
             number = heappop(self._slices)
-            events = self._slice = self._ahead.pop(number)
+            events = self._slice = self._later.pop(number)
             events.sort(reverse=True)
             self._until = (number + 1) / _PER_S
         if events and (not heap or events[-1] < heap[0]):
@@ -104,25 +106,25 @@ class Clock:
 
 
 class Timers:
-    """What the fleet table takes for its `wire.sweep.Sweeper`: calls parties at their `deadline`.
+    """Replaces `wire.sweep.Sweeper` in the fleet table: calls each party at its `deadline`.
 
-    The real one looks through them ten times a second, this one comes at the very moment; so a
-    party that moves its deadline has to say so by `add`.
+    The real sweeper checks all parties ten times a second. This class calls a party exactly at its
+    deadline, so a party that changes its deadline must call `add` again.
     """
 
     __slots__ = ("_clock", "_due")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: dict[Any, float] = {}  # party -> when it is looked at next
+        self._due: dict[Any, float] = {}  # party -> the time of its next check
 
     def add(self, party: Any) -> None:
-        self._look(party, self._clock.now)
+        self._schedule(party, self._clock.now)
 
     def discard(self, party: Any) -> None:
         self._due.pop(party, None)
 
-    def _look(self, party: Any, earliest: float) -> None:
+    def _schedule(self, party: Any, earliest: float) -> None:
         due = max(party.deadline, earliest)
         if self._due.get(party) != due:
             self._due[party] = due
@@ -131,15 +133,15 @@ class Timers:
 
     def _call(self, party: Any, now: float) -> None:
         if self._due.get(party) != now:
-            return  # it was moved, or is not wanted any more
+            return  # the party was rescheduled or discarded
         if party.deadline <= now:
             party.on_deadline(now)
-        if self._due.get(party) == now:  # one that does not move is asked again, as by the real one
-            self._look(party, now + TICK_S)
+        if self._due.get(party) == now:  # an unchanged deadline is called again, as by the sweeper
+            self._schedule(party, now + TICK_S)
 
 
 class ClockAlarm(Alarm):
-    """One call on the clock. A moment that it was moved from passes without a call."""
+    """An alarm on the virtual clock. Setting it again replaces the earlier time."""
 
     __slots__ = ("_act", "_clock", "_due")
 
@@ -150,19 +152,19 @@ class ClockAlarm(Alarm):
 
     def set(self, when: float) -> None:
         self._due = due = max(when, self._clock.now)
-        self._clock.at(due, self._ring)
+        self._clock.at(due, self._fire)
 
     def clear(self) -> None:
         self._due = inf
 
-    def _ring(self, now: float) -> None:
+    def _fire(self, now: float) -> None:
         if self._due == now:
             self._due = inf
             self._act()
 
 
 class ClockScheduler(Scheduler):
-    """The virtual clock, as the queue driver sees it."""
+    """The scheduler of the queue driver, on the virtual clock."""
 
     __slots__ = ("_clock",)
 

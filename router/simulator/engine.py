@@ -1,9 +1,9 @@
 """One engine of the simulated fleet: the emulator's core on the virtual clock, behind a network.
 
-What a router sends arrives `network_s` later, and so does everything it hears back. The core moves
-from event to event by its `next_event`, which is asked again whenever something may have moved it.
+Each message between router and engine takes `network_s` seconds in each direction. The core
+advances from event to event. `next_event` is evaluated again after every change to the core.
 
-Must never: decide what happens to a request, or know more of a router than the attempts it sends.
+Must never: decide what happens to a request, or access more of a router than its attempts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from router.simulator.scenario import Fault, Straggling
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EngineAttempt(Request):
-    """One attempt, as its engine sees it: what it runs, and who hears what it says."""
+    """One attempt at an engine: the request to run, and the callbacks for its events."""
 
     __slots__ = ("made", "relayed", "replica", "streamed")
 
@@ -46,51 +46,51 @@ class EngineAttempt(Request):
         super().__init__(id, prompt_tokens, output_tokens, block_hashes, priority)
         self.replica = replica
         self.streamed = streamed
-        self.made = 0  # tokens it had when it was lost
-        self.relayed = 0  # tokens of a stream that goes to the client, as far as they were counted
+        self.made = 0  # output tokens generated when the attempt was lost
+        self.relayed = 0  # output tokens of the forwarded stream that the router has counted
 
     @abstractmethod
     def identity(self) -> tuple[int, int]:
-        """The number of its request in the traffic, and its own among the request's attempts."""
+        """The request's number in the traffic, and the attempt's index within the request."""
 
     @abstractmethod
     def connected(self) -> None:
-        """It is on its way in."""
+        """The engine has accepted the connection."""
 
     @abstractmethod
     def not_connected(self, now: float) -> None:
-        """The engine does not listen."""
+        """The engine refuses the connection."""
 
     @abstractmethod
-    def shown(self, now: float) -> None:
-        """The first token."""
+    def first_token(self, now: float) -> None:
+        """The first token of a stream arrives at the router."""
 
     @abstractmethod
     def finished(self, now: float) -> None:
-        """The last one, or all of an answer that is not streamed."""
+        """The last token of a stream, or a complete unstreamed answer, arrives at the router."""
 
     @abstractmethod
     def refused(self, now: float) -> None:
-        """The engine answers that it will not do this."""
+        """The engine rejects the request with an error response."""
 
     @abstractmethod
     def lost(self, now: float) -> None:
-        """The connection dies."""
+        """The connection breaks."""
 
 
 class SimulatedEngine:
     """One replica's engine. Times are the clock's seconds."""
 
     __slots__ = (
-        "_before",
         "_busy_since",
         "_clock",
         "_config",
-        "_deaths",
+        "_delayed",
         "_freezes",
         "_idle",
-        "_late",
+        "_kills",
         "_network_s",
+        "_past",
         "_seed",
         "_slows",
         "_straggling",
@@ -115,49 +115,49 @@ class SimulatedEngine:
         self._timing = timing
         self._network_s = network_s
         self._straggling = straggling
-        self._seed = seed  # ... of who straggles
-        self._late: dict[str, EngineAttempt] = {}  # stragglers that are not in the queue yet, by id
+        self._seed = seed  # decides which attempts straggle
+        self._delayed: dict[str, EngineAttempt] = {}  # stragglers before they are queued, by ID
         self.core: EngineCore[EngineAttempt] = EngineCore(config, timing)
         self.started_at = 0.0
-        self.frozen_since: float | None = None  # None: it is not
-        self._wake = inf  # when the core is moved on next; what comes at another time is outdated
+        self.frozen_since: float | None = None  # None: it is not frozen
+        self._wake = inf  # when the core advances next; wake-ups at other times are outdated
         self._busy_since: float | None = None
-        self._idle: Signals | None = None  # what it says as long as it has nothing to do
-        self._before = EngineTotals()  # of the lives that are over
-        # Of faults that go on; they may overlap.
-        self._slows: list[float] = []
+        self._idle: Signals | None = None  # its metrics while it has no request; None: it has some
+        self._past = EngineTotals()  # totals before the latest restart
+        # The current faults; they may overlap.
+        self._slows: list[float] = []  # factors
         self._freezes = 0
-        self._deaths = 0
+        self._kills = 0
 
-    # -- what can be asked --------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------
 
     @property
     def is_up(self) -> bool:
-        """Whether one can connect."""
-        return not self._deaths
+        """Whether the engine accepts connections."""
+        return not self._kills
 
     @property
     def load(self) -> int:
-        """Requests here: running, waiting, and on their way into the queue."""
+        """Requests at this engine: running, waiting, and stragglers that are not queued yet."""
         core = self.core
-        return core.running + core.waiting + len(self._late)
+        return core.running + core.waiting + len(self._delayed)
 
     def generated(self, attempt: EngineAttempt) -> int:
-        """Tokens that an attempt has made so far."""
+        """Output tokens that were generated for an attempt so far."""
         if not self.core.holds(attempt.id):
-            return attempt.made  # it has not arrived, or died with another life
+            return attempt.made  # it has not arrived yet, or it was lost when the engine was killed
         self.core.settle(self._clock.now)
         return self.core.generated(attempt)
 
     def computed(self, attempt: EngineAttempt) -> int:
-        """Prompt tokens that were computed for an attempt so far."""
+        """Prompt tokens that were prefilled for an attempt so far."""
         if not self.core.holds(attempt.id):
             return 0
         self.core.settle(self._clock.now)
         return attempt.computed
 
     def count_tokens(self, replica: Replica) -> None:
-        """The tokens that a router's streams have made since they were last counted."""
+        """Add the tokens that a router's streams generated since the last call to its cadence."""
         core = self.core
         core.settle(self._clock.now)
         for attempt in core.rows():
@@ -167,15 +167,15 @@ class SimulatedEngine:
                 attempt.relayed = made
 
     def totals(self) -> EngineTotals:
-        """Up to now."""
-        totals = replace(self._before)
+        """The totals up to the current time."""
+        totals = replace(self._past)
         totals.add(self.core)
         if self._busy_since is not None:
             totals.busy_s += self._clock.now - self._busy_since
         return totals
 
     def signals(self) -> Signals:
-        """Its metrics at this moment. While it has nothing to do, always the same object."""
+        """The engine's current metrics. While the engine is idle, always the same object."""
         if self._idle is not None:
             return self._idle
         core, config = self.core, self._config
@@ -201,60 +201,60 @@ class SimulatedEngine:
     # -- requests -----------------------------------------------------------------------------
 
     def send(self, attempt: EngineAttempt) -> None:
-        """A router sends an attempt, which is told what becomes of it."""
+        """Send an attempt to the engine, which calls the attempt's callbacks."""
         clock = self._clock
         clock.at(clock.now + self._network_s, partial(self._arrives, attempt))
 
     def cancel(self, attempt: EngineAttempt) -> None:
-        """Its router closes the connection."""
+        """Close the connection of an attempt; the engine notices it after the network delay."""
         clock = self._clock
-        clock.holds += 1
-        clock.at(clock.now + self._network_s, partial(self._is_dropped, attempt))
+        clock.unfinished += 1
+        clock.at(clock.now + self._network_s, partial(self._cancelled, attempt))
 
     def _arrives(self, attempt: EngineAttempt, now: float) -> None:
-        if self._deaths:
+        if self._kills:
             self._clock.at(now + self._network_s, attempt.not_connected)
             return
         attempt.connected()
         straggling = self._straggling
-        if straggling.strikes(self._seed, *attempt.identity()):
-            self._late[attempt.id] = attempt
-            late_s = (straggling.factor - 1.0) * self.core.alone_s(attempt)
-            self._clock.at(now + late_s, partial(self._is_here, attempt))
+        if straggling.selects(self._seed, *attempt.identity()):
+            self._delayed[attempt.id] = attempt
+            delay_s = (straggling.factor - 1.0) * self.core.alone_s(attempt)
+            self._clock.at(now + delay_s, partial(self._submit_delayed, attempt))
             return
         self._submit(attempt, now)
 
-    def _is_here(self, attempt: EngineAttempt, now: float) -> None:
-        """A straggler comes to the queue, if it is still wanted."""
-        if self._late.pop(attempt.id, None) is not None:
+    def _submit_delayed(self, attempt: EngineAttempt, now: float) -> None:
+        """Queue a straggler, unless it was cancelled or lost."""
+        if self._delayed.pop(attempt.id, None) is not None:
             self._submit(attempt, now)
 
     def _submit(self, attempt: EngineAttempt, now: float) -> None:
         try:
             self.core.submit(attempt, now)
-        except ValueError:  # it could never run here, say the core's own rules
+        except ValueError:  # the core rejects requests that it can never run
             self._clock.at(now + self._network_s, attempt.refused)
             return
         self._idle = None
-        self._look(now)
+        self._reschedule(now)
 
-    def _is_dropped(self, attempt: EngineAttempt, now: float) -> None:
-        self._clock.holds -= 1
-        if self._late.pop(attempt.id, None) is not None:
+    def _cancelled(self, attempt: EngineAttempt, now: float) -> None:
+        self._clock.unfinished -= 1
+        if self._delayed.pop(attempt.id, None) is not None:
             return
         self.core.abort(attempt.id, now)
-        self._look(now)
+        self._reschedule(now)
 
     # -- time ---------------------------------------------------------------------------------
 
-    def _look(self, now: float) -> None:
-        """Something happened to the core: its next event may be another one."""
+    def _reschedule(self, now: float) -> None:
+        """The core has changed: schedule its next event if it is earlier than the current one."""
         due = self.core.next_event(now)
         if due is not None and due < self._wake:
             self._wake = max(due, now)
-            self._clock.at(self._wake, self._go_on)
+            self._clock.at(self._wake, self._advance)
 
-    def _go_on(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         if now != self._wake:
             return
         core = self.core
@@ -266,70 +266,70 @@ class SimulatedEngine:
                 if kind == FINISHED:
                     self._clock.at(core.clock + self._network_s, attempt.finished)
                 elif attempt.streamed:
-                    self._clock.at(core.clock + self._network_s, attempt.shown)
+                    self._clock.at(core.clock + self._network_s, attempt.first_token)
             due = core.next_event(now)
         if due is not None:
             self._wake = due
-            self._clock.at(due, self._go_on)
+            self._clock.at(due, self._advance)
             return
         self._wake = inf
         if not core.running and not core.waiting:
-            self._before.busy_s += now - self._busy_since
+            self._past.busy_s += now - self._busy_since
             self._busy_since = None
 
     # -- faults -------------------------------------------------------------------------------
 
-    def fails(self, fault: Fault, now: float) -> None:
-        """A fault begins."""
+    def begin_fault(self, fault: Fault, now: float) -> None:
+        """Apply a fault."""
         if fault.kind == "slow":
             self._slows.append(fault.factor)
-            self._slow_down(now)
+            self._apply_slowdown(now)
         elif fault.kind == "freeze":
             self._freezes += 1
             if self._freezes == 1:
                 self.frozen_since = now
                 self.core.stall(now)
         else:
-            self._deaths += 1
-            if self._deaths == 1:
-                self._die(now)
-        self._look(now)
+            self._kills += 1
+            if self._kills == 1:
+                self._kill(now)
+        self._reschedule(now)
 
-    def recovers(self, fault: Fault, now: float) -> None:
-        """A fault is over."""
+    def end_fault(self, fault: Fault, now: float) -> None:
+        """End a fault."""
         if fault.kind == "slow":
             self._slows.remove(fault.factor)
-            self._slow_down(now)
+            self._apply_slowdown(now)
         elif fault.kind == "freeze":
             self._freezes -= 1
             if not self._freezes:
                 self.frozen_since = None
                 self.core.resume(now)
         else:
-            self._deaths -= 1
-            if not self._deaths:
+            self._kills -= 1
+            if not self._kills:
                 self.started_at = now
-        self._look(now)
+        self._reschedule(now)
 
-    def _slow_down(self, now: float) -> None:
+    def _apply_slowdown(self, now: float) -> None:
         self.core.slow(prod(self._slows), now)
 
-    def _die(self, now: float) -> None:
-        """What it holds is lost, its cache too; the next life begins with nothing."""
+    def _kill(self, now: float) -> None:
+        """Lose all requests and the cache; the restarted engine begins with an empty core."""
         core = self.core
         core.settle(now)
         for attempt in [*core.rows(), *core.queued()]:
             attempt.made = core.generated(attempt)
             self._clock.at(now + self._network_s, attempt.lost)
-        for attempt in self._late.values():
+        for attempt in self._delayed.values():
             self._clock.at(now + self._network_s, attempt.lost)
-        self._late.clear()
-        self._before.add(core)
+        self._delayed.clear()
+        self._past.add(core)
         if self._busy_since is not None:
-            self._before.busy_s += now - self._busy_since
+            self._past.busy_s += now - self._busy_since
         self._busy_since = self._idle = None
         self._wake = inf
         self.core = core = EngineCore(self._config, self._timing)
-        self._slow_down(now)
+        self._apply_slowdown(now)
         if self._freezes:
             core.stall(now)

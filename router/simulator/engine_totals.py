@@ -1,6 +1,6 @@
-"""What one simulated replica did, in all its lives. Plain values.
+"""Totals of one simulated replica, over all its restarts. Plain values.
 
-A file of its own, which is not compiled: totals are sent from process to process.
+It has its own file, which is not compiled, because totals are sent between processes.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from router.emulator.core.engine_core import EngineCore
 
 @dataclass(slots=True)
 class EngineTotals:
-    """What one replica did, in all its lives."""
+    """Totals of one replica, over all its restarts."""
 
-    requests: int = 0  # that it took
+    requests: int = 0  # requests that the engine accepted
     finished: int = 0
-    aborted: int = 0  # given up by their routers
-    prompt_tokens: int = 0  # of those that it let in ...
-    cached_tokens: int = 0  # ... and found in its cache
+    aborted: int = 0  # requests that routers cancelled
+    prompt_tokens: int = 0  # prompt tokens of scheduled requests
+    cached_tokens: int = 0  # ... of these, found in the prefix cache
     generated_tokens: int = 0
     preemptions: int = 0
     peak_waiting: int = 0
-    busy_s: float = 0.0  # seconds in which it had something to do
+    busy_s: float = 0.0  # seconds with at least one request
 
     def add(self, core: EngineCore[Any]) -> None:
-        """What one life came to."""
+        """Add the totals of a core that is replaced by a new one, or of the current core."""
         self.requests += core.submitted
         self.finished += core.finished
         self.aborted += core.aborted

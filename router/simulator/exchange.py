@@ -1,10 +1,10 @@
-"""One request on its way through a simulated router: the driver's port over engine cores.
+"""One request in a simulated router: implements the request driver's port over engine cores.
 
 The request driver (`dispatch/driver/request_driver.py`) and the queue driver decide, as in the
-proxy. This module does what the proxy does with bytes: attempts run on engine cores, deadlines and
-clients that leave are events of the virtual clock, and the end of a request becomes an `Outcome`.
+proxy. This module replaces the proxy's I/O: attempts run on engine cores, deadlines and client
+disconnects are events of the virtual clock, and the end of a request becomes an `Outcome`.
 
-Must never: choose a replica, or judge whether something may be sent again.
+Must never: choose a replica, or decide whether a request may be sent again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from router.simulator.traffic import Arrival
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
-# All traffic is work for a GPU, whatever its kind.
+# All simulated requests are inference requests, whatever their kind.
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
-_X_HEDGE: Final = {"on": b"on", "off": b"off"}  # `Arrival.hedging` as the header that says so
+_X_HEDGE: Final = {"on": b"on", "off": b"off"}  # `Arrival.hedging` to the request header's value
 
 
 class SimulatedAttempt(EngineAttempt):
@@ -80,7 +80,7 @@ class SimulatedAttempt(EngineAttempt):
         if self.attempt in self.exchange.driver.live:
             self.exchange.driver.connected(self.attempt)
 
-    def shown(self, now: float) -> None:
+    def first_token(self, now: float) -> None:
         self.exchange.content(self, now)
 
     def finished(self, now: float) -> None:
@@ -96,32 +96,33 @@ class SimulatedAttempt(EngineAttempt):
         self._failed(Reason.REPLICA_RESET)
 
     def _failed(self, reason: Reason) -> None:
-        # Connections are never stale here, and vLLM sends its head at once.
+        # Simulated connections are never stale. vLLM sends the response head at once, so
+        # `received` is true.
         if self.attempt in self.exchange.driver.live:
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RouterPort(ABC):
-    """A simulated router, as its requests see it."""
+    """The interface of a simulated router for its requests."""
 
     __slots__ = ()
 
     @abstractmethod
     def engine_of(self, replica: Replica) -> SimulatedEngine:
-        """What runs behind a replica."""
+        """The engine of a replica."""
 
     @abstractmethod
     def call_at(self, when: float, number: int) -> None:
-        """Look at the deadlines of a request then, if it is still there."""
+        """Check the deadlines of a request at the time `when`, if it has not ended by then."""
 
     @abstractmethod
     def ended(self, exchange: SimulatedExchange) -> None:
-        """A request is over."""
+        """A request has ended."""
 
 
 class SimulatedExchange(RoutedRequest):
-    """A request under way. Times are the clock's seconds."""
+    """A request in progress. Times are the clock's seconds."""
 
     __slots__ = (
         "_leaves_at",
@@ -149,8 +150,8 @@ class SimulatedExchange(RoutedRequest):
         may_ask: bool,
         now: float,
     ) -> None:
-        """`router`, `number`: which router's request it is, and which of its requests.
-        `engine_priority`: the number that engines get. `may_ask`: its key may ask for a copy."""
+        """`router`, `number`: the router's number, and the request's number within that router.
+        `engine_priority`: the `priority` sent to engines. `may_ask`: the key may request hedges."""
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(context, view, urgency, arrival.at, route, b"")
         if route.repeatable:
@@ -158,15 +159,15 @@ class SimulatedExchange(RoutedRequest):
             self.hedges_as = context.hedger.hedges_as(urgency.stated, header, may_ask)
         if arrival.deadline_s < inf:
             self.want_until(arrival.at + arrival.deadline_s)
-        self._leaves_at = arrival.at + arrival.leaves_s  # when the client leaves
+        self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
         self._port = port
         self.router = router
-        self.number = number  # among the router's
+        self.number = number  # within the router
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router, now)
         self.engine_priority = engine_priority
-        self._timer = inf  # when the router looks at the deadlines
+        self._timer = inf  # when the router next checks the deadlines
 
     def start(self, now: float) -> None:
         if self.wanted_until <= now:
@@ -180,7 +181,7 @@ class SimulatedExchange(RoutedRequest):
             if queue is not None:
                 replica = queue.enter(self, None)
                 if replica is None:
-                    return  # the queue sends it when it is its turn
+                    return  # the queue sends it later
                 self.outcome.queued_s = 0.0
             else:
                 replica = context.chooser.choose(self.view, self.candidates(()))
@@ -189,7 +190,7 @@ class SimulatedExchange(RoutedRequest):
             return
         self.driver.begin(replica)
 
-    # -- what the queue driver asks of it -----------------------------------------------------
+    # -- calls of the queue driver ------------------------------------------------------------
 
     def on_queued(self, now: float) -> None:
         return
@@ -226,7 +227,7 @@ class SimulatedExchange(RoutedRequest):
     def crashed(self, err: Exception) -> None:
         raise err
 
-    # -- what its own driver asks of it -------------------------------------------------------
+    # -- calls of the request driver ----------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
         attempt.io = SimulatedAttempt(
@@ -237,7 +238,7 @@ class SimulatedExchange(RoutedRequest):
             self.view.stream,
             self.engine_priority,
         )
-        self._tell_of(attempt)
+        self._record_attempt(attempt)
 
     def open(self, attempt: Attempt, fresh: bool) -> None:
         io = io_of(attempt)
@@ -275,7 +276,7 @@ class SimulatedExchange(RoutedRequest):
         return io.engine.computed(io)
 
     def see_work(self, attempt: Attempt) -> None:
-        """Single tokens are no events here: tell the fleet what those of other streams show."""
+        """Update the progress of the replica's other streams, because tokens have no events."""
         replica, since = attempt.at, io_of(attempt).engine.frozen_since
         own_waiting = replica.waiting - replica.foreign_waiting
         if replica.inflight > own_waiting:
@@ -296,14 +297,13 @@ class SimulatedExchange(RoutedRequest):
     def truncate(self, reason: Reason) -> None:
         winner = self.driver.state.winner
         assert winner is not None
-        self._finish(
-            reason, self.context.scheduler.now(), io_of(winner)
-        )  # what was shown is the answer
+        # The client has received the winner's tokens so far.
+        self._finish(reason, self.context.scheduler.now(), io_of(winner))
 
-    # -- what comes back ----------------------------------------------------------------------
+    # -- events of attempts -------------------------------------------------------------------
 
     def content(self, io: SimulatedAttempt, now: float) -> None:
-        """An attempt shows its first token."""
+        """The first token of an attempt has arrived."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live or not self._wins(attempt, now):
             return
@@ -320,20 +320,20 @@ class SimulatedExchange(RoutedRequest):
         wasted = sum(self.computed_tokens(other) for other in losers)
         if not self.driver.won(attempt, now):
             return False
-        self._tell_of(attempt)
+        self._record_attempt(attempt)
         self.outcome.wasted_tokens += wasted
         self.work.shown(attempt.at, now)
         return True
 
-    def _tell_of(self, attempt: Attempt) -> None:
-        """The outcome is about this attempt, as long as there is no better one."""
+    def _record_attempt(self, attempt: Attempt) -> None:
+        """Record this attempt in the outcome. A later call replaces it."""
         outcome = self.outcome
         outcome.replica = attempt.replica_id
         outcome.dispatched = attempt.began
         outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
     def completed(self, io: SimulatedAttempt, now: float) -> None:
-        """The answer is whole."""
+        """The answer of an attempt is complete."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
@@ -344,8 +344,10 @@ class SimulatedExchange(RoutedRequest):
         self._finish(Reason.OK, now, io)
 
     def refused(self, io: SimulatedAttempt, now: float) -> None:
-        """The engine answers with a 4xx: it is passed on, and nothing was prefilled. While another
-        copy lives, or where an earlier refusal has the first word, it is put aside."""
+        """The engine answered with a 4xx without prefilling anything. The response is forwarded.
+
+        It is held back while another copy is running or an earlier refusal takes precedence.
+        """
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
@@ -366,21 +368,21 @@ class SimulatedExchange(RoutedRequest):
             self._port.call_at(due, self.number)
 
     def _due(self) -> float:
-        """When the deadlines must be looked at next."""
+        """When the deadlines must be checked next."""
         due = min(self.total_due, self._leaves_at)
         if self.driver.state.commit == Commit.CONTENT:
-            # Single tokens are no events: they come at every step, and steps stop only where an
-            # engine is frozen.
+            # Tokens have no events of their own: one arrives at each step of the engine, and steps
+            # stop only while the engine is frozen.
             return min(due, self.said_at() + self.times.token_gap_s)
         if self.waits_since < 0.0:  # else the queue watches it
             due = min(due, self.wanted_until)
         return min(due, self.driver.due())
 
     def on_deadline(self, now: float) -> None:
-        """The timer is here. The client leaves, the time for the whole request is over, a first
-        token is overdue or too late, or no more tokens come."""
+        """Check every deadline: the client's disconnect, the total timeout, the token gap, the
+        client's own deadline, and the request driver's deadlines."""
         if now != self._timer:
-            return  # it was set to another time
+            return  # the timer was set to another time
         self._timer = inf
         driver = self.driver
         if self._leaves_at <= now:
@@ -391,14 +393,14 @@ class SimulatedExchange(RoutedRequest):
             if self._due() <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
         elif self.waits_since < 0.0 and self.wanted_until <= now:
-            self._outlived(now)
+            self._deadline_passed(now)
         else:
             driver.look(now)
         if self.outcome.ended < 0.0:
             self._set_timer(self._due())
 
     def _client_gone(self, now: float) -> None:
-        """The client leaves, as it did in the log; what was shown to it is the answer."""
+        """The client disconnects, as it did in the log. It has the tokens received so far."""
         reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
         if winner is None:
             self._estimate_work(now)
@@ -408,14 +410,14 @@ class SimulatedExchange(RoutedRequest):
         self.driver.cancel(reason)
         self._finish(reason, now, answered)
 
-    def _outlived(self, now: float) -> None:
+    def _deadline_passed(self, now: float) -> None:
         """The client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
         self._estimate_work(now)
         self.answer(RouterError(reason, MESSAGES[reason]))
 
     def _estimate_work(self, now: float) -> None:
-        """Estimate the work of engines for a client that has seen no content."""
+        """Estimate the usage of a request that ends before its first content."""
         for attempt in self.driver.live:
             limit = self.arrival.max_tokens
             most = MOST_OUTPUT if limit < 0 else float(limit)
@@ -425,7 +427,7 @@ class SimulatedExchange(RoutedRequest):
     # -- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: Reason, now: float, answered: SimulatedAttempt | None = None) -> None:
-        """`answered`: the attempt whose answer, or a part of it, went to the client."""
+        """`answered`: the attempt whose answer, or a part of it, was sent to the client."""
         outcome, state = self.outcome, self.driver.state
         tokens = 0
         if answered is not None:
@@ -433,7 +435,7 @@ class SimulatedExchange(RoutedRequest):
         elif not state.over:
             self.driver.cancel(reason)
         shown = outcome.first >= 0.0
-        # Each token is an event of its own.
+        # The token count is also the event count: each SSE event has one token.
         end_request(self, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now)
         outcome.ended = now
         outcome.reason = reason
@@ -445,7 +447,7 @@ class SimulatedExchange(RoutedRequest):
         self._port.ended(self)
 
     def _count_tokens(self, answered: SimulatedAttempt, reason: Reason) -> int:
-        """What the engine tells of the tokens of an answer. Returns those of the output."""
+        """Record the token counts that the engine reports. Returns the number of output tokens."""
         arrival, output = self.arrival, answered.made
         if reason is Reason.OK:
             output, cached = arrival.output_tokens, answered.cached_tokens
@@ -459,5 +461,5 @@ class SimulatedExchange(RoutedRequest):
 
 
 def io_of(attempt: Attempt) -> SimulatedAttempt:
-    """What runs an attempt in a simulation."""
+    """The simulated I/O of an attempt."""
     return cast(SimulatedAttempt, attempt.io)

@@ -1,4 +1,4 @@
-"""What all routers of a run together counted of second copies. Plain values.
+"""Counts of hedges (second copies of requests), summed over all routers of a run. Plain values.
 
 Must never: count anything itself.
 """
@@ -28,7 +28,7 @@ class Hedges:
 
     @classmethod
     def of(cls, counts: Iterable[HedgeCounts]) -> Hedges:
-        """The sums over all of them."""
+        """The sums of the given counts."""
         all_counts = list(counts)
         suppressed: dict[str, int] = {}
         for one in all_counts:

@@ -1,6 +1,6 @@
-"""What an access log says became of a request, to compare with what becomes of it in a simulation.
+"""The result of a request in an access log, for comparison with its simulated result.
 
-It has its own file because it is compiled. Must never: change what is simulated.
+It has its own file because it is compiled. Must never: influence the simulation.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _OK: Final = Reason.OK.value
 
 
 class Logged:
-    """The logged end of one request. `None`: the log does not say.
+    """The logged result of one request. `None`: the log has no value.
 
-    `ttft_s` and `tpot_s` are measured as those of `Outcome`.
+    `ttft_s` and `tpot_s` have the same definitions as in `Outcome`.
     """
 
     __slots__ = (
@@ -47,20 +47,20 @@ class Logged:
         slots: int | None = None,
         kv_tokens: int | None = None,
     ) -> None:
-        self.reason = reason  # a word of `core.errors.Reason`; "ok": it was answered
+        self.reason = reason  # a value of `core.errors.Reason`; "ok": it was answered
         self.ended_s = ended_s  # seconds from its arrival to its end
         self.ttft_s = ttft_s  # seconds from its arrival to the first token
         self.tpot_s = tpot_s  # seconds per output token after the first
         self.wait_s = wait_s  # seconds in the router's queue; 0: it did not wait
-        # As the engine counted them.
+        # Token counts as reported by the engine.
         self.prompt_tokens = prompt_tokens
-        self.cached_tokens = cached_tokens  # of the prompt, that were in the engine's cache
+        self.cached_tokens = cached_tokens  # prompt tokens found in the engine's cache
         self.output_tokens = output_tokens
-        self.replica = replica  # the id of the replica that answered; "": none did
-        self.slots = slots  # requests which that replica runs at once
-        self.kv_tokens = kv_tokens  # tokens that fit into its KV cache
+        self.replica = replica  # the ID of the replica that answered; "": none did
+        self.slots = slots  # the number of requests that this replica runs at once
+        self.kv_tokens = kv_tokens  # the size of its KV cache, in tokens
 
     @property
     def is_ok(self) -> bool:
-        """It got its whole answer."""
+        """Whether the client received the complete answer."""
         return self.reason == _OK

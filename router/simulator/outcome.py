@@ -1,4 +1,4 @@
-"""What became of one simulated (or logged) request. Times are seconds of the traffic's clock."""
+"""The result of one simulated request. Times are seconds of the traffic's clock."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from router.admission.counts import EVICTED, REFUSALS
 from router.core.errors import Reason
 from router.simulator.traffic import Arrival
 
-# Ends of requests that were never sent because of the queue: it was full, or their time was over.
+# Reasons of requests that were never sent: the queue was full, or their deadline in it passed.
 REFUSED: Final = frozenset((*REFUSALS, EVICTED))
 EXPIRED: Final = frozenset({Reason.QUEUE_TIMEOUT, Reason.DEADLINE_PASSED})
 
 
 class Outcome:
-    """The end of one request. `first` and `ended` are None-free: see `reason` first."""
+    """The result of one request. Read `reason` first: failed requests may have no first token."""
 
     __slots__ = (
         "arrival",
@@ -35,34 +35,36 @@ class Outcome:
 
     def __init__(self, arrival: Arrival, replica: str, router: int, dispatched: float) -> None:
         self.arrival = arrival
-        # The id of the replica that answered, or of the last one asked; "" if it got to none.
+        # The ID of the replica that answered, or of the last attempt; "": it was never sent.
         self.replica = replica
-        self.router = router  # the number of the router it came through
-        self.dispatched = dispatched  # when that attempt left the router
-        # Its first token, seen by the client (of an answer that is not streamed: all of it);
-        # < 0: none came.
+        self.router = router  # the number of its router
+        self.dispatched = dispatched  # when that attempt was sent
+        # When its first token reached the client (without streaming: the complete answer);
+        # below 0: never.
         self.first = -1.0
-        self.ended = -1.0  # its last token, or when it failed
-        self.cached_tokens = 0  # of the prompt, that the engine found in its cache
-        self.expected_tokens = 0  # ... that the router took it to hold there
-        # Seconds it waited in the router's queue, all together, before it was sent; < 0: there is
-        # none, or it was never sent.
+        self.ended = -1.0  # when its last token reached the client, or when it failed
+        self.cached_tokens = 0  # prompt tokens that the engine found in its cache
+        self.expected_tokens = 0  # prompt tokens that the router expected in that cache
+        # Total seconds in the router's queue before it was sent; below 0: the router has no queue,
+        # or the request was never sent.
         self.queued_s = -1.0
-        self.attempts = 1  # copies included
+        self.attempts = 1  # retries and hedges included
         self.hedged = False  # a second copy was sent ...
         self.hedge_won = False  # ... and answered first
-        self.wasted_tokens = 0  # uncached prompt tokens of copies that were outrun
+        self.wasted_tokens = 0  # prompt tokens computed for copies that lost
         self.reason = Reason.OK
 
     @property
     def ttft_s(self) -> float | None:
-        """From its arrival to its first token; None: it showed none."""
+        """Seconds from its arrival to its first token; None: it had none."""
         return None if self.first < 0.0 else self.first - self.arrival.at
 
     @property
     def tpot_s(self) -> float | None:
-        """Seconds per output token after the first; None: there were not two, or not seen one by
-        one."""
+        """Seconds per output token after the first.
+
+        None: it failed, it was not streamed, or it had fewer than two output tokens.
+        """
         arrival = self.arrival
         more = arrival.output_tokens - 1
         if self.first < 0.0 or more < 1 or not arrival.stream or self.reason is not Reason.OK:

@@ -1,10 +1,10 @@
-"""Active probes of a replica that is down: what `fleet/monitor/probe.py` finds out about it.
+"""Active probes of replicas that were killed: the counterpart of `fleet/monitor/probe.py`.
 
-A replica that is up answers its probes, and good probes of one that is taken to be up change
-nothing. So only those that died are probed here, until they are up again for the router.
+A successful probe of a replica that the router considers healthy changes nothing. Therefore only
+killed replicas are probed, until the router considers them healthy again.
 
-Must never: probe a replica whose probes cannot change anything: a thousand of them every five
-seconds are half of a quiet run's events.
+Must never: probe a replica if the result cannot change anything. Probing 1,000 replicas every five
+seconds would be half of all events in a run with little traffic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SimulatedProber:
         self._watched: dict[Replica, None] = {}
 
     def watch(self, replica: Replica, engine: SimulatedEngine) -> None:
-        """Its engine has just died."""
+        """Probe a replica from now on, because its engine was killed."""
         if replica not in self._watched:
             self._watched[replica] = None
             due = self._clock.now + self._rules.interval_s * self._rng.random()

@@ -1,4 +1,4 @@
-"""What all queues of a simulation together have done, by class.
+"""The counts of all queues of a simulation, summed by priority class.
 
 Must never: change a count.
 """
@@ -12,7 +12,7 @@ from router.dispatch.queueing.queue_driver import QueueDriver
 
 
 def counted(drivers: Iterable[QueueDriver | None]) -> dict[str, tuple[int, ...]]:
-    """What all queues together have done, by class, as in `QueueCounts`; empty: there are none."""
+    """The summed counts per class, named as in `QueueCounts`; empty: there are no queues."""
     found = [driver for driver in drivers if driver is not None]
     if not found:
         return {}

@@ -1,6 +1,6 @@
-"""The interfaces of a recorder, which a simulation tells of each end of a request.
+"""The interfaces of a recorder, which a simulation calls at the end of each request.
 
-Must never: keep an outcome that was handed on.
+Must never: keep a reference to an outcome after the call.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from router.simulator.outcome import Outcome
 
 
 class Recorder(Protocol):
-    """Hears of each request once, at its end, in the order of the ends."""
+    """Is called once per request, at its end, in the order of the ends."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
 
 @runtime_checkable
 class LoadRecorder(Protocol):
-    """A recorder that also wants to know, now and then, how the load is spread."""
+    """A recorder that also receives the load of each engine at regular intervals."""
 
     def sampled(self, now: float, loads: Sequence[float], /) -> None:
-        """Requests at each engine at this moment, running and waiting, by replica number."""
+        """`loads`: the running and waiting requests at each engine, by replica number."""

@@ -1,7 +1,7 @@
-"""One simulated router: the objects that decide in the proxy, built as `app/parts.py` builds them,
-on a virtual clock and without anything that touches a socket.
+"""One simulated router: the proxy's decision objects on a virtual clock, without sockets.
 
-A router sees the others only as everybody does: through what engines tell.
+They are built as in `app/parts.py`. A router learns of other routers' requests only through the
+engines' metrics.
 
 Must never: decide anything itself.
 """
@@ -42,20 +42,20 @@ from router.simulator.outcome import Outcome
 from router.simulator.scenario import Group, Scenario
 from router.simulator.traffic import Arrival
 
-# A router measures prompts in bytes. Traffic comes in tokens; it is given this many bytes for each,
-# which is what the router assumes, and never learns otherwise.
+# The router measures prompts in bytes, but traffic has lengths in tokens. Each token counts as this
+# many bytes, the router's default ratio, so the ratio that it learns stays at the default.
 TOKEN_BYTES: Final = TokenRatio.DEFAULT
-# Deadlines that are further away than this, in seconds, are kept by whole seconds and moved to the
-# clock when their second begins. Most requests have ended by then. A clock that held minutes of
+# Deadlines that are further away than this, in seconds, are grouped by whole seconds and moved to
+# the clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # of a body that names no limit of output tokens
-_SOURCE: Final = "traffic"  # what says how urgent a request is
+_NO_FIELDS: Final = Fields()  # of a body without a limit of output tokens
+_SOURCE: Final = "traffic"  # the stated source of a request's urgency
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
 
 class SimulatedRouter(RouterPort):
-    """All that one router knows, and the requests that are under way through it."""
+    """The state of one router, and its requests in progress."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SimulatedRouter(RouterPort):
     ) -> None:
         """Raises PolicyConfigError."""
         self.number = number
-        self.exchanges: dict[int, SimulatedExchange] = {}  # under way, by number
+        self.exchanges: dict[int, SimulatedExchange] = {}  # requests in progress, by number
         self.arrived = 0
         self._clock = clock
         self._on_end = on_end
@@ -76,7 +76,7 @@ class SimulatedRouter(RouterPort):
         rules = _prefix_rules(scenario)
         self._most_blocks = rules.blocks
         self.metrics = Metrics()
-        self.knowledge = PrefixLookup(rules, shards=1)  # no event loop waits while it grows
+        self.knowledge = PrefixLookup(rules, shards=1)  # no event loop that a resize could block
         self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
             config.health,
@@ -97,11 +97,11 @@ class SimulatedRouter(RouterPort):
         for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
             self.engines[_replica(index, group, config.health)] = engine
         self.fleet.add_all(list(self.engines))
-        # Deadlines off the clock, by whole second: their times and the numbers of their exchanges.
+        # Deadlines not on the clock yet, by whole second: their times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._keys = {tenant: Key(line) for tenant, line in scenario.keys.items()}
         self._tenants = Tenants(config, tuple(scenario.keys.values()), _hashed, clock.now)
-        self._tells_priority = any(group.core.priority_scheduling for group in scenario.groups)
+        self._sends_priority = any(group.core.priority_scheduling for group in scenario.groups)
         self._usual = _URGENCIES[config.priority.default]
         self.context = Context(
             config,
@@ -147,7 +147,7 @@ class SimulatedRouter(RouterPort):
             now,
         )
         self.exchanges[number] = exchange
-        self._clock.holds += 1
+        self._clock.unfinished += 1
         if refused is not None:
             exchange.answer(refused)
             return
@@ -165,7 +165,8 @@ class SimulatedRouter(RouterPort):
         view: RequestView,
         now: float,
     ) -> TenantShare | None:
-        """What it holds of its tenant's limits. Raises RouterError, as `Tenants.enter` does."""
+        """Reserve the request's share of its tenant's limits. Raises RouterError, as
+        `Tenants.enter` does."""
         most = arrival.max_tokens
         return self._tenants.enter(
             key,
@@ -179,9 +180,9 @@ class SimulatedRouter(RouterPort):
         )
 
     def view(self, arrival: Arrival) -> RequestView:
-        """What the intake would have made of its body."""
+        """The view that the intake would have created from the request's body."""
         prompt_bytes = int(arrival.prompt_tokens * TOKEN_BYTES)
-        # What generates nothing shows nothing before it is whole.
+        # A request without output has no stream: its answer arrives complete.
         streamed = arrival.stream and arrival.output_tokens > 0
         view = RequestView(arrival.kind, arrival.model, streamed, prompt_bytes)
         blocks = arrival.blocks[: self._most_blocks]
@@ -190,8 +191,8 @@ class SimulatedRouter(RouterPort):
         return view
 
     def _engine_priority(self, urgency: Urgency, arrived: float) -> int:
-        """The number that an engine gets: vLLM's, as all simulated engines take it; lower first."""
-        if not self._tells_priority:
+        """The `priority` sent to engines, on vLLM's scale: lower numbers run first."""
+        if not self._sends_priority:
             return 0
         return deadline_number(urgency.number, EPOCH + arrived, self.context.rules.level_s)
 
@@ -199,7 +200,7 @@ class SimulatedRouter(RouterPort):
         return self.engines[replica]
 
     def call_at(self, when: float, number: int) -> None:
-        """Look at the deadlines of an exchange then, if it is still there."""
+        """Check the deadlines of a request at the time `when`, if it has not ended by then."""
         clock = self._clock
         if when < clock.now + FAR_S:
             clock.at(when, partial(self._deadline, number))
@@ -208,11 +209,11 @@ class SimulatedRouter(RouterPort):
         far = self._far.get(second)
         if far is None:
             far = self._far[second] = array("d"), array("q")
-            clock.at(float(second), partial(self._comes_near, second))
+            clock.at(float(second), partial(self._begin_second, second))
         far[0].append(when)
         far[1].append(number)
 
-    def _comes_near(self, second: int, now: float) -> None:
+    def _begin_second(self, second: int, now: float) -> None:
         """Move the deadlines of this second to the clock, except those of ended requests."""
         clock, exchanges = self._clock, self.exchanges
         for when, number in zip(*self._far.pop(second), strict=True):
@@ -227,16 +228,16 @@ class SimulatedRouter(RouterPort):
     def ended(self, exchange: SimulatedExchange) -> None:
         del self.exchanges[exchange.number]
         exchange.leave_tenant(False, self._clock.now)
-        self._clock.holds -= 1
+        self._clock.unfinished -= 1
         self._on_end(exchange.outcome)
 
-    # -- what the parts report ----------------------------------------------------------------
+    # -- events of the fleet ------------------------------------------------------------------
 
     def _fleet_changed(self, ids: frozenset[str]) -> None:
         for policy in self.policies.all():
             try:
                 policy.on_fleet_change(ids)
-            except Exception:  # as the proxy: it is counted, and harms no request
+            except Exception:  # as in the proxy: counted, without an effect on requests
                 self.metrics.policy_errors += 1
         self.hedger.fleet_changed()
 
@@ -247,21 +248,24 @@ class SimulatedRouter(RouterPort):
     # -- the end ------------------------------------------------------------------------------
 
     def leaks(self) -> list[str]:
-        """What is still held although every request is over: nothing, or there is an error."""
+        """Describe each resource that is still held after all requests have ended.
+
+        A list with entries means a bug in the simulator.
+        """
         found = []
         if self.exchanges:
-            found.append(f"router {self.number}: {len(self.exchanges)} requests under way")
+            found.append(f"router {self.number}: {len(self.exchanges)} requests in progress")
         budget = self.context.budget
         if budget.requests or budget.retries:
-            found.append(f"router {self.number}: the retry budget is not given back")
+            found.append(f"router {self.number}: the retry budget is not released")
         tenants = self._tenants
         if len(tenants.pending):
             flows = len(tenants.pending)
-            found.append(f"router {self.number}: {flows} flows have requests pending")
+            found.append(f"router {self.number}: {flows} flows have pending requests")
         if tenants.under_way or tenants.at_replicas:
-            found.append(f"router {self.number}: limits of keys are not given back")
+            found.append(f"router {self.number}: limits of keys are not released")
         if self.queue is not None and self.queue.pools.waiting:
-            found.append(f"router {self.number}: {self.queue.pools.waiting} requests wait")
+            found.append(f"router {self.number}: {self.queue.pools.waiting} requests in the queue")
         for replica in self.fleet.replicas.values():
             own = (
                 replica.inflight,
@@ -274,12 +278,12 @@ class SimulatedRouter(RouterPort):
                 replica.whole_seen,
             )
             if any(own):
-                found.append(f"router {self.number}: leases of {replica.id} are out: {own}")
+                found.append(f"router {self.number}: leases of {replica.id} are held: {own}")
         return found
 
 
 def _replica(index: int, group: Group, health: Health) -> Replica:
-    """How the router knows a replica of a group, by its number in the fleet."""
+    """The router's replica object for the replica number `index` of the fleet."""
     config = ReplicaConfig(
         url=f"http://replica-{index}",
         id=f"r{index}",
@@ -293,8 +297,11 @@ def _replica(index: int, group: Group, health: Health) -> Replica:
 
 
 def _prefix_rules(scenario: Scenario) -> Prefix:
-    """The configuration's, in the traffic's blocks: they cover as many tokens of a prompt, and of
-    all prompts. Every engine tells its KV size; until it has, the largest one is assumed."""
+    """The prefix settings of the configuration, converted to the traffic's block size.
+
+    The limits cover the same number of tokens as before. Engines report their KV size; until then
+    the largest one is assumed.
+    """
     rules = scenario.config.prefix
     block_bytes = int(scenario.core.block_size * TOKEN_BYTES)
     finer = rules.block_bytes / block_bytes
@@ -316,5 +323,5 @@ def _flow(arrival: Arrival, key: Key | None) -> Flow:
 
 
 def _hashed(value: bytes) -> str:
-    """Nothing is hashed: the tenants of arrivals are hashes already."""
+    """Decode without hashing: the tenants of arrivals are hashes already."""
     return value.decode("utf-8", "replace")

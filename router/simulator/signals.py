@@ -1,10 +1,10 @@
-"""How a router hears of the engines: a poll of each one's metrics every so often, late, and
-sometimes never. What `fleet/monitor/poller.py` does, without asking anybody.
+"""Simulated polls of the engines' metrics, with delay and loss, as `fleet/monitor/poller.py` makes
+them.
 
-An engine is read at the moment of the poll; the router knows `delay_s` later, and the next poll
-begins an interval after that, as in the poller: polls of one replica do not overlap.
+The metrics are read at the beginning of a poll. The router gets them `delay_s` later, and the next
+poll begins an interval after that. So polls of one replica do not overlap, as in the poller.
 
-Must never: tell a router anything that an engine of vLLM's kind does not.
+Must never: give a router metrics that vLLM does not export.
 """
 
 from __future__ import annotations
@@ -37,36 +37,37 @@ class SimulatedPoller:
         *,
         counts_tokens: bool,
     ) -> None:
-        """`interval_s`: from what one brought to the beginning of the next; 0: never.
-        `counts_tokens`: the pace of running streams is needed, which costs a look at each."""
+        """`interval_s`: from the result of a poll to the beginning of the next; 0: no polls.
+        `counts_tokens`: count the tokens of running streams at each poll. This has a cost per
+        stream, and is needed only if the queue limits the time per token."""
         self.counts_tokens = counts_tokens
-        self.polls = 0  # that have begun
-        self.skips_idle = True  # do not tell the fleet what it knows; tests compare both ways
+        self.polls = 0  # polls that have begun
+        self.skips_idle = True  # skip polls that change nothing; tests compare both settings
         self.clock = clock
         self.fleet = fleet
         self.interval_s = interval_s
         self.rules = rules
         self.rng = rng
-        self._turns: dict[Replica, _Turn] = {}
+        self._replicas: dict[Replica, _PolledReplica] = {}
         if interval_s:
             for replica, engine in engines.items():
-                turn = self._turns[replica] = _Turn(self, replica, engine)
-                # Spread over one interval, so that a large fleet is not asked all at once.
-                turn.rests(interval_s * rng.random())
+                polled = self._replicas[replica] = _PolledReplica(self, replica, engine)
+                # First polls are spread over one interval, to avoid a burst in a large fleet.
+                polled.schedule(interval_s * rng.random())
 
     def hurry(self, replica: Replica) -> None:
-        """Poll a replica as soon as may be, not at its next turn."""
-        turn = self._turns.get(replica)
-        if turn is not None:
-            turn.hurry(self.clock.now)
+        """Poll a replica as soon as the minimum gap between polls allows."""
+        polled = self._replicas.get(replica)
+        if polled is not None:
+            polled.hurry(self.clock.now)
 
     def pause_s(self) -> float:
-        """Until the next poll of a replica."""
+        """Seconds until the next poll of a replica, with jitter."""
         return self.interval_s * (1.0 + self.rules.jitter * (2.0 * self.rng.random() - 1.0))
 
 
-class _Turn:
-    """One replica's turn in the round."""
+class _PolledReplica:
+    """The polls of one replica."""
 
     __slots__ = (
         "_began",
@@ -85,32 +86,32 @@ class _Turn:
         self._replica = replica
         self._engine = engine
         self._number = 0
-        self._began = -inf  # when the last poll did
-        self._next = 0.0  # when it is asked again, ...
-        self._due = inf  # ... unless it is hurried; infinity: it is being asked
+        self._began = -inf  # when the last poll began
+        self._next = 0.0  # the regular time of the next poll
+        self._due = inf  # the scheduled time of the next poll; infinity: a poll is running
         self._is_hurried = False
-        self._signals: Signals | None = None  # on their way; None: nothing is
+        self._signals: Signals | None = None  # the result of the running poll; None: none
 
-    def rests(self, until: float) -> None:
-        """Ask the engine then."""
+    def schedule(self, until: float) -> None:
+        """Schedule the next poll for the time `until`, or earlier if it is hurried."""
         if self._is_hurried:
             self._is_hurried = False
             poller = self._poller
             soonest = self._began + gap_s(poller.interval_s)
             until = min(until, max(poller.clock.now, soonest))
         self._due = until
-        self._poller.clock.at(until, self.begins)
+        self._poller.clock.at(until, self._begin)
 
     def hurry(self, now: float) -> None:
-        """Ask it sooner."""
+        """Poll earlier than scheduled."""
         self._is_hurried = True
         if self._due < inf:
-            self.rests(self._due)
+            self.schedule(self._due)
 
-    def begins(self, now: float) -> None:
-        """Ask the engine."""
+    def _begin(self, now: float) -> None:
+        """Read the engine's metrics."""
         if now != self._due:
-            return  # it was hurried
+            return  # the poll was rescheduled
         self._due = inf
         self._began = now
         poller, replica, engine = self._poller, self._replica, self._engine
@@ -118,8 +119,8 @@ class _Turn:
         rules = poller.rules
         is_lost = rules.loss > 0.0 and poller.rng.random() < rules.loss
         signals = engine.signals() if engine.is_up and not is_lost else None
-        heard = now + rules.delay_s
-        self._next = heard + poller.pause_s()
+        received = now + rules.delay_s
+        self._next = received + poller.pause_s()
         if (
             poller.skips_idle
             and signals is replica.signals
@@ -127,17 +128,17 @@ class _Turn:
             and not replica.foreign_load
             and not replica.foreign_waiting
         ):
-            # Nothing has happened there, nothing of ours is there: the fleet would find everything
-            # as it is. Most polls of an idle fleet end here.
-            replica.signals_at = heard
+            # The metrics are unchanged and this router has no request there, so the fleet table
+            # would not change. Most polls of an idle fleet end here.
+            replica.signals_at = received
             poller.fleet.knowledge.tend()
-            self.rests(self._next)
+            self.schedule(self._next)
             return
         self._number = poll_begins(replica, now)
         self._signals = signals
-        poller.clock.at(heard, self._is_heard)
+        poller.clock.at(received, self._receive)
 
-    def _is_heard(self, now: float) -> None:
+    def _receive(self, now: float) -> None:
         poller, signals = self._poller, self._signals
         if signals is None:
             problem = "timeout" if self._engine.is_up else "refused"
@@ -147,4 +148,4 @@ class _Turn:
             if poller.counts_tokens:
                 self._engine.count_tokens(self._replica)
             poller.fleet.observed(self._replica, signals, self._number, now)
-        self.rests(self._next)
+        self.schedule(self._next)

@@ -1,10 +1,10 @@
 """A run: one fleet, its routers and their traffic, from the first arrival to the last answer.
 
-The same scenario, traffic and seed give the same outcomes in the same order, to the last bit.
-Memory does not grow with the number of requests: arrivals are taken one ahead, and what has ended
-is handed to the recorder and forgotten.
+The same scenario, traffic and seed give exactly the same outcomes in the same order. Memory does
+not grow with the number of requests: one arrival is read ahead, and each outcome is passed to the
+recorder and not kept.
 
-Must never: look at a real clock, or let a request go without an outcome.
+Must never: read a real clock, or lose a request without an outcome.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from router.simulator.router import SimulatedRouter
 from router.simulator.scenario import Fault, Group, Scenario
 from router.simulator.signals import SimulatedPoller
 from router.simulator.totals import Totals
-from router.simulator.traffic import Arrival, GoesOn, Traffic
+from router.simulator.traffic import Arrival, ContinuesAfterFailure, Traffic
 
-# Called after each arrival with the simulated seconds and the requests that have come and ended.
+# Called after each arrival with the simulated seconds and the counts of arrived and ended requests.
 Progress = Callable[[float, int, int], None]
 
 
@@ -44,17 +44,17 @@ def simulate(
     progress: Progress | None = None,
     until: float | None = None,
 ) -> Totals:
-    """Run it to its end. `until`: what arrives later (seconds) does not come.
+    """Run a simulation to its end. `until`: requests that arrive later (seconds) are left out.
 
     Raises ValueError if the traffic does not fit the scenario or goes back in time,
     PolicyConfigError for the scenario's policy, TraceError for a trace, and RuntimeError if the
-    simulator itself has lost something.
+    simulator itself has a bug (events are missing, or resources are still held at the end).
     """
     return Simulation(scenario, traffic, recorder, progress=progress, until=until).run()
 
 
 class Simulation:
-    """A run that is built, and not begun."""
+    """A run. It begins with the call of `run`."""
 
     def __init__(
         self,
@@ -74,19 +74,19 @@ class Simulation:
         config = scenario.config
         self.clock = clock = Clock()
         self._traffic = traffic
-        self._goes_on: GoesOn | None = traffic if isinstance(traffic, GoesOn) else None
+        self._after_failure = traffic if isinstance(traffic, ContinuesAfterFailure) else None
         self._recorder = recorder
         self._progress = progress
         self._until = inf if until is None else until
         self._source: Iterator[Arrival] = iter(())
-        self._ahead: Arrival | None = None  # the next one of the source
+        self._ahead: Arrival | None = None  # the next arrival of the source
         self._requests = 0
         self._ended = 0
         self._ends: dict[Reason, int] = {}
         self.engines = tuple(
             engine for group in scenario.groups for engine in self._engines_of(group)
         )
-        self._deal = Random(f"deal {scenario.seed}")
+        self._router_rng = Random(f"deal {scenario.seed}")  # chooses the router of each request
         self.routers = tuple(
             SimulatedRouter(number, clock, scenario, self.engines, self._has_ended)
             for number in range(1 if scenario.shared else scenario.routers)
@@ -116,12 +116,12 @@ class Simulation:
             for router in self.routers
         )
         for fault in scenario.faults:
-            clock.at(fault.at, partial(self._fails, fault))
+            clock.at(fault.at, partial(self._begin_fault, fault))
             if fault.until < inf:
-                clock.at(fault.until, partial(self._recovers, fault))
+                clock.at(fault.until, partial(self._end_fault, fault))
 
     def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
-        # Single tokens concern nobody here; an engine goes from one end to the next at once.
+        # No events for single tokens are needed: an engine may skip to the next finished request.
         core = replace(group.core, token_events=False, leap=True, kv_events=False)
         scenario = self.scenario
         for _ in range(group.replicas):
@@ -135,14 +135,14 @@ class Simulation:
             )
 
     def run(self) -> Totals:
-        """Once."""
+        """Run the simulation. May be called once only."""
         clock = self.clock
         self._source = iter(self._traffic)
-        clock.holds += 1  # the source
+        clock.unfinished += 1  # for the source, until it is exhausted
         self._next()
         if isinstance(self._recorder, LoadRecorder) and self.scenario.sample_s:
             clock.at(0.0, partial(self._sample, self._recorder))
-        with _seldom_collected():
+        with _rare_garbage_collection():
             clock.run()
         self._check()
         return self._totals()
@@ -150,34 +150,35 @@ class Simulation:
     # -- requests -----------------------------------------------------------------------------
 
     def _next(self) -> None:
-        """Look at what the source brings next."""
+        """Read the next arrival of the source and schedule it."""
         clock = self.clock
         arrival = next(self._source, None)
         if arrival is None or arrival.at > self._until:
             self._ahead = None
-            clock.holds -= 1
+            clock.unfinished -= 1
             return
-        self._must_be_to_come(arrival)
+        self._check_time(arrival)
         self._ahead = arrival
-        clock.at(arrival.at, self._comes)
+        clock.at(arrival.at, self._arrives)
 
-    def _comes(self, now: float) -> None:
+    def _arrives(self, now: float) -> None:
         arrival = self._ahead
         assert arrival is not None
-        self._deal_out(arrival, now)
+        self._dispatch(arrival, now)
         self._next()
 
-    def _follows(self, arrival: Arrival, now: float) -> None:
-        self.clock.holds -= 1
-        self._deal_out(arrival, now)
+    def _follower_arrives(self, arrival: Arrival, now: float) -> None:
+        self.clock.unfinished -= 1
+        self._dispatch(arrival, now)
 
-    def _deal_out(self, arrival: Arrival, now: float) -> None:
+    def _dispatch(self, arrival: Arrival, now: float) -> None:
+        """Give a request to a router: a random one if there are several."""
         self._requests += 1
         routers = self.routers
         if len(routers) == 1:
             routers[0].take(arrival, now)
         else:
-            routers[int(self._deal.random() * len(routers))].take(arrival, now)
+            routers[int(self._router_rng.random() * len(routers))].take(arrival, now)
         if self._progress is not None:
             self._progress(now, self._requests, self._ended)
 
@@ -191,34 +192,34 @@ class Simulation:
         following: Iterable[Arrival]
         if reason is Reason.OK:
             following = self._traffic.follow(outcome.arrival, now)
-        elif self._goes_on is not None:
-            following = self._goes_on.follow_failed(outcome.arrival, now)
+        elif self._after_failure is not None:
+            following = self._after_failure.follow_failed(outcome.arrival, now)
         else:
             return
         for arrival in following:
-            self._must_be_to_come(arrival)
+            self._check_time(arrival)
             if arrival.at <= self._until:
-                clock.holds += 1
-                clock.at(arrival.at, partial(self._follows, arrival))
+                clock.unfinished += 1
+                clock.at(arrival.at, partial(self._follower_arrives, arrival))
 
-    def _must_be_to_come(self, arrival: Arrival) -> None:
+    def _check_time(self, arrival: Arrival) -> None:
         if not self.clock.now <= arrival.at < inf:
             raise ValueError(
-                f"{self._traffic.name}: request {arrival.number} comes at {arrival.at} s, "
-                f"when it is {self.clock.now} s"
+                f"{self._traffic.name}: request {arrival.number} arrives at {arrival.at} s, but "
+                f"the clock is at {self.clock.now} s; arrivals must be in order of time, and finite"
             )
 
-    # -- the world ----------------------------------------------------------------------------
+    # -- faults and samples -------------------------------------------------------------------
 
-    def _fails(self, fault: Fault, now: float) -> None:
+    def _begin_fault(self, fault: Fault, now: float) -> None:
         engine = self.engines[fault.replica]
-        engine.fails(fault, now)
+        engine.begin_fault(fault, now)
         if fault.kind == "kill":
             for router, prober in zip(self.routers, self._probers, strict=True):
                 prober.watch(router.fleet.replicas[f"r{fault.replica}"], engine)
 
-    def _recovers(self, fault: Fault, now: float) -> None:
-        self.engines[fault.replica].recovers(fault, now)
+    def _end_fault(self, fault: Fault, now: float) -> None:
+        self.engines[fault.replica].end_fault(fault, now)
 
     def _sample(self, recorder: LoadRecorder, now: float) -> None:
         recorder.sampled(now, [engine.load for engine in self.engines])
@@ -227,14 +228,14 @@ class Simulation:
     # -- the end ------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """Nothing is held by anybody. Raises RuntimeError."""
+        """Check that no router or engine holds a resource. Raises RuntimeError otherwise."""
         leaks = [leak for router in self.routers for leak in router.leaks()]
         for number, engine in enumerate(self.engines):
             core = engine.core
             if engine.load or core.kv_reserved:
                 leaks.append(f"engine {number}: {engine.load} requests, {core.kv_reserved} blocks")
         if self._ended != self._requests:
-            leaks.append(f"{self._requests} requests came, {self._ended} ended")
+            leaks.append(f"{self._requests} requests arrived, {self._ended} ended")
         if leaks:
             raise RuntimeError("the simulator leaks: " + "; ".join(leaks))
 
@@ -257,9 +258,11 @@ class Simulation:
 
 
 @contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for cycles of garbage rarely: a run makes none, and looking at what is alive thousands
-    of times costs it a seventh of its time."""
+def _rare_garbage_collection() -> Iterator[None]:
+    """Run the cyclic garbage collector rarely.
+
+    A run creates no reference cycles, and the usual thresholds cost a seventh of its time.
+    """
     usual = gc.get_threshold()
     gc.set_threshold(100_000, 20, 100)
     try:

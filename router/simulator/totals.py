@@ -1,4 +1,4 @@
-"""What a simulation came to. Plain values, which are sent from process to process."""
+"""The totals of a simulation. Plain values, because they are sent between processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from router.simulator.hedges import Hedges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """What a run came to."""
+    """The totals of one run, over all routers."""
 
-    events: int  # of the clock
+    events: int  # events of the virtual clock
     requests: int
-    ends: dict[Reason, int]  # requests by how they ended
-    seconds: float  # simulated, up to the last end
+    ends: dict[Reason, int]  # requests by the reason of their end
+    seconds: float  # simulated time until the last request ended
     engines: tuple[EngineTotals, ...]  # by replica number
-    polls: int  # of all routers
+    polls: int
     retries: int
     ejections: int
-    policy_errors: int  # choices that the policy failed to make
-    hedges: Hedges  # of all routers
-    # What their queues did, by class, 0 critical to 4 batch; empty: there are none.
+    policy_errors: int  # failed calls of the policy: exceptions and invalid choices
+    hedges: Hedges
+    # Counts of the queues by class, 0 critical to 4 batch; empty: there are no queues.
     queues: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    evictions: int  # (block, replica) pairs that routers forgot for want of room
+    evictions: int  # (block, replica) pairs evicted from the routers' prefix indexes

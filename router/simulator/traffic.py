@@ -1,7 +1,7 @@
-"""What comes: requests in the order of their arrival, from a trace or a generator.
+"""The interface of traffic: requests in order of arrival, from a trace or a generator.
 
-A source is read once, lazily, and holds a bounded number of requests at a time, so that ten million
-of them need no more memory than ten. Must never: know a fleet or a policy.
+A source is read lazily, once per run, and holds a bounded number of requests in memory. Must never:
+depend on a fleet or a policy.
 """
 
 from __future__ import annotations
@@ -11,46 +11,47 @@ from typing import Protocol, runtime_checkable
 
 from router.simulator.arrival import Arrival
 
-__all__ = ["Arrival", "GoesOn", "Measured", "TraceError", "Traffic"]
+__all__ = ["Arrival", "ContinuesAfterFailure", "HasProgress", "TraceError", "Traffic"]
 
 
 class Traffic(Protocol):
     """A source of arrivals."""
 
     name: str
-    block_tokens: int  # tokens of one of its blocks
+    block_tokens: int  # tokens per block of `Arrival.blocks`
 
     def __iter__(self) -> Iterator[Arrival]:
-        """Arrivals by time, never going back. May raise `TraceError`."""
+        """Yield arrivals in ascending order of time. May raise `TraceError`."""
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """What comes because `ended` has been answered at `now`: the next turn of a conversation.
+        """The requests that follow the answer to `ended`, such as a conversation's next turn.
 
-        Their `at` is at or after `now`. Nothing, for traffic whose times are all given.
+        `now`: when the answer ended; the requests arrive at or after it. Empty if no arrival
+        depends on an answer.
         """
 
 
 @runtime_checkable
-class GoesOn(Protocol):
-    """A source whose sessions go on after a request that failed."""
+class ContinuesAfterFailure(Protocol):
+    """A source whose sessions continue after a failed request."""
 
     def follow_failed(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """What comes although `ended` has failed at `now`. As `Traffic.follow`."""
+        """The requests that follow `ended`, which failed at `now`. As `Traffic.follow`."""
 
 
 @runtime_checkable
-class Measured(Protocol):
-    """A source that knows how far it has been read: for people who wait."""
+class HasProgress(Protocol):
+    """A source that knows the share that has been read, for a progress line."""
 
     def share(self) -> float:
-        """What was read of the whole, 0 to 1."""
+        """The share of the source that has been read, 0 to 1."""
 
 
 class TraceError(ValueError):
-    """A trace that cannot be read as what it says it is."""
+    """A trace that is invalid in its format."""
 
     def __init__(self, path: str, line: int, problem: str) -> None:
         super().__init__(f"{path}:{line}: {problem}")
         self.path = path
-        self.line = line  # 1 is the first
+        self.line = line  # from 1
         self.problem = problem

@@ -1,14 +1,14 @@
-"""Made-up traffic, from a seed and a rate: streaming, in memory that does not grow with it.
+"""Generators of synthetic traffic, from a seed and a rate. They yield requests lazily.
 
-- `Shared`: llm-d's business customers (blog of 24 Sep 2025): groups of users with one long prefix a
-  group, and a new question each time;
-- `Chat`: conversations of several turns, with time to think, whose history grows;
-- `Unique`: no two prompts share anything: affinity can only do harm;
-- `Stragglers`: the same with a share of very long prompts among short ones;
-- `PowerUser`: one tenant's burst; `Mix` puts it among the others.
+- `Shared`: llm-d's business customers (blog of 24 Sep 2025): groups of users; each group has one
+  long prefix, and each request a new question.
+- `Chat`: conversations of several turns with think times and a growing history.
+- `Unique`: no two prompts have a common prefix, so prefix affinity can only do harm.
+- `Stragglers`: like `Unique`, with a share of very long prompts.
+- `PowerUser`: a burst of one tenant. `Mix` merges it with other traffic.
 
-Arrivals are Poisson (of conversations, in `Chat`). What comes does not depend on the fleet, apart
-from the times of later turns. The same arguments, the same traffic.
+Arrivals are a Poisson process (in `Chat`, the arrivals of conversations). Apart from the times of
+later turns, the traffic does not depend on the fleet. The same arguments give the same traffic.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from math import exp, log
 from random import Random
 from typing import NamedTuple
 
-from router.simulator.traffic import Arrival, Measured, Traffic
+from router.simulator.traffic import Arrival, HasProgress, Traffic
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lognormal numbers of tokens; with a sigma of 0 always the median."""
+    """A lognormal distribution of token counts. With `sigma` 0 every count is the median."""
 
     median: float
     sigma: float = 0.0
@@ -39,16 +39,16 @@ class Lengths:
 
 
 def new_blocks(rng: Random, count: int) -> tuple[int, ...]:
-    """Hashes of blocks that nobody has seen: all 64 bits, as the prefix index wants them."""
+    """Random 64-bit hashes of new blocks. The prefix index needs all 64 bits to be random."""
     return struct.unpack(f"<{count}Q", rng.randbytes(8 * count))
 
 
 @dataclass(slots=True, kw_only=True)
 class Synthetic:
-    """What all of them have. Iterating begins anew each time."""
+    """The base class of the generators. Each iteration begins anew."""
 
-    rate: float  # requests a second
-    duration_s: float  # nothing arrives after it, later turns of conversations excepted
+    rate: float  # requests per second
+    duration_s: float  # no request arrives after it, except later turns of conversations
     block_tokens: int = 128
     seed: int = 1
     name: str = ""
@@ -56,7 +56,7 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         if not (self.rate > 0.0 and self.duration_s > 0.0 and self.block_tokens > 0):
-            raise ValueError("rate, duration_s and block_tokens are above 0")
+            raise ValueError("rate, duration_s and block_tokens must be above 0")
         self.name = self.name or type(self).__name__.lower()
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
@@ -69,7 +69,7 @@ class Synthetic:
         return Random(f"{type(self).__name__} {self.seed}")
 
     def _times(self, rng: Random, rate: float) -> Iterator[float]:
-        """A Poisson process from 0 to the end."""
+        """The times of a Poisson process from 0 to `duration_s`."""
         at = rng.expovariate(rate)
         while at < self.duration_s:
             self._at = at
@@ -79,7 +79,7 @@ class Synthetic:
 
 @dataclass(slots=True, kw_only=True)
 class Shared(Synthetic):
-    """Every request is a random user's: the prefix of its group, and a new question."""
+    """Each request comes from a random user: the prefix of the user's group, and a new question."""
 
     groups: int = 150
     users: int = 5  # of each group
@@ -110,7 +110,7 @@ class Shared(Synthetic):
 
 @dataclass(slots=True, kw_only=True)
 class Unique(Synthetic):
-    """Nothing comes again."""
+    """Requests without a common prefix."""
 
     prompt: Lengths = Lengths(3000.0, 0.5, 9000)
     output: Lengths = Lengths(200.0, 0.6, 1000)
@@ -133,8 +133,8 @@ class Unique(Synthetic):
 
 @dataclass(slots=True, kw_only=True)
 class Stragglers(Unique):
-    """A share of the prompts is `factor` times as long, and so late whatever is done; a second copy
-    helps only those behind them."""
+    """A share of the prompts is `factor` times as long. Their first tokens are late at any replica,
+    so a second copy helps only the short requests that wait behind them."""
 
     prompt: Lengths = Lengths(1000.0, 0.3, 4000)
     straggling: float = 0.05
@@ -147,8 +147,8 @@ class Stragglers(Unique):
 
 @dataclass(slots=True, kw_only=True)
 class PowerUser(Synthetic):
-    """One tenant's script: from `begins_s` on one request after the other, all about one document.
-    `rate` holds within the burst."""
+    """One tenant's burst: requests with one common document, from `begins_s` on for `duration_s`.
+    `rate` is the rate within the burst."""
 
     begins_s: float = 0.0
     document_tokens: int = 4000
@@ -172,12 +172,12 @@ class PowerUser(Synthetic):
 
 class _Conversation(NamedTuple):
     number: int
-    turns: tuple[tuple[int, int, float], ...]  # prompt and output tokens, seconds before it
-    blocks: tuple[int, ...]  # of all that will be said
+    turns: tuple[tuple[int, int, float], ...]  # prompt tokens, output tokens, think time in seconds
+    blocks: tuple[int, ...]  # the blocks of the whole conversation
 
 
 class _Turn(Arrival):
-    """One turn, that knows what comes next."""
+    """One turn of a conversation, with a reference to the conversation."""
 
     __slots__ = ("conversation", "source", "turn")
 
@@ -202,21 +202,23 @@ class _Turn(Arrival):
 
 @dataclass(slots=True, kw_only=True)
 class Chat(Synthetic):
-    """After ShareGPT's shape: a geometric number of turns, lognormal messages and answers. Each
-    turn comes when the answer before it was read; its prompt is all that was said. `rate` counts
-    turns."""
+    """Conversations modelled on ShareGPT: a geometric number of turns, and lognormal lengths.
 
-    system_tokens: int = 200  # the same before every conversation
-    more: float = 0.75  # the chance of another turn
+    Each turn arrives a think time after the previous answer. Its prompt is the whole history.
+    `rate` counts turns.
+    """
+
+    system_tokens: int = 200  # the system prompt that all conversations share
+    more: float = 0.75  # the probability of another turn
     most_turns: int = 10
-    most_tokens: int = 10_000  # of a conversation; a longer one ends before
+    most_tokens: int = 10_000  # limit per conversation, including the answers
     message: Lengths = Lengths(450.0, 0.8, 4000)
     output: Lengths = Lengths(180.0, 0.7, 1000)
     think_s: float = 10.0  # mean, exponential
 
     @property
     def mean_turns(self) -> float:
-        """By the law they are drawn from, without `most_tokens`."""
+        """The expected number of turns, without the limit `most_tokens`."""
         return sum(self.more**turn for turn in range(self.most_turns))
 
     def __iter__(self) -> Iterator[Arrival]:
@@ -237,28 +239,31 @@ class Chat(Synthetic):
 
     def _conversation(self, rng: Random, number: int, system: tuple[int, ...]) -> _Conversation:
         turns: list[tuple[int, int, float]] = []
-        said = self.system_tokens
+        history = self.system_tokens
         while len(turns) < self.most_turns and (not turns or rng.random() < self.more):
-            prompt, output = said + self.message.draw(rng), self.output.draw(rng)
+            prompt, output = history + self.message.draw(rng), self.output.draw(rng)
             think_s = rng.expovariate(1.0 / self.think_s)
             if turns and prompt + output > self.most_tokens:
                 break
             turns.append((prompt, output, think_s))
-            said = prompt + output
-        own = new_blocks(rng, said // self.block_tokens - len(system))
+            history = prompt + output
+        own = new_blocks(rng, history // self.block_tokens - len(system))
         return _Conversation(number, tuple(turns), system + own)
 
 
-# -- several at once ------------------------------------------------------------------------------
+# -- mixed traffic --------------------------------------------------------------------------------
 
 
 class Mix:
-    """Sources side by side. Their numbers are made different: theirs times how many sources."""
+    """Several sources merged by time.
+
+    Request numbers stay unique: source `i` of `n` has the numbers `n * number + i`.
+    """
 
     def __init__(self, *sources: Traffic, name: str = "") -> None:
         sizes = {source.block_tokens for source in sources}
         if len(sizes) != 1:
-            raise ValueError("what is mixed has blocks of one size")
+            raise ValueError("the sources of a mix must have the same block_tokens")
         self.block_tokens = sizes.pop()
         self.name = name or " + ".join(source.name for source in sources)
         self._sources = sources
@@ -272,8 +277,9 @@ class Mix:
         return self._numbered(index, self._sources[index].follow(ended, now))
 
     def share(self) -> float:
-        """Of the one that is furthest behind."""
-        return min((one.share() for one in self._sources if isinstance(one, Measured)), default=0.0)
+        """The smallest share of all sources."""
+        shares = (one.share() for one in self._sources if isinstance(one, HasProgress))
+        return min(shares, default=0.0)
 
     def _numbered(self, index: int, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         for arrival in arrivals:

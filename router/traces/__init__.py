@@ -1,10 +1,14 @@
-"""Files into traffic: public request traces, and Hedgerow's own access log.
+"""Readers that turn files into traffic: public request traces, and Hedgerow's own access log.
 
-Reads in this order: `trace` (a file as `Traffic`), `lines` (bytes), `format` (what a reader is),
-one file per format (`mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`) with what they share
-(`columns`, `blocks`, `order`, `spread`), a log in a closed loop (`sessions`, `closed_loop`), and
-what can be said of any traffic before it is simulated: `facts` and `reuse`. Must never: hold a
-whole file, or see a prompt's text.
+Read the modules in this order:
+
+- `trace`: a file as `Traffic`; `lines`: its bytes; `format`: the interface of a format.
+- `mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`: one file per format, with shared code in
+  `columns`, `blocks`, `order` and `spread`.
+- `sessions`, `closed_loop`: a log as closed-loop traffic.
+- `facts`, `reuse`: statistics of a traffic, without a simulation.
+
+Must never: hold a whole file in memory, or read the text of a prompt.
 """
 
 from router.traces.closed_loop import ClosedLoop

@@ -1,9 +1,9 @@
 """Azure's LLM inference traces of 2023 and 2024: CSV with a time and two lengths, no prefixes.
 
 Source: Patel et al., "Splitwise", ISCA'24 (2023), and Stojkovic et al., "DynamoLLM", HPCA'25
-(2024). `TIMESTAMP` has seven fractional digits (2023), or up to six, or none, and an offset from
-UTC (2024), mixed in one file; `ContextTokens` and `GeneratedTokens` are whole numbers. Times are
-taken to the microsecond, without an offset as UTC.
+(2024). `TIMESTAMP` has seven fractional digits (2023), or zero to six digits and a UTC offset
+(2024). One file may mix these. Times are read with microsecond precision; a time without an offset
+is UTC. `ContextTokens` and `GeneratedTokens` are integers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _OUTPUT: Final = "GeneratedTokens"
 _NEEDED: Final = (_TIME, _INPUT, _OUTPUT)
 
 
-def fits(line: bytes) -> bool:
+def matches(line: bytes) -> bool:
     return set(_NEEDED) <= set(names_of(line))
 
 
@@ -31,13 +31,13 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     table = Table(lines, _NEEDED)
     time, prompt, output = (table.names.index(name) for name in _NEEDED)
     parse = datetime.fromisoformat
-    zero: datetime | None = None  # the first one's, so that differences are small and exact
+    zero: datetime | None = None  # the first time; differences from it are small and exact
     zero_there = datetime.min
     for cells in table:
         try:
             when = parse(cells[time])
         except ValueError:
-            raise lines.error(f"{_TIME} is no time: {excerpt(cells[time])}") from None
+            raise lines.error(f"{_TIME} is not a time: {excerpt(cells[time])}") from None
         if zero is None:
             zero_there = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
             zero = zero_there.astimezone(UTC).replace(tzinfo=None)
@@ -51,8 +51,8 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 
 AZURE: Final = Format(
     name="azure",
-    looks=f"CSV with the columns {', '.join(_NEEDED)}",
-    fits=fits,
+    description=f"CSV with the columns {', '.join(_NEEDED)}",
+    matches=matches,
     read=read,
-    block_tokens=512,  # of no consequence: there are none
+    block_tokens=512,  # unused: the format has no blocks
 )

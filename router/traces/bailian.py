@@ -1,11 +1,11 @@
 """Qwen-Bailian's traces: JSON lines with a time in seconds, chats and their parents.
 
 Source: Wang et al., "KVCache Cache in the Wild", USENIX ATC'25, and the description of its data:
-`chat_id`, `parent_chat_id` (-1: a conversation begins), `timestamp` (s), `input_length`,
-`output_length`, `type`, `turn`, `hash_ids` (one per 16 tokens, the last one for what is left).
+`chat_id`, `parent_chat_id` (-1: first turn of a conversation), `timestamp` (s), `input_length`,
+`output_length`, `type`, `turn`, `hash_ids` (one per 16 tokens; the last one may cover fewer).
 
-A conversation is named by the chat it began with. The last `PARENTS` chats, and up to twice as
-many, are remembered as parents; a turn that comes later than that begins a conversation anew.
+The session ID of a conversation is its first `chat_id`. The reader remembers the latest `PARENTS`
+to `2 * PARENTS` chats. A turn whose parent is older counts as the beginning of a conversation.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ class _Row(msgspec.Struct, gc=False):
     parent_chat_id: int = _ROOT
 
 
-def fits(line: bytes) -> bool:
+def matches(line: bytes) -> bool:
     return keys_of(line) >= _NEEDED
 
 
 def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     decode = msgspec.json.Decoder(_Row).decode
     size = options.block_tokens
-    # Chat -> the first one of its conversation, in two generations: the older goes as a whole.
+    # Chat ID -> the first chat ID of its conversation. Two generations: when `young` is full, it
+    # replaces `old`.
     young: dict[int, int] = {}
     old: dict[int, int] = {}
     is_empty = True
@@ -90,8 +91,8 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 
 BAILIAN: Final = Format(
     name="bailian",
-    looks="JSON lines with chat_id, timestamp, input_length, output_length and hash_ids",
-    fits=fits,
+    description="JSON lines with chat_id, timestamp, input_length, output_length and hash_ids",
+    matches=matches,
     read=read,
     block_tokens=16,
 )

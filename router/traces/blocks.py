@@ -1,12 +1,13 @@
-"""A trace's block ids as the chained 64-bit hashes that the prefix index and the engines want.
+"""Converts a trace's block IDs to the chained 64-bit hashes of the prefix index and the engines.
 
-Public traces number their blocks 0, 1, 2, …: all of them would fall into one of the 64 shards of
-the prefix index (`router/fleet/prefix/index.py` goes by the highest six bits), and not all of them
-are chained (Qwen-Bailian's id stands for sixteen tokens, wherever they are). So ids are chained
-here, each hash the seed of the next, which changes nothing for ids that are chained already: two
-prompts have a common leading run of hashes exactly as long as that of their ids.
+Public traces number their blocks 0, 1, 2, …. Such numbers would all fall into one shard of the
+prefix index, which selects a shard by the highest six bits (`router/fleet/prefix/index.py`). In
+some traces the IDs are not chained: an ID of Qwen-Bailian stands for 16 tokens at any position.
+Therefore each hash here depends on the previous one. Two prompts have a common prefix of hashes
+exactly as long as the common prefix of their IDs, so IDs that are already chained lose nothing.
 
-Must never: differ from run to run or machine to machine, as `hash` of a string would.
+Must never: give different hashes in another process or on another machine, as Python's `hash` does
+for strings.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from struct import Struct
 from typing import Final
 
 _64: Final = (1 << 64) - 1
-# 2^64 / golden ratio, odd: multiplying by it is one to one, and its highest bits hang on all bits
-# below them (Knuth, TAOCP 3, 6.4).
+# 2^64 / golden ratio, odd. Multiplication by an odd number is a bijection modulo 2^64, and the
+# highest bits of the product depend on all lower bits (Knuth, TAOCP 3, 6.4).
 _ODD: Final = 0x9E3779B97F4A7C15
 _SALTED: Final = Struct(">HI")  # six bytes
 SALTED_BYTES: Final = _SALTED.size
 
 
 def chained(ids: Sequence[int]) -> tuple[int, ...]:
-    """One 64-bit hash per id, each of which stands for all ids up to its own."""
+    """One 64-bit hash per ID. Each hash depends on all IDs up to its own."""
     hashes: list[int] = []
     add = hashes.append
     before = 0
@@ -36,5 +37,5 @@ def chained(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def salted(packed: bytes) -> tuple[int, ...]:
-    """The blocks of an access log: six bytes each, chained by who wrote them."""
+    """The blocks of an access log: six bytes each. The router that wrote them has chained them."""
     return tuple([(high << 32 | low) * _ODD & _64 for high, low in _SALTED.iter_unpack(packed)])

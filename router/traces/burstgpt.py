@@ -4,8 +4,8 @@ Source: Wang et al., "BurstGPT", KDD'25, release v1.2: `Timestamp` (s from the m
 day), `Session ID` and `Elapsed time` (not in the first two files; no session for API calls),
 `Model`, `Request tokens`, `Response tokens`, `Total tokens`, `Log Type`.
 
-A row with 0 response tokens is a request that failed. It came all the same, so it is an arrival
-with no output, unless `skip_failed`. No prefixes.
+A row with 0 response tokens is a failed request. It becomes an arrival without output, unless
+`skip_failed` is set. The format has no prefixes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OUTPUT: Final = "Response tokens"
 _NEEDED: Final = (_TIME, _INPUT, _OUTPUT)
 
 
-def fits(line: bytes) -> bool:
+def matches(line: bytes) -> bool:
     return set(_NEEDED) <= set(names_of(line))
 
 
@@ -56,9 +56,9 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 
 BURSTGPT: Final = Format(
     name="burstgpt",
-    looks=f"CSV with the columns {', '.join(_NEEDED)}",
-    fits=fits,
+    description=f"CSV with the columns {', '.join(_NEEDED)}",
+    matches=matches,
     read=read,
-    block_tokens=512,  # of no consequence: there are none
+    block_tokens=512,  # unused: the format has no blocks
     grid_s=1.0,
 )

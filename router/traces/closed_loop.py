@@ -1,18 +1,19 @@
-"""A log as closed-loop traffic: the next request of a session comes when the one before has ended.
+"""A log as closed-loop traffic: a session's next request arrives after the previous one has ended.
 
-In the log a request came some time after the answer that it follows (`sessions`): its think time.
-In a closed loop it comes as long after the simulated end of that answer, whether the answer failed
-or not, because the session went on in the log. All other requests come at their own time.
+In the log, a request arrived some time after the answer that it follows (`sessions`). This is its
+think time. In a closed loop it arrives the same think time after the simulated end of that answer.
+This also holds if the simulated answer failed, because the session continued in the log. All other
+requests arrive at their logged times.
 
-A faster fleet gets a session's requests earlier than the log has them, so the log is read ahead of
-what comes next: `ahead_s` seconds, at most `held_rows` rows and `held_blocks` blocks. This has two
-consequences:
+A fast fleet needs a session's requests earlier than they are in the log. Therefore the log is read
+ahead: by `ahead_s` seconds, at most `held_rows` rows and `held_blocks` blocks. So two kinds of
+requests arrive at a different time:
 
-- A request whose turn comes before it was read comes as soon as it is read.
-- When the read-ahead is full and the next row is due, the first request that waits comes before its
-  turn, but not before its own time. `notes` counts these requests.
+- A request that has not been read when it is due arrives as soon as it is read.
+- If the read-ahead is full and the next row is due, the oldest waiting request arrives before the
+  answer that it follows, but not before its logged time. `notes` counts these requests.
 
-The source must make its arrivals anew in each pass, as `Trace` does: their times are changed here.
+The source must create new arrivals in each pass, as `Trace` does, because their times are changed.
 Must never: lose an arrival, go back in time, or hold more than these limits.
 """
 
@@ -25,14 +26,14 @@ from math import inf
 from typing import Final
 
 from router.simulator.arrival import Arrival
-from router.simulator.traffic import Measured, Traffic
+from router.simulator.traffic import HasProgress, Traffic
 from router.traces.sessions import Sessions, Turn
 
-AHEAD_S: Final = 300.0  # an agent's ten turns, each half a minute faster
+AHEAD_S: Final = 300.0  # enough for ten turns of an agent, each half a minute faster
 HELD_ROWS: Final = 100_000
 HELD_BLOCKS: Final = 4_000_000  # 160 MB
-SESSIONS: Final = 100_000  # ended ones that are remembered; 30 MB
-FULL: Final = "came before its turn: too many requests of sessions wait"
+SESSIONS: Final = 100_000  # ended sessions that are remembered; 30 MB
+FULL: Final = "arrived before the previous answer: the read-ahead is full"
 
 
 class ClosedLoop:
@@ -48,11 +49,11 @@ class ClosedLoop:
         held_blocks: int = HELD_BLOCKS,
         sessions: int = SESSIONS,
     ) -> None:
-        """`speedup`: that of the traffic, which shortens the think times. Raises ValueError."""
+        """`speedup`: the speedup of `traffic`; think times are divided by it. Raises ValueError."""
         if not (speedup > 0.0 and ahead_s >= 0.0):
-            raise ValueError("speedup is above 0, ahead_s is 0 or more seconds")
+            raise ValueError("speedup must be above 0, and ahead_s 0 or more seconds")
         if min(held_rows, held_blocks, sessions) < 1:
-            raise ValueError("held_rows, held_blocks and sessions are 1 or more")
+            raise ValueError("held_rows, held_blocks and sessions must be 1 or more")
         self.name = traffic.name
         self.block_tokens = traffic.block_tokens
         self._traffic = traffic
@@ -65,28 +66,28 @@ class ClosedLoop:
 
     def _begin(self) -> None:
         self._sessions = Sessions(self._most_sessions)
-        self._ready: list[tuple[float, int, Arrival]] = []  # by time and number
-        self._waiting: OrderedDict[int, Turn] = OrderedDict()  # by number: what it waits for
-        self._blocks = 0  # of both
-        self._last = 0.0  # when the last one came
+        self._ready: list[tuple[float, int, Arrival]] = []  # a heap by time and number
+        self._waiting: OrderedDict[int, Turn] = OrderedDict()  # request number -> its previous turn
+        self._blocks = 0  # the blocks of all held requests
+        self._last = 0.0  # the time of the latest arrival
         self._forced = 0
 
     @property
     def held(self) -> int:
-        """Requests that were read and have not come."""
+        """The number of requests that were read and have not arrived."""
         return len(self._ready) + len(self._waiting)
 
     def share(self) -> float:
-        return self._traffic.share() if isinstance(self._traffic, Measured) else 0.0
+        return self._traffic.share() if isinstance(self._traffic, HasProgress) else 0.0
 
     def notes(self) -> dict[str, int]:
-        """How many requests came before their turn, in the latest pass."""
+        """The count of requests that arrived before the previous answer, in the latest pass."""
         return {FULL: self._forced} if self._forced else {}
 
-    # -- what the simulation asks -------------------------------------------------------------
+    # -- calls of the simulation --------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Arrival]:
-        """Arrivals by time. The others come through `follow` and `follow_failed`."""
+        """Yield arrivals in order of time. `follow` and `follow_failed` return the others."""
         self._begin()
         ready = self._ready
         source = iter(self._traffic)
@@ -110,11 +111,11 @@ class ClosedLoop:
             yield arrival
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The requests that follow an answer, and those of the traffic itself."""
+        """The requests of the session that follow an answer, and those that the source adds."""
         return [*self._followers(ended, now), *self._traffic.follow(ended, now)]
 
     def follow_failed(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The requests that follow a request without an answer."""
+        """The requests of the session that follow a failed request."""
         return self._followers(ended, now)
 
     def _followers(self, ended: Arrival, now: float) -> list[Arrival]:
@@ -135,26 +136,26 @@ class ClosedLoop:
         return self.held >= self._held_rows or self._blocks >= self._held_blocks
 
     def _read(self, arrival: Arrival) -> None:
-        """Hold a row until it comes."""
+        """Hold a request until it arrives."""
         self._blocks += len(arrival.blocks)
-        at, before = arrival.at, None
+        at, previous = arrival.at, None
         if arrival.session and arrival.logged is not None:
             ended_s = arrival.logged.ended_s / self._speedup
-            before = self._sessions.enter(arrival, arrival.at + ended_s)
-        if before is not None:
-            if before.ended_at < 0.0:
-                before.waiting[arrival.number] = arrival
-                self._waiting[arrival.number] = before
+            previous = self._sessions.enter(arrival, arrival.at + ended_s)
+        if previous is not None:
+            if previous.ended_at < 0.0:
+                previous.waiting[arrival.number] = arrival
+                self._waiting[arrival.number] = previous
                 return
-            at = max(self._last, before.ended_at + (at - before.logged_end))
+            at = max(self._last, previous.ended_at + (at - previous.logged_end))
         heappush(self._ready, (at, arrival.number, arrival))
 
     def _make_room(self, due: float) -> None:
-        """Let the request that was read first come by `due`, without its turn."""
+        """Let the oldest held request arrive by `due`, without the answer that it follows."""
         self._forced += 1
         if self._waiting:
-            number, before = self._waiting.popitem(last=False)
-            arrival = before.waiting.pop(number)
+            number, previous = self._waiting.popitem(last=False)
+            arrival = previous.waiting.pop(number)
             at = max(self._last, arrival.at)
         else:
             _, number, arrival = heappop(self._ready)

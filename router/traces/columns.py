@@ -1,7 +1,7 @@
-"""CSV with a header: which cell is which column, and cells as numbers.
+"""CSV with a header: finds columns by name and reads cells as numbers.
 
-Columns go by name, in any order, with others between them. Must never: take a row that has not as
-many cells as the header, for that is how a file looks that was cut off or joined wrongly.
+The columns may have any order, and other columns may be between them. Must never: accept a row with
+more or fewer cells than the header, because such a file is truncated or was joined wrongly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from router.traces.lines import Lines, excerpt
 
 
 def names_of(header: bytes) -> list[str]:
-    """The columns of a header, without the blanks around them; none of what is no header."""
+    """The column names of a header line, stripped; empty if the line is not CSV."""
     try:
         return [name.strip() for name in _split(header.decode("utf-8", "replace").rstrip("\r\n"))]
     except csv.Error:
@@ -53,11 +53,11 @@ class Table:
                 raise self._ragged(len(cells))
             yield cells
         if is_empty:
-            raise lines.error("a header and nothing after it")
+            raise lines.error("the file has a header but no rows")
 
     def _ragged(self, found: int) -> TraceError:
-        cut = ", and the file ends here: it is incomplete" if self._lines.is_cut else ""
-        return self._lines.error(f"{found} cells where the header has {len(self.names)}{cut}")
+        cut = "; the file is truncated here" if self._lines.is_cut else ""
+        return self._lines.error(f"{found} cells, but the header has {len(self.names)}{cut}")
 
 
 def tokens(lines: Lines, name: str, cell: str, least: int) -> int:

@@ -1,15 +1,15 @@
-"""What a traffic is, before anything is simulated: one pass, in bounded memory.
+"""Statistics of a traffic, without a simulation: one pass, in bounded memory.
 
-Reuse is counted against an infinite cache that all replicas share. Since hashes are chained, a
-block was there before exactly if its whole prefix was, so a prompt's leading run is as long as the
-number of its blocks that have been seen, and all that must be known is how many blocks are
-distinct. Up to `EXACT` of them are counted; beyond that they are sampled by hash, and the number of
-distinct ones is told with a standard error of about 0.1 % (Wegman's adaptive sampling; Flajolet,
-"On adaptive sampling", Computing 43, 1990).
+Reuse is the hit rate of an infinite cache that all replicas share. Hashes are chained, so a block
+was seen before only if its whole prefix was. Therefore the hits are all blocks minus the distinct
+blocks. Up to `EXACT` distinct blocks are counted exactly. Beyond that they are sampled by hash, and
+their number has a standard error of about 0.1 % (Wegman's adaptive sampling; Flajolet, "On adaptive
+sampling", Computing 43, 1990).
 
-The share is of ALL blocks of the prompts, begun ones included: ceil(prompt / block_tokens). Only
-full ones can be found. So counted, Mooncake's conversation trace has 105,592 of 288,500 = 36.6 %.
-An access log names the first blocks of a prompt only; what lies behind them counts as not found.
+The share refers to ALL blocks of the prompts, partial ones included: ceil(prompt / block_tokens).
+Only full blocks can be hits. For example, Mooncake's conversation trace has 105,592 hits of 288,500
+blocks, 36.6 %. An access log has only the first blocks of a long prompt; the other blocks count as
+misses.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from router.simulator.traffic import Traffic
 from router.traces.reuse import Reuse
 from router.traces.trace import Trace
 
-EXACT: Final = 1 << 20  # distinct blocks, and distinct lengths, that are counted one by one
+EXACT: Final = 1 << 20  # the number of distinct blocks, or lengths, that are counted exactly
 MODELS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthFacts:
-    """Tokens of prompts or of answers. Quantiles are nearest rank."""
+    """Token counts of prompts or of answers. Quantiles are nearest rank."""
 
     mean: float
     p50: float
@@ -39,26 +39,26 @@ class LengthFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
-    """One traffic in numbers."""
+    """The statistics of one traffic."""
 
     name: str
     rows: int
     duration_s: float  # from the first arrival to the last
-    rate: float  # arrivals per second of it; 0 if it has no duration
-    gap_cv: float  # coefficient of variation of the gaps between arrivals; 1 for Poisson's
+    rate: float  # arrivals per second; 0 if the duration is 0
+    gap_cv: float  # coefficient of variation of the gaps between arrivals; 1 for a Poisson process
     input: LengthFacts
     output: LengthFacts
-    no_output: int  # arrivals without an answer: failures, mostly
+    no_output: int  # arrivals without output tokens, mostly failed requests
     block_tokens: int
     distinct_blocks: int
-    is_exact: bool  # else `distinct_blocks` and `reuse` are estimates
-    reuse: Reuse | None  # with an infinite shared cache; None: prefixes are not known
-    models: dict[str | None, int]  # requests by model; beyond a hundred under ""
-    notes: dict[str, int]  # what the reader left out or estimated
+    is_exact: bool  # False: `distinct_blocks` and `reuse` are estimates
+    reuse: Reuse | None  # with an infinite shared cache; None: the source has no prefixes
+    models: dict[str | None, int]  # requests by model; after 100 models, others count under ""
+    notes: dict[str, int]  # counts of rows that the reader skipped or completed by estimates
 
 
 def describe(traffic: Traffic) -> TraceFacts:
-    """Read a traffic once. Raises TraceError; ValueError if nothing comes."""
+    """Read a traffic once. Raises TraceError, and ValueError for a traffic without requests."""
     inputs, outputs, blocks = _Lengths(), _Lengths(), _Distinct()
     models: dict[str | None, int] = {}
     size = traffic.block_tokens
@@ -83,7 +83,7 @@ def describe(traffic: Traffic) -> TraceFacts:
             model = ""
         models[model] = models.get(model, 0) + 1
     if not rows:
-        raise ValueError(f"{traffic.name}: nothing comes")
+        raise ValueError(f"{traffic.name}: no requests")
     duration = last - first
     gap = duration / (rows - 1) if rows > 1 else 0.0
     spread = squares / (rows - 1) - gap * gap if rows > 1 else 0.0
@@ -107,16 +107,16 @@ def describe(traffic: Traffic) -> TraceFacts:
 
 
 class _Lengths:
-    """How often each length came, of up to `most` lengths; others are told to 1 %.
+    """The counts of up to `most` distinct lengths, exactly; further lengths are accurate to 1 %.
 
-    Lengths are whole numbers and repeat, so that this is small.
+    Lengths are integers that repeat, so the number of distinct lengths is small.
     """
 
     def __init__(self, most: int = EXACT) -> None:
         self.counts: dict[int, int] = {}
-        self._apart = most
+        self._most = most
         self._total = self._longest = self._rows = 0
-        self._sketch: Sketch | None = None  # takes new lengths once there are too many
+        self._sketch: Sketch | None = None  # for new lengths after `most` distinct ones
 
     def add(self, length: int) -> None:
         self._rows += 1
@@ -126,7 +126,7 @@ class _Lengths:
         counts = self.counts
         if length in counts:
             counts[length] += 1
-        elif len(counts) < self._apart:
+        elif len(counts) < self._most:
             counts[length] = 1
         else:
             self._sketch = self._sketch or Sketch()
@@ -153,14 +153,14 @@ class _Lengths:
             rank -= count
             if rank <= 0:
                 return value
-        raise AssertionError("the last step is at the count")
+        raise AssertionError("the counts of all steps add up to the rows")
 
 
 class _Distinct:
-    """How many distinct 64-bit hashes came, by at most `most` of them.
+    """Estimates the number of distinct 64-bit hashes with a sample of at most `most` of them.
 
-    Kept are those whose lowest bits, as many as needed, are 0: a sample by hash, so that a block is
-    in it whenever it comes, or never.
+    The sample has the hashes whose lowest n bits are 0; n grows when the sample is full. So a block
+    is either in the sample at each of its occurrences, or never.
     """
 
     def __init__(self, most: int = EXACT) -> None:

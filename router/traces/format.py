@@ -1,7 +1,7 @@
-"""What a format is: how its first line looks, and how its rows become arrivals.
+"""The interface of a trace format: how its first line is recognized, and how its rows are read.
 
-A reader gives arrivals with `at` in seconds of the file's own clock; what all formats have in
-common (order, spreading, the beginning at 0, limits) is done once, in `trace`.
+A reader yields arrivals with `at` in seconds of the file's own clock. The steps that all formats
+share (sorting, spreading, the shift to 0, limits) are in `trace`.
 """
 
 from __future__ import annotations
@@ -16,46 +16,46 @@ from router.core.unreadable import NOT_JSON
 from router.simulator.traffic import Arrival, TraceError
 from router.traces.lines import Lines, excerpt
 
-TOKENS_MAX: Final = 100_000_000  # of one prompt or answer; ten times the longest context there is
-TIME_MAX: Final = 1e11  # seconds, three thousand years: beyond it a clock was read as a number
-_YEAR_MS: Final = 3.2e10  # what is longer is no duration but a wrong column
+TOKENS_MAX: Final = 100_000_000  # of one prompt or answer; ten times the longest context in use
+TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
+_YEAR_MS: Final = 3.2e10  # longer durations are invalid
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
 
-HEAD_ROWS: Final = 1000  # looked at before reading, to measure what a format leaves open
+HEAD_ROWS: Final = 1000  # rows read in advance, to measure options that are not given
 HEAD_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a reader may be told; `prepare` fills in what is left open."""
+    """The options of a reader. `prepare` measures those that are not given."""
 
-    block_tokens: int = 0  # tokens of a block of the file's; 0: the format's own, or measured
-    slot_s: float | None = None  # arrivals are quantised to this; None: measured; 0: they are not
-    window_s: float | None = None  # by how much rows may be out of order; None: the format's own
-    held_rows: int = 1_000_000  # rows held at most for that
-    skip_failed: bool = False  # leave out what is known to have failed
-    output_tokens: int = 0  # of a request whose answer nobody counted; 0: the log's mean
+    block_tokens: int = 0  # tokens per block of the file; 0: the format's default, or measured
+    slot_s: float | None = None  # times are rounded to this, in s; None: measured; 0: not rounded
+    window_s: float | None = None  # rows may be this much out of order, in s; None: the default
+    held_rows: int = 1_000_000  # the maximum of rows held for sorting
+    skip_failed: bool = False  # leave out requests that failed
+    output_tokens: int = 0  # the length of answers without a token count; 0: the log's mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """One kind of file."""
+    """One trace format."""
 
     name: str
-    looks: str  # for people whose file fits none
-    fits: Callable[[bytes], bool]  # is this its first line?
+    description: str  # listed in the error for a file of no known format
+    matches: Callable[[bytes], bool]  # whether a first line belongs to this format
     read: Callable[[Lines, ReadOptions], Iterator[Arrival]]
-    block_tokens: int  # of its blocks, unless told otherwise
-    # Measures what the options leave open, on a pass of its own. None: there is nothing.
+    block_tokens: int  # default tokens per block
+    # Measures options that are not given, in a separate pass. None: nothing to measure.
     prepare: Callable[[Lines, ReadOptions], ReadOptions] | None = None
-    grid_s: float = 0.0  # its times may be multiples of this, and then are known no better
-    orders: bool = False  # `read` brings rows into order itself
+    grid_s: float = 0.0  # times may be rounded to multiples of this, in seconds; 0: they are not
+    sorts: bool = False  # `read` sorts the rows itself
 
 
 def keys_of(line: bytes) -> set[str]:
-    """The members of a JSON object; none of anything else."""
+    """The member names of a JSON object; empty if the line is not a JSON object."""
     try:
         return set(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
     except NOT_JSON:
@@ -63,16 +63,16 @@ def keys_of(line: bytes) -> set[str]:
 
 
 def bad_json(lines: Lines, err: Exception) -> TraceError:
-    """What to raise about a line that `msgspec` refused."""
+    """The error for a line that `msgspec` cannot decode."""
     if isinstance(err, msgspec.ValidationError):
         problem = str(err)
         return lines.error(problem[0].lower() + problem[1:])
     if isinstance(err, UnicodeDecodeError):
         return lines.error("not UTF-8")
-    cut = ", and the file ends here: it is incomplete" if lines.is_cut else ""
+    cut = "; the file is truncated here" if lines.is_cut else ""
     return lines.error(f"not a JSON object: {err}{cut}")
 
 
 def bad_length(lines: Lines, name: str, value: int, least: int) -> TraceError:
-    """What to raise about a number of tokens that cannot be one."""
-    return lines.error(f"{name} is {excerpt(value)}, not {least} to {TOKENS_MAX:,} tokens")
+    """The error for a number of tokens out of range."""
+    return lines.error(f"{name} is {excerpt(value)}; allowed are {least} to {TOKENS_MAX:,} tokens")

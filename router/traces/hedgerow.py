@@ -1,26 +1,27 @@
-"""Hedgerow's own access log: what came, from what was written at the end of each request.
+"""Reads Hedgerow's own access log, which has one line per request, written at its end.
 
-Fields: `router/observe/log/record.py`. Which lines become arrivals:
+Fields: `router/observe/log/record.py`. These lines become arrivals:
 
-- Routes that generate (`intake.prompt.GENERATES`); the others load no prefix cache.
+- Only routes that generate tokens (`intake.prompt.GENERATES`).
 - Requests that were answered, and requests that failed because no replica answered in time (5xx,
-  408, 499, 429 of a full queue): another policy might have answered them. Refusals by a key's
-  limits are no load: the client comes again, and the later request has a line of its own. Other
-  4xx are refusals that cost no engine anything. `skip_failed` leaves out all of these.
-- Requests whose prompt has a known size: the engine's count, or the router's estimate, or a quarter
-  of the body's bytes if it was sent to a replica; a body that was never read has none.
+  408, 499, 429 of a full queue), because another policy might have answered them. `skip_failed`
+  leaves these failures out.
+- Not: refusals by a key's limits, because the client retries and the retry has its own line; and
+  other 4xx, because they cause no work at an engine.
+- Only requests with a known prompt size: the engine's count, else the router's estimate, else a
+  quarter of the body's bytes if the body was sent to a replica.
 
-The length of an answer is the engine's count. These answers have a length that nobody knows:
+The length of an answer is the engine's count. In two cases the length is unknown:
 
-- Without a count, as of a failed request: it is the mean answer at the head of the log, or
-  `output_tokens`.
-- Its client left before the end: it is the mean as well, but more than the count. In the replay the
-  client leaves when it left in the log, if the answer has not ended by then.
+- There is no count, for example because the request failed. The length is `output_tokens`, or by
+  default the mean length at the head of the log.
+- The client disconnected before the end. The length is this mean as well, but more than the count.
+  In the replay the client disconnects after the same time, unless the answer has ended by then.
 
 The client's own limit of output tokens bounds both.
 
-Lines are in the order of ends, so they are sorted within a window (see `order`). The last line may
-be cut off, because the file is being written; any other that is no JSON is an error.
+Lines are in order of the requests' ends, so they are sorted within a window (see `order`). The last
+line may be incomplete, because the file may still be written. Any other invalid line is an error.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ from router.traces.format import (
 from router.traces.lines import Lines
 from router.traces.order import by_arrival
 
-WINDOW_S: Final = 900.0  # a request that takes longer is late; long agent answers take minutes
-_WANTED: Final = frozenset({408, 429, 499})  # 4xx of requests that were not refused for themselves
-_GONE: Final = 499  # the status of a request whose client left
+WINDOW_S: Final = 900.0  # longer than requests take; long agent answers take minutes
+_LOAD: Final = frozenset({408, 429, 499})  # 4xx that depend on load, not on the request itself
+_GONE: Final = 499  # the status of a request whose client disconnected
 _OK: Final = Reason.OK.value
 _KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
 _DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
-_ROWS_MIN: Final = 20  # to measure the size of a block by
+_ROWS_MIN: Final = 20  # the number of rows that a measurement of the block size needs
 
 
 class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
@@ -73,7 +74,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     status: int = 0
     reason: str = ""
     replica: str = ""
-    attempts: list[msgspec.Raw] = []  # none: it was sent nowhere
+    attempts: list[msgspec.Raw] = []  # empty: it was never sent
     ttft_ms: Milliseconds | None = None
     duration_ms: float = 0.0
     bytes_in: int = 0
@@ -99,11 +100,11 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
 
     @property
     def is_refused(self) -> bool:
-        return 400 <= self.status < 500 and self.status not in _WANTED
+        return 400 <= self.status < 500 and self.status not in _LOAD
 
     @property
     def prompt_size(self) -> int:
-        """In tokens; 0: nobody knows."""
+        """The size of the prompt in tokens; 0: unknown."""
         known = self.prompt_tokens or self.estimated_tokens
         if known or not self.attempts:
             return known
@@ -111,11 +112,14 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
 
     @property
     def has_left(self) -> bool:
-        """Its client was gone before the answer was complete."""
+        """Whether the client disconnected before the answer was complete."""
         return self.status == _GONE or self.reason in _DISCONNECTED
 
     def output_size(self, usual: int) -> int:
-        """In tokens, whether the engine counted them or not; 0: nobody knows. `usual`: the mean."""
+        """The size of the answer in tokens, counted or estimated; 0: unknown.
+
+        `usual`: the mean size, for estimates.
+        """
         counted = self.output_tokens
         if counted is not None and not self.has_left:
             return counted
@@ -123,7 +127,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
         return size if self.max_tokens is None else min(size, self.max_tokens)
 
     def logged(self) -> Logged:
-        """What became of it."""
+        """The logged result of the request."""
         has_content = self.ttft_ms is not None and (self.status < 400 or self.status == _GONE)
         ttft_ms = self.ttft_ms if has_content else None
         tpot_s: float | None = None
@@ -146,7 +150,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
         )
 
 
-def fits(line: bytes) -> bool:
+def matches(line: bytes) -> bool:
     return keys_of(line) >= {"ts", "id", "kind"}
 
 
@@ -162,7 +166,7 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 def _requests(
     lines: Lines, options: ReadOptions
 ) -> Iterator[tuple[float, float, int, tuple[Arrival, bytes]]]:
-    """What `by_arrival` takes. Blocks stay packed while they wait."""
+    """The rows for `by_arrival`. Blocks stay packed until they are sorted, to save memory."""
     is_empty = True
     for row in _rows(lines):
         if row.reason in _KEY_LIMITS:
@@ -174,7 +178,7 @@ def _requests(
             continue
         prompt = row.prompt_size
         if not prompt:
-            lines.note("skipped: prompt of unknown size")
+            lines.note("skipped: unknown prompt size")
             continue
         if row.prompt_tokens is None:
             lines.note("prompt estimated")
@@ -182,17 +186,19 @@ def _requests(
         if row.output_tokens is None:
             if not output:
                 raise lines.error(
-                    "no answer's length is known at the head of this log: give output_tokens"
+                    "the head of this log has no answer of known length: set output_tokens"
                 )
-            lines.note("answer taken to be of mean length")
+            lines.note("answer length unknown: the mean is used")
         elif row.has_left:
-            lines.note("answer taken to be longer: its client left")
+            lines.note("client disconnected: the answer length is estimated")
         if not 1 <= prompt <= TOKENS_MAX:
             raise bad_length(lines, "the prompt", prompt, 1)
         if not 0 <= output <= TOKENS_MAX:
             raise bad_length(lines, "output_tokens", output, 0)
         if len(row.blocks) % SALTED_BYTES:
-            raise lines.error(f"blocks have {len(row.blocks)} bytes, not six for each")
+            raise lines.error(
+                f"blocks have {len(row.blocks)} bytes, which is not a multiple of {SALTED_BYTES}"
+            )
         arrival = Arrival(
             lines.number,
             row.ts,
@@ -218,11 +224,11 @@ def _requests(
         ended = row.ts + row.duration_ms / 1000.0
         yield row.ts, ended, len(row.blocks) // SALTED_BYTES, (arrival, row.blocks)
     if is_empty:
-        raise lines.error("no request in it that would generate: nothing to replay")
+        raise lines.error("the log has no requests that generate tokens: nothing to replay")
 
 
 def number_of(user: str) -> int:
-    """The number of a user; what is no hash names none."""
+    """A user's hash as a number; 0 if the text is not a hash."""
     try:
         return int(user, 16) if user else 0
     except ValueError:
@@ -230,24 +236,24 @@ def number_of(user: str) -> int:
 
 
 def _rows(lines: Lines) -> Iterator[_Row]:
-    """Lines of routes that generate."""
+    """The rows of routes that generate tokens."""
     decode = msgspec.json.Decoder(_Row).decode
     for line in lines:
         try:
             row = decode(line)
         except NOT_JSON as err:
             if lines.is_cut and not isinstance(err, msgspec.ValidationError):
-                lines.note("skipped: last line, still being written")
+                lines.note("skipped: incomplete last line")
                 return
             raise bad_json(lines, err) from None
         if row.kind in GENERATES:
             yield row
         else:
-            lines.note("skipped: route that generates nothing")
+            lines.note("skipped: route that generates no tokens")
 
 
 def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
-    """Measure the tokens of a block and of an answer at the head of the log."""
+    """Measure the tokens per block and the mean answer length at the head of the log."""
     answers: list[int] = []
     prompts: list[tuple[int, int]] = []
     for row in islice(_rows(lines), HEAD_ROWS):
@@ -265,10 +271,11 @@ def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
 
 
 def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
-    """What a block of so many bytes is in tokens, by the engines' own counts.
+    """The tokens per block, from the engines' counts of prompt tokens.
 
-    A prompt of n full blocks ends somewhere within the next one, on average in its middle. Logs cut
-    the blocks of long prompts off, so the longest seen say nothing.
+    `prompts`: pairs of tokens and full blocks. A prompt with n full blocks has n + 0.5 blocks on
+    average. The log truncates the blocks of long prompts, so prompts with the largest number of
+    blocks are ignored.
     """
     most = max((blocks for _, blocks in prompts), default=0)
     below = [(tokens, blocks) for tokens, blocks in prompts if blocks < most]
@@ -279,10 +286,10 @@ def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
 
 HEDGEROW: Final = Format(
     name="hedgerow",
-    looks="JSON lines with ts, id and kind: Hedgerow's access log",
-    fits=fits,
+    description="JSON lines with ts, id and kind: Hedgerow's access log",
+    matches=matches,
     read=read,
-    block_tokens=256,  # two blocks of 512 bytes, by four bytes a token
+    block_tokens=256,  # two blocks of 512 bytes, at four bytes per token
     prepare=prepare,
-    orders=True,
+    sorts=True,
 )

@@ -1,11 +1,12 @@
 """Mooncake's traces: JSON lines with a time in ms, two lengths and the prompt's blocks.
 
 Source: Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST'25, and the format
-of its published traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids`, one per 512
-tokens of the prompt, the last of them for what is left over, which is no full block and not shared.
-NVIDIA Dynamo's and AIPerf's replays write the same with `session_id` besides. Their rows that have
-a `delay` instead of a time begin when another request ends; such a file is refused, because what it
-says depends on how fast it is served.
+of its published traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` (one per 512
+tokens of the prompt; the last one may stand for a partial block, which is never shared).
+
+NVIDIA Dynamo and AIPerf write the same format, with an additional `session_id`. Their rows may have
+a `delay` after the end of another request instead of a time. Files with such rows are refused,
+because their arrival times depend on the speed of the fleet.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class _Row(msgspec.Struct, gc=False):
     session_id: str | int | None = None
 
 
-def fits(line: bytes) -> bool:
+def matches(line: bytes) -> bool:
     keys = keys_of(line)
     return keys >= _NEEDED and "chat_id" not in keys
 
@@ -47,7 +48,7 @@ def fits(line: bytes) -> bool:
 def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     decode = msgspec.json.Decoder(_Row).decode
     size = options.block_tokens
-    has_blocks: bool | None = None  # all rows or none
+    has_blocks: bool | None = None  # must be the same for all rows; None: no row has been read
     for line in lines:
         try:
             row = decode(line)
@@ -59,11 +60,13 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
         if not 0 <= output <= TOKENS_MAX:
             raise bad_length(lines, "output_length", output, 0)
         if row.timestamp is None:
-            raise lines.error("missing timestamp (rows that wait for another's end are not read)")
+            raise lines.error(
+                "missing timestamp (rows with a delay after another request are not supported)"
+            )
         ids = row.hash_ids
         if (ids is not None) is not has_blocks:
             if has_blocks is not None:
-                raise lines.error("hash_ids are missing in some rows: give them in all or none")
+                raise lines.error("only some rows have hash_ids; all rows or none must have them")
             has_blocks = ids is not None
         if ids is None:
             blocks: tuple[int, ...] = ()
@@ -85,17 +88,17 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 
 
 def too_many(count: int, prompt: int, size: int) -> str:
-    """What to say of more blocks than a prompt has tokens for."""
+    """The error text for a prompt with more blocks than its tokens allow."""
     return (
-        f"{count} hash_ids of {size} tokens for a prompt of {prompt} tokens: "
-        "are the blocks smaller (block_tokens)?"
+        f"{count} hash_ids of {size} tokens are too many for a prompt of {prompt} tokens: "
+        "should block_tokens be smaller?"
     )
 
 
 MOONCAKE: Final = Format(
     name="mooncake",
-    looks="JSON lines with timestamp, input_length, output_length and hash_ids",
-    fits=fits,
+    description="JSON lines with timestamp, input_length, output_length and hash_ids",
+    matches=matches,
     read=read,
     block_tokens=512,
     grid_s=3.0,

@@ -1,11 +1,11 @@
-"""Arrivals in the order of their times, or an error that says which row is not.
+"""Sorts arrivals by time within a window, or raises an error for a row that is out of order.
 
-Files of arrivals are in order already, and a row that goes back is a sign of two files joined. An
-access log is in the order of the ENDS of its requests: a request that took ten minutes stands ten
-minutes after those that arrived with it. So rows are held, the earliest first in a heap, until the
-log has come `window_s` past them.
+Files of arrivals are in order of time. A row out of order there usually means that two files were
+joined. An access log is in order of the ENDS of its requests: a request that took ten minutes is in
+the log ten minutes after others that arrived at the same time. So rows are held in a heap until the
+log is `window_s` seconds past their arrival.
 
-Must never: hold more than `held_rows` rows or `HELD_BLOCKS` blocks, or give arrivals out of order.
+Must never: hold more than `held_rows` rows or `HELD_BLOCKS` blocks, or yield arrivals out of order.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from router.traces.lines import Lines
 
 T = TypeVar("T")
 
-HELD_BLOCKS: Final = 32_000_000  # blocks of all held rows: 190 MB at six bytes a block
+HELD_BLOCKS: Final = 32_000_000  # blocks of all held rows: 190 MB at six bytes per block
 
 
 def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-    """The same arrivals. Raises TraceError at one that goes back in time."""
+    """Yield the arrivals. Raises TraceError for one that is earlier than the one before it."""
     last = -TIME_MAX
     for arrival in arrivals:
         at = arrival.at
-        if not last <= at <= TIME_MAX:  # nor NaN
+        if not last <= at <= TIME_MAX:  # also true for NaN
             if at < last:
                 raise lines.error(
-                    f"arrives {last - at:g} s before the row above: not in order of time "
-                    "(window_s says by how many seconds rows may be out of it)"
+                    f"arrives {last - at:g} s before the previous row: not in order of time "
+                    "(window_s sets by how many seconds rows may be out of order)"
                 )
-            raise lines.error(f"no time of this world: {at:g} s")
+            raise lines.error(f"invalid time: {at:g} s")
         last = at
         yield arrival
 
@@ -43,18 +43,18 @@ def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
 def by_arrival(
     lines: Lines, rows: Iterable[tuple[float, float, int, T]], options: ReadOptions, window_s: float
 ) -> Iterator[T]:
-    """What comes with (arrival, written, blocks, row), in order of arrival.
+    """Sort rows by arrival time. `rows` has tuples (arrival time, write time, blocks, row).
 
-    `written` is when the line was written, or is taken to be, and nearly ascends. Raises TraceError
-    at a row whose turn has passed.
+    Write times must be nearly ascending; a file without them uses the arrival time. Raises
+    TraceError for a row that arrives before a row that has been yielded.
     """
     held: list[tuple[float, int, int, T]] = []
     blocks_held = 0
     newest = passed = -inf
-    is_full = False  # rows had to go before their time
+    is_full = False  # a limit forced a row to be yielded before the window had passed it
     for number, (at, written, blocks, row) in enumerate(rows):
         if not -TIME_MAX <= at <= written <= TIME_MAX:
-            raise lines.error(f"no time of this world: {at:g} s, {written - at:g} s long")
+            raise lines.error(f"invalid time: {at:g} s, {written - at:g} s long")
         if at < passed:
             raise lines.error(_late(newest - at, is_full, options, window_s))
         heappush(held, (at, number, blocks, row))
@@ -77,13 +77,13 @@ def by_arrival(
 def sorted_within(
     lines: Lines, arrivals: Iterable[Arrival], options: ReadOptions, window_s: float
 ) -> Iterator[Arrival]:
-    """Arrivals that may be up to `window_s` out of order, in order."""
+    """Sort arrivals that are up to `window_s` seconds out of order."""
     rows = ((a.at, a.at, len(a.blocks), a) for a in arrivals)
     return by_arrival(lines, rows, options, window_s)
 
 
 def _late(behind_s: float, is_full: bool, options: ReadOptions, window_s: float) -> str:
-    late = f"arrived {behind_s:.1f} s before the newest row, and later arrivals have gone on: "
+    late = f"arrived {behind_s:.1f} s before the newest row, too late to be sorted: "
     if is_full:
-        return late + f"raise held_rows (it is {options.held_rows:,})"
-    return late + f"raise window_s (it is {window_s:g})"
+        return late + f"raise held_rows (now {options.held_rows:,})"
+    return late + f"raise window_s (now {window_s:g})"

@@ -1,12 +1,14 @@
-"""How much of the prompts a cache could have served: the bound that routing is measured against.
+"""The hit rate of one LRU cache with the capacity of the whole fleet: a bound for routing policies.
 
-One cache with room for `capacity_blocks`, which is that of all replicas together, sees every
-request in order of arrival, at once. What is found is the leading run of a prompt's blocks; all its
-blocks are then used, the root last, so that tails go before the roots they hang on. A fleet splits
-this memory and keeps popular prefixes several times, so it finds less; it could find more only by
-an eviction better than LRU. Answers take no room here, though in an engine they do.
+The cache has `capacity_blocks` and processes each request at its arrival. The hits of a prompt are
+its longest cached prefix. All its blocks are then marked as used, the first block last, so that a
+block is evicted before the blocks of its prefix.
 
-Must never: hold more blocks than the capacity and one prompt's.
+A fleet splits this memory and stores popular prefixes several times, so its hit rate is lower. It
+could only be higher with an eviction better than LRU. Answers use no capacity here, unlike in an
+engine.
+
+Must never: hold more blocks than the capacity plus those of one prompt.
 """
 
 from __future__ import annotations
@@ -19,24 +21,24 @@ from router.simulator.traffic import Traffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """Blocks of prompts: found in a cache, and asked for."""
+    """Block counts of prompts: cache hits and total."""
 
     hits: int
-    asked: int  # all blocks of the prompts, begun ones included
+    asked: int  # all blocks of the prompts, partial ones included
 
     @property
     def share(self) -> float:
-        """0 to 1."""
+        """The hit rate, 0 to 1."""
         return self.hits / self.asked if self.asked else 0.0
 
 
 def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:
-    """What one LRU cache of `capacity_blocks` finds. Raises TraceError, ValueError."""
+    """The hits of one LRU cache of `capacity_blocks`. Raises TraceError, ValueError."""
     if capacity_blocks < 1:
-        raise ValueError("a cache has room for at least one block")
+        raise ValueError("capacity_blocks must be at least 1")
     size = traffic.block_tokens
-    # The least recently used first. Not a dict, which would step over all that left it at its
-    # front to find the next one to go.
+    # The least recently used block is first. A plain dict would be slow here: to find its first
+    # entry, it scans all entries deleted at its front.
     cache: OrderedDict[int, None] = OrderedDict()
     hits = asked = 0
     for arrival in traffic:

@@ -1,9 +1,9 @@
-"""Arrivals whose times are known to the slot only, spread over it.
+"""Spreads arrivals with rounded times at random over the rounding interval, the slot.
 
-Mooncake's times are multiples of 3,000 ms, ten requests on each; BurstGPT's are whole seconds.
-Replayed as they stand, every slot begins with a stampede that never was. Within its slot a request
-is as likely here as there, so the requests of a slot get sorted uniform times: what a Poisson
-process does, given how many came. Must never: change the order of the rows.
+Mooncake's times are multiples of 3,000 ms, with about ten requests each; BurstGPT's are whole
+seconds. Without spreading, each slot would begin with a burst that did not happen. The requests of
+a slot get sorted uniform random times, the distribution of a Poisson process with a given count.
+Must never: change the order of the rows.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from router.simulator.traffic import Arrival
 from router.traces.lines import Lines
 
 GROUP_MAX: Final = 100_000  # requests of one slot, all held at once
-_NEAR_S: Final = 0.005  # Mooncake's multiples are up to 3 ms off
+_NEAR_S: Final = 0.005  # tolerance; Mooncake's times differ from the multiples by up to 3 ms
 
 
 def is_on_grid(times: Sequence[float], grid_s: float) -> bool:
-    """Whether all times are whole multiples of `grid_s` after the first, as far as one can see."""
+    """Whether all times are multiples of `grid_s` after the first, within the tolerance."""
     return all((at - times[0] + _NEAR_S) % grid_s <= 2.0 * _NEAR_S for at in times)
 
 
 def spread(
     lines: Lines, arrivals: Iterable[Arrival], slot_s: float, seed: int
 ) -> Iterator[Arrival]:
-    """Arrivals, which ascend, each somewhere in the `slot_s` seconds after its time."""
+    """Move each arrival to a random time within `slot_s` seconds after its own.
+
+    `arrivals` must be in order of time.
+    """
     rng = Random(seed)
     group: list[Arrival] = []
     for arrival in arrivals:
@@ -38,7 +41,7 @@ def spread(
         if len(group) > GROUP_MAX:
             raise lines.error(
                 f"more than {GROUP_MAX:,} requests at one time: "
-                "spread_seed=None takes times as they stand"
+                "set spread_seed=None to keep the times unchanged"
             )
     yield from _spaced(group, slot_s, rng)
 

@@ -1,8 +1,8 @@
-"""A file of any known format as `Traffic`: read lazily, from its beginning, as often as asked.
+"""A file of any known format as `Traffic`: read lazily, once per pass.
 
-What comes out: arrivals in order of time, the first one (or `since_s` after it) being at 0,
-numbered as they come. Every pass opens the file anew and gives the same arrivals, to the bit.
-Must never: hold more than the line at hand and what its reader says it holds.
+A pass yields arrivals in order of time with consecutive numbers. Time 0 is the first arrival plus
+`since_s`. Each pass opens the file again and yields exactly the same arrivals. Must never: hold
+more than the current line and the rows that the reader holds for sorting.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FORMATS: Final = tuple(known.name for known in _ALL)
 
 
 class Trace:
-    """One file. Made by `open_trace`."""
+    """One trace file. Created by `open_trace`."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Trace:
         self.name = PurePath(path).name
         self.format = format.name
         self.block_tokens = options.block_tokens
-        self.slot_s = options.slot_s or 0.0  # over which arrivals are spread; 0: they are not
+        self.slot_s = options.slot_s or 0.0  # arrivals are spread over this; 0: they are not
         self._format = format
         self._options = options
         self._seed = spread_seed
@@ -62,35 +62,35 @@ class Trace:
         self._until_s = inf if until_s is None else until_s
         self._model = model
         self._lines: Lines | None = None  # of the latest pass
-        self.zero_s = 0.0  # what the clock of the file said at 0, by the latest pass
+        self.zero_s = 0.0  # time 0 on the file's own clock, from the latest pass
 
     def __iter__(self) -> Iterator[Arrival]:
-        """One pass. Raises TraceError, and OSError if the file is gone."""
+        """One pass. Raises TraceError, and OSError if the file no longer exists."""
         lines = self._lines = Lines(self.path)
         with closing(lines):
             yield from self._selected(lines)
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """Nothing: the times of a trace are given."""
+        """Empty: the times of a trace are fixed."""
         return ()
 
     def position(self) -> tuple[int, int]:
-        """Bytes read by the latest pass and bytes in all, of the file as it is on disk."""
+        """Bytes read by the latest pass, and the size of the file on disk in bytes."""
         return (0, stat(self.path).st_size) if self._lines is None else self._lines.position()
 
     def share(self) -> float:
-        """How much of the file the latest pass has read, 0 to 1."""
+        """The share of the file that the latest pass has read, 0 to 1."""
         read, total = self.position()
         return min(read / total, 1.0) if total else 1.0
 
     def notes(self) -> dict[str, int]:
-        """What the latest pass left out or took an estimate for, and how often."""
+        """Counts of rows that the latest pass skipped or completed by estimates."""
         return {} if self._lines is None else dict(self._lines.notes)
 
     def _ordered(self, lines: Lines) -> Iterator[Arrival]:
         options = self._options
         arrivals = self._format.read(lines, options)
-        if not self._format.orders:
+        if not self._format.sorts:
             window_s = options.window_s
             if window_s:
                 arrivals = sorted_within(lines, arrivals, options, window_s)
@@ -121,7 +121,7 @@ class Trace:
             if number == limit:
                 return
         if not number:
-            raise lines.error("no request in the part that was asked for (since_s, until_s, model)")
+            raise lines.error("no request matches since_s, until_s and model")
 
 
 def open_trace(
@@ -141,21 +141,21 @@ def open_trace(
     limit: int | None = None,
     speedup: float = 1.0,
 ) -> Trace:
-    """A trace of a known format, by its name in `FORMATS` or by its first line; gzip or plain.
+    """Open a trace, gzip or plain. `format`: a name in `FORMATS`; None: detected by the first line.
 
-    - `block_tokens`: tokens of one of the file's blocks; None: as its format has it.
-    - `spread_seed`, `slot_s`: times that are known to a slot only are spread over it; no seed
-      leaves them as they stand (a thundering herd), no slot has it found out from the times.
-    - `window_s`, `held_rows`: by how many seconds rows may be out of order, and how many are held
-      to sort them. None: 900 for an access log, 0 for the others.
-    - `since_s`, `until_s`: a part of it, in seconds after its first request.
-    - `model`: requests of this model only.
-    - `skip_failed`: leave out what is known to have failed; `output_tokens`: how long answers are
-      that nobody counted.
-    - `limit`: the first so many of what is left; `speedup`: how much faster they come.
+    - `block_tokens`: tokens per block of the file; None: the format's default, or measured.
+    - `slot_s`: rounded times are spread over this many seconds; None: measured from the times.
+    - `spread_seed`: the random seed for spreading; None: the times stay unchanged.
+    - `window_s`: by how many seconds rows may be out of order; None: 900 for an access log, 0 for
+      other formats. `held_rows`: the maximum of rows held for sorting.
+    - `since_s`, `until_s`: read only this part, in seconds after the first request.
+    - `model`: read only the requests of this model.
+    - `skip_failed`: leave out failed requests.
+    - `output_tokens`: the length of answers without a token count; None: the log's mean.
+    - `limit`: the maximum of requests. `speedup`: times are divided by this.
 
-    The head of the file is read at once. Raises TraceError, OSError and, for an option out of its
-    range, ValueError.
+    The head of the file is read at once. Raises TraceError, OSError, and ValueError for an option
+    that is out of range.
     """
     _check(
         at_least_1=(block_tokens, held_rows, output_tokens, limit),
@@ -164,7 +164,7 @@ def open_trace(
     )
     name = fspath(path)
     if not S_ISREG(stat(name).st_mode):
-        raise TraceError(name, 1, "not a regular file, which can be read again")
+        raise TraceError(name, 1, "not a regular file; the file must be readable more than once")
     options = ReadOptions(
         block_tokens=block_tokens or 0,
         slot_s=slot_s,
@@ -191,18 +191,18 @@ def _check(
     at_least_1: Iterable[int | None], at_least_0: Iterable[float | None], is_other_fine: bool
 ) -> None:
     if any(value is not None and value < 1 for value in at_least_1):
-        raise ValueError("block_tokens, held_rows, output_tokens and limit are at least 1")
+        raise ValueError("block_tokens, held_rows, output_tokens and limit must be at least 1")
     if any(value is not None and not value >= 0.0 for value in at_least_0):
-        raise ValueError("slot_s, window_s and since_s are at least 0")
+        raise ValueError("slot_s, window_s and since_s must be at least 0")
     if not is_other_fine:
-        raise ValueError("speedup is above 0, and until_s after since_s")
+        raise ValueError("speedup must be above 0, and until_s greater than since_s")
 
 
 def _named(name: str) -> Format:
     for known in _ALL:
         if known.name == name:
             return known
-    raise ValueError(f"no trace format {name!r}; there are {', '.join(FORMATS)}")
+    raise ValueError(f"unknown trace format {name!r}; allowed: {', '.join(FORMATS)}")
 
 
 def _detected(path: str) -> Format:
@@ -212,22 +212,22 @@ def _detected(path: str) -> Format:
         if first is None:
             raise lines.error("empty file")
         for known in _ALL:
-            if known.fits(first):
+            if known.matches(first):
                 return known
-        looks = "; ".join(f"{known.name}: {known.looks}" for known in _ALL)
+        formats = "; ".join(f"{known.name}: {known.description}" for known in _ALL)
         begins = excerpt(first[:64])
-        raise lines.error(f"no known format. Looked for {looks}. Its first line is {begins}")
+        raise lines.error(f"unknown format. Known are {formats}. The first line is {begins}")
 
 
 def _completed(path: str, known: Format, options: ReadOptions) -> ReadOptions:
-    """The options with what they left open measured at the head of the file."""
+    """The options, with those that were not given measured at the head of the file."""
     lines = Lines(path)
     with closing(lines):
         if known.prepare is not None:
             options = known.prepare(lines, options)
         if not options.block_tokens:
             options = replace(options, block_tokens=known.block_tokens)
-        if known.orders:
+        if known.sorts:
             return options
         times: list[float] = []
         for arrival in islice(known.read(lines, options), HEAD_ROWS):

@@ -111,11 +111,11 @@ def test_several_routers_are_compared_with_one_that_knows_all(
     argv = [str(trace), "--replicas", "3", "--policy", "kv_aware", "--routers", "3", *ENGINES]
     assert main(["replay", *argv, "--jobs", "1"]) == 0
     out = capsys.readouterr().out
-    assert "3 apart" in out and "3 shared" in out
-    assert "blindness costs: TTFT mean " in out and "TTFT p99 " in out
+    assert "3 separate" in out and "3 shared" in out
+    assert "cost of separate router state: TTFT mean " in out and "TTFT p99 " in out
     assert main(["replay", *argv, "--jobs", "1", "--shared"]) == 0
     out = capsys.readouterr().out
-    assert "3 apart" not in out and "3 shared" in out and "blindness" not in out
+    assert "3 separate" not in out and "3 shared" in out and "cost of separate" not in out
 
 
 def test_the_engine_model_is_fitted_to_an_access_log(
@@ -166,7 +166,7 @@ def test_sizes_and_policies_have_defaults_that_are_said(
 ) -> None:
     assert main(["replay", str(trace), *ENGINES, "--jobs", "1", "--limit", "40"]) == 0
     out = capsys.readouterr().out
-    assert "(an estimate: 70 % busy if nothing were cached; --replicas says otherwise)" in out
+    assert "(estimated for 70 % utilisation without cache hits; --replicas sets the number)" in out
     assert "40 requests" in out
     assert [row[0] for row in rows(out)] == ["kv_aware"]  # the configuration as it is shipped
     assert "queue:        fair" in out
@@ -200,7 +200,7 @@ def test_faults_and_lost_polls_reach_the_simulation(
     plain, slow, killed = (content["runs"][0] for content in found)
     assert slow["ttft_s"]["mean"] > 2 * plain["ttft_s"]["mean"]
     assert sum(count for n, count in killed["attempts"].items() if n != "1") > 0
-    assert "100.0% lost" in found[2]["facts"]["routers"]
+    assert "100.0% of polls lost" in found[2]["facts"]["routers"]
 
 
 @pytest.mark.parametrize(
@@ -208,18 +208,24 @@ def test_faults_and_lost_polls_reach_the_simulation(
     [
         (["--policy", "nope"], "argument --policy: unknown policy 'nope'"),
         (["--replicas", "3..2"], "argument --replicas: '3..2': 2 is less than 3"),
-        (["--fault", "slow:3:1:2", "--replicas", "3..4"], "no replica 3 in a fleet of 3"),
+        (
+            ["--fault", "slow:3:1:2", "--replicas", "3..4"],
+            "replica 3 does not exist in a fleet of 3",
+        ),
         (["--policy", "p2c", "--policy", "p2c"], "--policy p2c is given twice"),
-        (["--kv-tokens", "100"], "--kv-tokens: one block has 512 tokens"),
+        (["--kv-tokens", "100"], "--kv-tokens must be at least one block, 512 tokens"),
         (["--max-num-seqs", "9999"], "max_num_batched_tokens must be at least max_num_seqs"),
-        (["--profile", "fast", "--timing", "1,1,1,1,1,1"], "--profile and --timing say the same"),
+        (
+            ["--profile", "fast", "--timing", "1,1,1,1,1,1"],
+            "--profile and --timing exclude each other",
+        ),
         (["--calibrate", "--timing", "1,1,1,1,1,1"], "not allowed with argument"),
         (["--calibrate"], "trace.jsonl:1: "),
         (["--format", "azure"], "trace.jsonl:1: missing column"),
-        (["--html", "/nowhere/out.html"], "there is no directory /nowhere"),
+        (["--html", "/nowhere/out.html"], "the directory /nowhere does not exist"),
         (["--json", "/"], "/: is a directory"),
         (["--tpot-slo", "0"], "argument --tpot-slo: '0' is not above 0"),
-        (["--model", "nobody"], "no request in the part that was asked for"),
+        (["--model", "nobody"], "no request matches"),
     ],
 )
 def test_a_mistake_exits_2_and_writes_nothing(

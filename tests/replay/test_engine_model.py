@@ -90,7 +90,7 @@ def test_progress_is_told_while_a_log_is_read_and_fitted(log: Path) -> None:
 
 
 def test_a_cache_smaller_than_a_block_is_refused(log: Path) -> None:
-    with pytest.raises(Refused, match="one block has 256 tokens"):
+    with pytest.raises(Refused, match="at least one block, 256 tokens"):
         model(log, "--kv-tokens", "100")
 
 

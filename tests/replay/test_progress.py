@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from router.replay.progress import EVERY_S, LOOK, ProgressLine
+from router.replay.progress import CLOCK_EVERY, EVERY_S, ProgressLine
 from router.simulator.simulation import simulate
 from router.simulator.workloads import Unique
 from tests.simulator.worlds import BLOCK, Kept, world
@@ -39,7 +39,7 @@ class Half:
 def test_it_says_how_far_the_run_is_and_what_is_left() -> None:
     out = Terminal()
     line = ProgressLine("kv_aware", Half(), out=out, clock=Wall(40.0))
-    line(3725.0, LOOK * 10, 2000)
+    line(3725.0, CLOCK_EVERY * 10, 2000)
     shown = "kv_aware: 1:02 h simulated, 2,000 requests, 64/s, 50%, 40 s left"
     assert out.getvalue() == "\r" + shown
     line.close()
@@ -49,8 +49,8 @@ def test_it_says_how_far_the_run_is_and_what_is_left() -> None:
 def test_a_source_that_cannot_tell_gives_no_share() -> None:
     out = Terminal()
     line = ProgressLine("random", object(), out=out, clock=Wall(1.0))
-    line(75.0, LOOK, 200)
-    assert out.getvalue() == f"\rrandom: 1:15 min simulated, 200 requests, {LOOK}/s"
+    line(75.0, CLOCK_EVERY, 200)
+    assert out.getvalue() == f"\rrandom: 1:15 min simulated, 200 requests, {CLOCK_EVERY}/s"
 
 
 def test_it_is_for_terminals_unless_it_is_forced() -> None:
@@ -60,7 +60,7 @@ def test_it_is_for_terminals_unless_it_is_forced() -> None:
         (Terminal(), False, True),
     ):
         line = ProgressLine("x", out=out, forced=forced, clock=Wall(1.0))
-        line(1.0, LOOK, 1)
+        line(1.0, CLOCK_EVERY, 1)
         line.close()
         assert bool(out.getvalue()) is shown
 
@@ -68,7 +68,7 @@ def test_it_is_for_terminals_unless_it_is_forced() -> None:
 def test_it_is_written_a_few_times_a_second_and_looks_at_the_clock_now_and_then() -> None:
     out, wall = Terminal(), Wall(EVERY_S / 4)
     line = ProgressLine("x", out=out, clock=wall)
-    for arrived in range(1, LOOK * 40 + 1):
+    for arrived in range(1, CLOCK_EVERY * 40 + 1):
         line(0.0, arrived, arrived)
     assert wall.looks == 41
     assert out.getvalue().count("\r") == 10
@@ -78,8 +78,8 @@ def test_nobody_looking_any_more_does_not_end_the_run() -> None:
     out = Terminal()
     line = ProgressLine("x", out=out, clock=Wall(1.0))
     out.close()
-    line(1.0, LOOK, 1)
-    line(2.0, LOOK * 2, 1)
+    line(1.0, CLOCK_EVERY, 1)
+    line(2.0, CLOCK_EVERY * 2, 1)
     line.close()
 
 

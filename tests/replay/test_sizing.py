@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from router.emulator.core.timing import PROFILES, Timing
-from router.replay.sizing import BUSY, REPLICAS_MAX, replicas_for
+from router.replay.sizing import REPLICAS_MAX, UTILISATION, replicas_for
 from router.simulator.traffic import Arrival
 
 PREFILL_ONLY = Timing(0.0, 1e-3, 0.0, 0.0, 0.0, 0.0)  # a millisecond per prompt token
@@ -27,8 +27,8 @@ def size(timing: Timing, prompt: int, output: int, rate: float, **more: float) -
     ],
 )
 def test_work_over_capacity(found: int, seconds_of_work: float) -> None:
-    assert found == pytest.approx(seconds_of_work / BUSY, abs=1.0)
-    assert found * BUSY >= seconds_of_work
+    assert found == pytest.approx(seconds_of_work / UTILISATION, abs=1.0)
+    assert found * UTILISATION >= seconds_of_work
 
 
 def test_batches_are_as_small_as_the_time_per_token_demands() -> None:

@@ -56,7 +56,7 @@ def test_a_calibrated_replay_is_trusted(log: Path, capsys: pytest.CaptureFixture
     }
     assert [run["replicas"] for run in content["runs"]] == [3]  # the log's own fleet
     out = capsys.readouterr().out
-    assert "The simulation is like the second half of the log" in out
+    assert "The simulation matches the second half of the log" in out
     assert "fleet:        3 replicas\n" in out and "at most 32 sequences" in out
     assert "logged" in out and "simulated" in out
 
@@ -71,17 +71,19 @@ def test_engines_that_are_taken_to_be_three_times_too_slow_are_refused(
     assert content["truth"]["trusted"] is False
     assert len(content["runs"]) == 1  # the log as it was; no candidate is simulated
     out, err = capsys.readouterr()
-    assert "all: TPOT p50 is off by +" in out
-    assert "Candidates cannot be ranked with this engine model." in out
+    assert "all: the error of TPOT p50 is +" in out
+    assert "This engine model is not accurate enough to rank candidates." in out
     assert "in SLO" not in out
-    assert err.startswith(f"{html} written\nhedgerow replay: the simulation is not like the log")
-    assert "Logged beside simulated" in html.read_text()
-    assert "all: TPOT p50 is off by +" in unescape(html.read_text())
+    assert err.startswith(
+        f"{html} written\nhedgerow replay: the simulation differs too much from the log"
+    )
+    assert "Log and simulation" in html.read_text()
+    assert "all: the error of TPOT p50 is +" in unescape(html.read_text())
 
     status, content = replayed(log, *wrong, "--policy", "p2c", "--anyway")
     assert status == 0
     assert [run["policy"] for run in content["runs"]] == ["p2c"]
-    assert "cannot be ranked with this engine model" in capsys.readouterr().out
+    assert "not accurate enough to rank candidates" in capsys.readouterr().out
 
 
 def test_the_right_coefficients_are_trusted_without_a_fit(log: Path) -> None:
@@ -199,7 +201,7 @@ def test_a_log_that_shows_no_first_token_is_not_judged(
     status, content = replayed(write(tmp_path / "access.log", whole))
     assert status == 0
     assert content["truth"]["judged"] is False and content["truth"]["trusted"] is False
-    assert "Not judged" in capsys.readouterr().out
+    assert "Not compared" in capsys.readouterr().out
 
 
 def test_without_a_queue_the_log_is_simulated_without_one(tmp_path: Path) -> None:
@@ -250,4 +252,4 @@ def test_only_a_log_can_be_replayed_in_a_closed_loop(
     row = {"timestamp": 0, "input_length": 100, "output_length": 2, "hash_ids": [1]}
     trace.write_text(json.dumps(row) + "\n")
     assert main(["replay", str(trace), "--closed-loop"]) == 2
-    assert "only an access log says when answers ended" in capsys.readouterr().err
+    assert "--closed-loop needs an access log" in capsys.readouterr().err

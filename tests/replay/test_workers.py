@@ -69,7 +69,7 @@ def test_the_first_that_fails_ends_them_all(
 
 
 def test_a_process_that_dies_is_noticed() -> None:
-    with pytest.raises(Broken, match=r"b on 1 replicas: its process died \(status 7"):
+    with pytest.raises(Broken, match=r"b on 1 replicas: its process crashed \(status 7"):
         policies([Work("a"), Work("b", "dies")], 2)
     assert multiprocessing.active_children() == []
 

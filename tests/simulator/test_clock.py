@@ -17,10 +17,10 @@ def test_events_come_by_time_and_ties_in_the_order_they_were_asked_for() -> None
 
     def note(name: str, now: float) -> None:
         seen.append((name, now))
-        clock.holds -= 1
+        clock.unfinished -= 1
 
     for name, when in (("c", 2.0), ("a", 1.0), ("d", 2.0), ("b", 1.0)):
-        clock.holds += 1
+        clock.unfinished += 1
         clock.at(when, partial(note, name))
     clock.run()
     assert seen == [("a", 1.0), ("b", 1.0), ("c", 2.0), ("d", 2.0)]
@@ -39,12 +39,12 @@ def test_every_event_comes_in_its_order_however_far_ahead_it_was_asked_for() -> 
         pause = rng.choice((0.0, rng.random() / 500, rng.randrange(4) / 64, 5.0 * rng.random()))
         when = clock.now + pause if rng.random() < 0.9 else (int(clock.now * 64) + 1) / 64
         due.append((when, len(due)))
-        clock.holds += 1
+        clock.unfinished += 1
         clock.at(when, partial(happen, len(due) - 1))
 
     def happen(number: int, now: float) -> None:
         seen.append((now, number))
-        clock.holds -= 1
+        clock.unfinished -= 1
         for _ in range(rng.choice((0, 1, 2, 2)) if len(due) < 12_000 else 0):
             ask()
 
@@ -65,9 +65,9 @@ def test_it_goes_on_only_while_something_holds() -> None:
         clock.at(now + 1.0, tick)
 
     def end(now: float) -> None:
-        clock.holds -= 1
+        clock.unfinished -= 1
 
-    clock.holds = 1
+    clock.unfinished = 1
     clock.at(0.0, tick)
     clock.at(2.5, end)
     clock.run()
@@ -76,13 +76,13 @@ def test_it_goes_on_only_while_something_holds() -> None:
 
 def test_a_run_that_could_never_end_and_an_event_in_the_past_are_errors() -> None:
     clock = Clock()
-    clock.holds = 1
+    clock.unfinished = 1
     clock.at(1.0, lambda now: clock.at(0.5, lambda now: None))
-    with pytest.raises(RuntimeError, match=r"an event of 0\.5 s comes at 1\.0 s"):
+    with pytest.raises(RuntimeError, match=r"an event scheduled for 0\.5 s runs at 1\.0 s"):
         clock.run()
     clock = Clock()
-    clock.holds = 1
-    with pytest.raises(RuntimeError, match="nothing more will happen"):
+    clock.unfinished = 1
+    with pytest.raises(RuntimeError, match="no events are left"):
         clock.run()
 
 
@@ -99,9 +99,9 @@ class Party:
 
 def run_until(clock: Clock, end: float) -> None:
     def stop(now: float) -> None:
-        clock.holds -= 1
+        clock.unfinished -= 1
 
-    clock.holds += 1
+    clock.unfinished += 1
     clock.at(end, stop)
     clock.run()
 

@@ -120,7 +120,7 @@ def test_a_fleet_of_several_groups_is_not_resized() -> None:
 
 def test_groups_that_cannot_be_are_refused() -> None:
     other = replace(CORE, block_size=32)
-    with pytest.raises(ValueError, match="one size"):
+    with pytest.raises(ValueError, match="same block_size"):
         replace(WORLD, groups=(*equal(1, CORE, TIMING), *equal(1, other, TIMING)))
     with pytest.raises(ValueError, match="at least one group"):
         replace(WORLD, groups=())

@@ -33,7 +33,7 @@ def struck(*attempts: bool, share: float = 0.5) -> int:
     """The number of a request whose attempts straggle like this."""
     straggling = Straggling(share=share)
     for number in range(1000):
-        if [straggling.strikes(1, number, index) for index in range(len(attempts))] == [*attempts]:
+        if [straggling.selects(1, number, index) for index in range(len(attempts))] == [*attempts]:
             return number
     raise AssertionError("no such request")
 
@@ -162,9 +162,9 @@ def test_the_same_first_attempts_straggle_whatever_a_policy_does() -> None:
 def test_the_shares_of_stragglers_are_kept() -> None:
     straggling = Straggling(share=0.05)
     for attempt in (0, 1):
-        hit = sum(straggling.strikes(3, number, attempt) for number in range(20_000))
+        hit = sum(straggling.selects(3, number, attempt) for number in range(20_000))
         assert 900 < hit < 1100
-    both = sum(all(straggling.strikes(3, n, a) for a in (0, 1)) for n in range(20_000))
+    both = sum(all(straggling.selects(3, n, a) for a in (0, 1)) for n in range(20_000))
     assert 20 < both < 90
 
 
@@ -172,5 +172,5 @@ def test_the_shares_of_stragglers_are_kept() -> None:
     "values", [{"share": 1.5}, {"share": -0.1}, {"factor": 0.5}, {"factor": inf}]
 )
 def test_stragglers_that_cannot_be(values: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="straggle"):
+    with pytest.raises(ValueError, match="straggling"):
         Straggling(**values)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from router.simulator.simulation import simulate
-from router.simulator.traffic import Arrival, Measured, Traffic
+from router.simulator.traffic import Arrival, HasProgress, Traffic
 from router.simulator.workloads import (
     Chat,
     Lengths,
@@ -162,13 +162,13 @@ def test_a_mix_is_in_order_and_each_source_is_asked_for_its_own() -> None:
         if arrival.session is None:
             assert not list(mix.follow(arrival, arrival.at))
     assert mix.name == "unique + chat"
-    with pytest.raises(ValueError, match="blocks of one size"):
+    with pytest.raises(ValueError, match="same block_tokens"):
         Mix(made(Unique), made(Unique, block_tokens=16))
 
 
 def test_a_source_tells_how_far_it_is() -> None:
     for source in (made(Unique), Mix(made(Unique), made(Chat))):
-        assert isinstance(source, Measured)
+        assert isinstance(source, HasProgress)
         assert source.share() == 0.0
         shares = [source.share() for _ in source]
         assert shares == sorted(shares)

@@ -87,7 +87,7 @@ def test_models_failures_and_notes() -> None:
 def test_one_request_and_none() -> None:
     facts = describe(Listed([Arrival(0, 5.0, 10, 0)]))
     assert (facts.rows, facts.duration_s, facts.rate, facts.gap_cv) == (1, 0.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="nothing comes"):
+    with pytest.raises(ValueError, match="no requests"):
         describe(Listed([]))
 
 

@@ -58,12 +58,12 @@ def test_the_sample() -> None:
     assert [a.session for a in found] == [None, "aaaaaaaaaaaa", None, None]
     assert [a.model for a in found] == ["m", "m", "m", "n"]
     assert trace.notes() == {
-        "skipped: route that generates nothing": 1,
+        "skipped: route that generates no tokens": 1,
         "skipped: refused": 1,
-        "skipped: last line, still being written": 1,
+        "skipped: incomplete last line": 1,
         "prompt estimated": 2,
-        "answer taken to be of mean length": 1,
-        "answer taken to be longer: its client left": 1,
+        "answer length unknown: the mean is used": 1,
+        "client disconnected: the answer length is estimated": 1,
     }
 
 
@@ -215,7 +215,7 @@ def test_the_size_of_a_prompt(tmp_path: Path, fields: dict[str, Any], tokens: in
 
 def test_answers_that_nobody_counted_are_as_long_as_one_says(tmp_path: Path) -> None:
     content = written(record(0.0, output_tokens=None))
-    with pytest.raises(TraceError, match="give output_tokens"):
+    with pytest.raises(TraceError, match="set output_tokens"):
         read(tmp_path, content)
     assert [a.output_tokens for a in read(tmp_path, content, output_tokens=9)] == [9]
 
@@ -234,10 +234,10 @@ def test_the_order_of_arrival_is_found_again(tmp_path: Path) -> None:
 def test_a_row_whose_turn_has_passed_is_an_error(tmp_path: Path) -> None:
     content = written(record(0.0), record(1.0), record(2.0), record(0.5, duration_ms=9_000.0))
     assert len(read(tmp_path, content)) == 4
-    with pytest.raises(TraceError, match=r"raise window_s \(it is 0.25\)") as caught:
+    with pytest.raises(TraceError, match=r"raise window_s \(now 0.25\)") as caught:
         read(tmp_path, content, window_s=0.25)
     assert caught.value.line == 4
-    with pytest.raises(TraceError, match=r"raise held_rows \(it is 1\)") as caught:
+    with pytest.raises(TraceError, match=r"raise held_rows \(now 1\)") as caught:
         read(tmp_path, content, held_rows=1)
     assert caught.value.line == 4
 

@@ -64,5 +64,5 @@ def test_a_prompt_larger_than_the_cache_leaves_its_beginning() -> None:
 
 
 def test_a_cache_of_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one block"):
+    with pytest.raises(ValueError, match="capacity_blocks"):
         reuse_bound(Listed([]), 0)

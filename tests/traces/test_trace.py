@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.simulator.traffic import Measured, TraceError, Traffic
+from router.simulator.traffic import HasProgress, TraceError, Traffic
 from router.traces import FORMATS, open_trace
 from tests.traces.helpers import (
     AZURE,
@@ -67,7 +67,7 @@ def test_a_trace_is_traffic_that_knows_how_far_it_is() -> None:
     trace = open_trace(AZURE)
     as_traffic: Traffic = trace
     assert as_traffic.block_tokens == 512
-    assert isinstance(trace, Measured)
+    assert isinstance(trace, HasProgress)
     size = AZURE.stat().st_size
     assert trace.position() == (0, size)
     assert trace.share() == 0.0
@@ -149,7 +149,7 @@ def test_one_model_of_several() -> None:
 
 @pytest.mark.parametrize("options", [{"model": "none such"}, {"since_s": 1e6}], ids=str)
 def test_a_part_with_nothing_in_it_is_an_error(options: dict[str, Any]) -> None:
-    with pytest.raises(TraceError, match="no request in the part"):
+    with pytest.raises(TraceError, match="no request matches"):
         list(open_trace(MOONCAKE, **options))
 
 

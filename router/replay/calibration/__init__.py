@@ -1,1 +1,1 @@
-"""What `router.replay.calibrate` is made of: samples from a log, and the fit to them."""
+"""The parts of `router.replay.calibrate`: samples from a log, and the fit to them."""

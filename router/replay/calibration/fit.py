@@ -1,16 +1,16 @@
-"""A robust, non-negative fit of times to what was done in them, that knows what it cannot tell.
+"""A robust, non-negative linear fit of durations to amounts of work.
 
-time = sum of coefficient * amount, each coefficient >= 0. Errors are taken to be a share of the
-time, as they are on real engines, so each sample is weighed by one over its fitted time. Outliers
-(a stall, load the log does not show) lose weight as Huber has it (P. J. Huber, "Robust estimation
-of a location parameter", Annals of Mathematical Statistics 35, 1964).
+time = sum of coefficient * amount, each coefficient >= 0. Errors are assumed to be proportional to
+the time, as on real engines, so the weight of a sample is one over its fitted time. Outliers (a
+stall, or load that is not in the log) have lower weights, by Huber's method (P. J. Huber, "Robust
+estimation of a location parameter", Annals of Mathematical Statistics 35, 1964).
 
-A coefficient whose standard error is too large a share of it, because the samples hardly differ in
-its amount, is *tied*: it keeps the ratio to the anchor coefficient that it has in a given profile,
-and the fit is repeated. One stays what it is if that ratio is more than two standard errors off, or
-if it is surely next to nothing.
+If the samples hardly differ in an amount, its coefficient has a large relative standard error. Such
+a coefficient is *tied*: it gets the ratio to the anchor coefficient that it has in a given profile,
+and the fit is repeated. A coefficient is not tied in two cases: the tied value would differ by more
+than two standard errors, or its contribution to the time is certainly negligible.
 
-scipy and numpy are imported when a fit is asked for. Raises MissingExtra where they are not.
+scipy and numpy are imported at the first fit. Raises MissingExtra if they are not installed.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-_ERROR_MAX: Final = 0.35  # standard error of a coefficient, as a share of it, from which it is tied
-_NOTHING: Final = 0.03  # share of a usual time: what is surely below adds nothing
+_ERROR_MAX: Final = 0.35  # a coefficient with a larger relative standard error is tied
+_NEGLIGIBLE: Final = 0.03  # a contribution below this share of the median time is negligible
 _HUBER: Final = 1.345  # standard deviations; 95 % as efficient as least squares on normal errors
-_MAD: Final = 1.4826  # a normal distribution's standard deviation over its median deviation
+_MAD: Final = 1.4826  # ratio of the standard deviation to the median deviation, normal distribution
 _ROUNDS: Final = 12
-_SINGULAR: Final = 1e-9  # of the largest singular value, rounding
+_SINGULAR: Final = 1e-9  # singular values below this share of the largest are rounding errors
 _WEIGHT_MIN: Final = 1e-6
 
 
 class MissingExtra(RuntimeError):
-    """A package that fits need is not installed."""
+    """A package that is needed for fits is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Coefficients, in the order of the columns, and how well they do."""
+    """Coefficients, in the order of the columns, and the quality of the fit."""
 
     values: tuple[float, ...]
     tied: tuple[bool, ...]
     samples: int
-    r2: float  # share of the variance of the times that is explained
-    error: float  # mean of |fitted - seen| / seen
+    r2: float  # coefficient of determination, R²
+    error: float  # mean of |fitted - measured| / measured
 
 
 def fit(
     rows: Sequence[Sequence[float]], times: Sequence[float], base: Sequence[float], anchor: int
 ) -> Fit:
-    """Coefficients of the amounts in `rows` that give `times` (seconds, all above 0).
+    """Fit coefficients of the amounts in `rows` to `times` (seconds, all above 0).
 
-    `base` are a profile's coefficients, for ratios to that of the column `anchor`, which is never
-    tied. Raises MissingExtra.
+    `base`: a profile's coefficients, for the ratios of tied coefficients. `anchor`: the column that
+    the ratios refer to; it is never tied. Raises MissingExtra.
     """
     np, nnls = _numeric()
     x = np.asarray(rows, dtype=float)
@@ -67,7 +67,7 @@ def fit(
         worst, doubt = -1, _ERROR_MAX
         for index, column in enumerate(free):
             value, error = float(found[index]), float(errors[index])
-            if column == anchor or (value + 2.0 * error) * most[index] < _NOTHING * usual:
+            if column == anchor or (value + 2.0 * error) * most[index] < _NEGLIGIBLE * usual:
                 continue
             if abs(float(found[at]) * _ratio(base, column, anchor) - value) > 2.0 * error:
                 continue
@@ -96,7 +96,7 @@ def fit(
 
 def _robust(np: Any, nnls: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """Coefficients and their standard errors."""
-    scale = np.maximum(np.abs(x).max(axis=0), 1e-300)  # columns of like size: squares are huge
+    scale = np.maximum(np.abs(x).max(axis=0), 1e-300)  # columns of similar size: squares are huge
     x = x / scale
     weight = 1.0 / y
     found = nnls(x * weight[:, None], y * weight)[0]
@@ -117,7 +117,8 @@ def _robust(np: Any, nnls: Any, x: Any, y: Any) -> tuple[Any, Any]:
     variance = float((trust * residual**2).sum()) / max(len(y) - x.shape[1], 1)
     inverse = np.linalg.pinv((weighted * trust[:, None]).T @ weighted, hermitian=True)
     errors = np.sqrt(np.maximum(np.diag(inverse) * variance, 0.0))
-    # Columns that make each other up say nothing of themselves, which the pseudo-inverse hides.
+    # Coefficients of linearly dependent columns are undetermined: their errors are infinite. The
+    # pseudo-inverse does not show this.
     _, sizes, directions = np.linalg.svd(weighted, full_matrices=False)
     for size, direction in zip(sizes, directions, strict=True):
         if size <= _SINGULAR * sizes[0]:

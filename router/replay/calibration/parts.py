@@ -15,15 +15,15 @@ from router.replay.calibration.fit import Fit, fit
 from router.replay.calibration.samples import DecodeSample, PrefillSample
 
 SAMPLES_MIN: Final = 30
-_ROUNDS: Final = 3  # of the decode fit, which needs its own result to know what a step costs anyway
+_ROUNDS: Final = 3  # rounds of the decode fit, which needs the fitted constant time of a step
 _B, _C, _D0 = 1, 2, 0  # columns; b and d0 are the anchors
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillFit:
     fit: Fit  # a, b, c
-    idle: bool  # of streams that met an idle replica
-    counted: bool  # of prompts whose tokens, cached and not, the engine counted
+    idle: bool  # the samples are streams that arrived at an idle replica
+    counted: bool  # the engine reported prompt tokens and cached tokens of all samples
 
 
 def fit_prefill(
@@ -32,9 +32,10 @@ def fit_prefill(
     base: Timing,
     step_tokens: int,
 ) -> PrefillFit | None:
-    """From streams that met an idle replica, or else those that met decoding sequences only.
+    """Fit the prefill to streams that arrived at an idle replica. If these are too few, add streams
+    that overlapped decoding sequences only.
 
-    None: there are too few of both. Raises MissingExtra.
+    None: there are too few samples. Raises MissingExtra.
     """
     ratios = (base.prefill_s, base.prefill_token_s, base.prefill_square_s)
     samples, counted = _best(idle)
@@ -45,27 +46,27 @@ def fit_prefill(
     samples, counted = _best([*idle, *busy])
     if len(samples) < SAMPLES_MIN:
         return None
-    # They wait for the end of a decode step, half of one on average, and then share their own. What
-    # that adds to the constant cannot be told from it.
+    # These streams wait for half a decode step on average, and then share one with the decoding
+    # sequences. The fit cannot separate the constant time of these steps from that of the prefill.
     found = fit(
         [(1.0, s.tokens, s.squares, 1.5 * s.sequences, 1.5 * s.context) for s in samples],
         [s.seconds for s in samples],
         (*ratios, base.decode_sequence_s, base.decode_context_s),
         _B,
     )
-    most = found.values[0] / 1.5  # a step and a half, of whichever kind takes longer
+    most = found.values[0] / 1.5  # the constant of one step, out of one and a half
     found = replace(found, values=(most, *found.values[1:3]), tied=(True, *found.tied[1:3]))
     return PrefillFit(found, False, counted)
 
 
-def within(prefill: PrefillFit, everybody: Sequence[PrefillSample], step_tokens: int) -> PrefillFit:
-    """The same, its square term no larger than the fastest of the longest prompts allow.
+def bounded(prefill: PrefillFit, samples: Sequence[PrefillSample], step_tokens: int) -> PrefillFit:
+    """The fit with its quadratic term limited by the fastest of the longest prompts.
 
-    A term that is borrowed from a profile is multiplied by the square of lengths that no sample of
-    the fit may have had. Whatever else they met, prompts are not faster than they are alone.
+    A tied quadratic term comes from a profile and may be too large for prompts that are longer than
+    the samples of the fit. Other load only makes prefills slower, so any sample gives a limit.
     """
     a, b, c = prefill.fit.values
-    longest = sorted(everybody, key=lambda s: -s.squares)[: max(len(everybody) // 10, SAMPLES_MIN)]
+    longest = sorted(samples, key=lambda s: -s.squares)[: max(len(samples) // 10, SAMPLES_MIN)]
     if not prefill.fit.tied[_C] or len(longest) < SAMPLES_MIN:
         return prefill
     rest = sorted(
@@ -76,15 +77,16 @@ def within(prefill: PrefillFit, everybody: Sequence[PrefillSample], step_tokens:
 
 
 def fit_decode(samples: Sequence[DecodeSample], timing: Timing, base: Timing) -> Fit | None:
-    """From streams' times per token. `timing`: whose prefills are known, for steps that did both.
+    """Fit the decode to streams' times per token.
 
-    None: there are too few. Raises MissingExtra.
+    `timing`: has the fitted prefill, for steps with both prefill and decode. None: there are too
+    few samples. Raises MissingExtra.
     """
     ratios = (base.decode_s, base.decode_sequence_s, base.decode_context_s)
     found: Fit | None = None
     d0 = timing.prefill_s
     for _ in range(_ROUNDS):
-        # A step that prefills too costs the larger of the two constants, once.
+        # A step with both prefill and decode costs the larger of the two constants once.
         more = max(timing.prefill_s - d0, 0.0)
         rows, times = [], []
         for s in samples:
@@ -102,10 +104,11 @@ def fit_decode(samples: Sequence[DecodeSample], timing: Timing, base: Timing) ->
 
 
 def with_constant(prefill: PrefillFit, decode: Fit | None, base: Timing) -> PrefillFit:
-    """The same where an idle replica showed what a step costs without a token.
+    """The fit with the constant of a prefill step estimated from the decode fit.
 
-    Else that is in proportion to a decode step's constant, which is the same pass over the weights,
-    and no more than was seen.
+    A fit to idle replicas is returned unchanged, because it determines the constant. Otherwise the
+    constant is proportional to that of a decode step, because both read all weights once. It is
+    limited by the fitted value.
     """
     if prefill.idle or decode is None or base.decode_s <= 0.0:
         return prefill
@@ -115,7 +118,7 @@ def with_constant(prefill: PrefillFit, decode: Fit | None, base: Timing) -> Pref
 
 
 def with_prefill(base: Timing, prefill: Fit) -> Timing:
-    """`base` with the fitted prefill, and decode in proportion to it."""
+    """`base` with the fitted prefill and a decode that is scaled in proportion."""
     a, b, c = prefill.values
     scale = b / base.prefill_token_s if base.prefill_token_s > 0.0 else 1.0
     scaled = base.scaled(scale)
@@ -128,13 +131,16 @@ def with_decode(timing: Timing, decode: Fit) -> Timing:
 
 
 def scaled_to_decode(base: Timing, decode: Fit) -> Timing:
-    """`base`, made as fast as the fitted decode is."""
+    """`base` scaled to the speed of the fitted decode."""
     d0 = decode.values[_D0]
     return base.scaled(d0 / base.decode_s) if base.decode_s > 0.0 else base
 
 
 def _best(samples: Sequence[PrefillSample]) -> tuple[list[PrefillSample], bool]:
-    """Those the engine counted, if they are enough, else all; and which it is."""
+    """The samples with the engine's token counts and True, if they are enough; else all and False.
+
+    Samples without a duration are left out.
+    """
     counted = [s for s in samples if s.counted and s.seconds > 0.0]
     if len(counted) >= SAMPLES_MIN:
         return counted, True

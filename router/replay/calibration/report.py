@@ -1,4 +1,4 @@
-"""A calibration in sentences: the coefficients, what they rest on, what could not be told. Pure."""
+"""A calibration in sentences: the coefficients, their basis, and their limitations. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _NAMES: Final = {
     "prefill": ("per step", "per token", "per token squared"),
     "decode": ("per step", "per sequence", "per token of context"),
 }
-_FULL: Final = 0.8  # of the most ever seen: with less a replica was slow, not full
-_POOR: Final = 0.25  # mean error above which a fit is no model
+_FULL: Final = 0.8  # share of the maximum; a replica with less was slow, not full
+_POOR: Final = 0.25  # a fit with a larger mean error is reported as poor
 
 
 def lines(
@@ -25,14 +25,17 @@ def lines(
     sequences: tuple[int, int],
     contexts: tuple[int, int],
 ) -> tuple[str, ...]:
-    """`sequences` and `contexts`: the most seen at one replica, and the most while it was full."""
+    """The lines of the report.
+
+    `sequences`, `contexts`: the maximum at one replica, and the maximum while a replica was full.
+    """
     whose = f"the profile {profile}" if (profile := _profile(base)) else "the given profile"
     a, b, c = timing.prefill_s, timing.prefill_token_s, timing.prefill_square_s
     d0, d1, d2 = timing.decode_s, timing.decode_sequence_s, timing.decode_context_s
     found = [
         f"prefill: {_ms(a)} + {_ms(b)} per token + {_ms(c)} per token squared; "
         + (_quality(prefill.fit, _met(prefill)) if prefill else f"scaled from {whose}"),
-        f"decode: {_ms(d0)} a step + {_ms(d1)} per sequence + {_ms(d2)} per token of context; "
+        f"decode: {_ms(d0)} per step + {_ms(d1)} per sequence + {_ms(d2)} per token of context; "
         + (_quality(decode, "streams") if decode else f"scaled from {whose}"),
     ]
     for part, one in (("prefill", prefill.fit if prefill else None), ("decode", decode)):
@@ -41,38 +44,40 @@ def lines(
         )
         if tied:
             found.append(
-                f"{part}: {' and '.join(tied)} cannot be told from this log: as in {whose}, in "
-                "proportion to the rest and within what was seen"
+                f"{part}: this log does not determine {' and '.join(tied)}; the values have the "
+                f"ratios of {whose}, limited by the measured times"
             )
         if one and one.error > _POOR:
             found.append(
-                f"{part}: a mean error of {one.error:.0%} is no good model; are there different "
-                "machines or models behind this log, or load it does not show?"
+                f"{part}: the mean error of {one.error:.0%} is large; does the log mix different "
+                "machines or models, or was there load that is not in the log?"
             )
     if prefill and not prefill.counted:
         found.append(
-            "prefill: this log does not say how many prompt tokens were cached: where engines "
-            "found some, the cost per token is told too low"
+            "prefill: this log has no counts of cached prompt tokens; if engines had cache hits, "
+            "the time per token is too low"
         )
     if len(models) > 1:
-        found.append(f"one model for all of {', '.join(models[:5])}{' ...' if models[5:] else ''}")
+        found.append(f"one engine model for {', '.join(models[:5])}{' ...' if models[5:] else ''}")
     most, full = sequences
     context, full_context = contexts
     if full >= _FULL * most > 0 or full_context >= _FULL * context > 0:
         found.append(
             f"a replica was full with {full:,} sequences and {full_context:,} tokens of context: "
-            "max_num_seqs, or its KV, is about that"
+            "one of these is about its max_num_seqs or its KV size"
         )
     elif most:
         found.append(
-            f"no replica was ever full: max_num_seqs is at least {most:,}, its KV at least "
+            f"no replica was full: max_num_seqs is at least {most:,}, the KV size at least "
             f"{context:,} tokens"
         )
     return tuple(found)
 
 
 def _met(prefill: PrefillFit) -> str:
-    return f"streams that met {'an idle replica' if prefill.idle else 'decoding sequences only'}"
+    if prefill.idle:
+        return "streams that arrived at an idle replica"
+    return "streams that overlapped decoding sequences only"
 
 
 def _quality(fit: Fit, of: str) -> str:

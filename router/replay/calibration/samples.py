@@ -1,13 +1,14 @@
-"""What a log shows of how long an engine's work takes, as samples for a fit.
+"""Samples of prefill and decode times from a log, in two passes.
 
-Two passes. The first finds streams whose prefill nobody else's got into the way of: best those that
-met an idle replica, else those that met only decoding sequences. The second, which must know how
-long prefills take, finds how long decode steps took and who was in them: a stream of n+1 tokens was
-in n steps; how many sequences were in these with it, and how much context they had together, is
-averaged over the time in which the replica prefilled nothing; the prefills that it sat through are
-told with it.
+The first pass finds streams whose prefill did not overlap another prefill. The best are those that
+arrived at an idle replica; the others overlapped decoding sequences only.
 
-Bounded: at most `SAMPLES_MAX` of a kind are kept, a fair choice among all, the same every time.
+The second pass needs the fitted prefill times. It measures decode steps: a stream of n+1 tokens
+took n steps. The number of sequences in these steps, and their context, are averages over the time
+in which the replica prefilled nothing. The prefills during the stream are part of the sample.
+
+Bounded: at most `SAMPLES_MAX` samples of a kind are kept. They are a uniform random choice with a
+fixed seed.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from router.core.sketch import Sketch
 T = TypeVar("T")
 
 SAMPLES_MAX: Final = 20_000
-STEPS_MIN: Final = 8  # of a decode sample: fewer say little and weigh as much
-PREFILL_SHARE_MAX: Final = 0.5  # of a decode sample's time that went into others' prefills
-_ONE_STEP_S: Final = 0.003  # first tokens that are not further apart are of one step
-_STUCK_S: Final = 0.5  # nobody was prefilled for so long although somebody waited: it was full
+STEPS_MIN: Final = 8  # steps of a decode sample; fewer would be inaccurate
+PREFILL_SHARE_MAX: Final = 0.5  # the share of a decode sample's time for other streams' prefills
+_ONE_STEP_S: Final = 0.003  # first tokens within this time belong to one step
+_STUCK_S: Final = 0.5  # a replica is full if requests wait this long and none is prefilled
 _MODELS_MAX: Final = 1000
 
 
@@ -36,11 +37,11 @@ class PrefillSample(NamedTuple):
     """A stream's time from dispatch to first token. Seconds and tokens."""
 
     seconds: float
-    tokens: int  # computed
-    squares: int  # end^2 - start^2 of what was computed
-    sequences: int  # that decoded meanwhile; 0: the replica was idle
-    context: float  # their tokens together
-    counted: bool  # the engine said how many tokens, and how many of them were cached
+    tokens: int  # computed prompt tokens
+    squares: int  # end^2 - start^2 of the computed part of the prompt
+    sequences: int  # sequences that decoded at the same time; 0: the replica was idle
+    context: float  # the sum of their context tokens
+    counted: bool  # the engine reported prompt tokens and cached tokens
 
 
 class DecodeSample(NamedTuple):
@@ -48,14 +49,14 @@ class DecodeSample(NamedTuple):
 
     seconds: float
     steps: int
-    sequences: float  # on average, itself included
-    context: float
-    prefill_s: float  # others' prefills that these steps did as well, less their steps' own time
-    prefills: int  # steps that did
+    sequences: float  # average number of decoding sequences, including this one
+    context: float  # average of their total context tokens
+    prefill_s: float  # work of other prefills in these steps, without the constant time of a step
+    prefills: int  # the number of these steps with a prefill
 
 
 class Reservoir(Generic[T]):
-    """A fair choice of at most `size` of all that came (Vitter's algorithm R, ACM TOMS 1985)."""
+    """A uniform random choice of at most `size` items (Vitter's algorithm R, ACM TOMS 1985)."""
 
     def __init__(self, size: int = SAMPLES_MAX) -> None:
         self.kept: list[T] = []
@@ -71,17 +72,17 @@ class Reservoir(Generic[T]):
             self.kept[at] = item
 
 
-class _Place:
-    """A replica while anybody is there."""
+class _Replica:
+    """The state of a replica while it has requests."""
 
-    __slots__ = ("base", "came", "decoding", "here", "rate", "waiting")
+    __slots__ = ("arrived", "base", "decoding", "rate", "requests", "waiting")
 
     def __init__(self) -> None:
-        self.here = 0
-        self.came = 0
-        self.waiting = 0
+        self.requests = 0  # all current requests
+        self.arrived = 0  # a count, since the replica was idle
+        self.waiting = 0  # requests without a first token
         self.decoding = 0
-        # Context of those that decode: base + rate * time.
+        # The total context of decoding sequences is base + rate * time.
         self.base = 0.0
         self.rate = 0.0
 
@@ -89,7 +90,7 @@ class _Place:
         return max(self.base + self.rate * now, 0.0)
 
     def decodes(self, stay: Stay, sign: int, zero: float) -> None:
-        """It begins (+1) or ends (-1) to decode. `zero`: what times are counted from."""
+        """A request begins (`sign` +1) or ends (-1) to decode. `zero`: the origin of times."""
         tokens = (stay.output or 1) - 1
         passed = stay.end - stay.first
         rate = tokens / passed if passed > 0.0 else 0.0
@@ -97,49 +98,49 @@ class _Place:
         self.rate += sign * rate
         self.base += sign * (stay.prompt + 1 - rate * (stay.first - zero))
         if not self.decoding:
-            self.base = self.rate = 0.0  # free of rounding errors again
+            self.base = self.rate = 0.0  # remove accumulated rounding errors
 
 
 class PrefillPass:
-    """The first pass."""
+    """The first pass: samples of prefills."""
 
     def __init__(self) -> None:
         self.streams = 0
         self.longest_s = 0.0
         self.idle: Reservoir[PrefillSample] = Reservoir()
-        self.busy: Reservoir[PrefillSample] = Reservoir()  # met decoding sequences only
-        self.everybody: Reservoir[PrefillSample] = Reservoir()  # whatever they met
+        self.busy: Reservoir[PrefillSample] = Reservoir()  # overlapped decoding sequences only
+        self.all: Reservoir[PrefillSample] = Reservoir()  # with any overlap
         self.tpot = Sketch()
         self.models: Counter[str] = Counter()
-        self._places: dict[str, _Place] = {}
+        self._replicas: dict[str, _Replica] = {}
         self._zero = -inf
 
-    def happens(self, now: float, what: int, stay: Stay) -> None:
+    def event(self, now: float, what: int, stay: Stay) -> None:
         if self._zero == -inf:
             self._zero = now
-        place = self._places.get(stay.replica)
-        if place is None:
-            place = self._places[stay.replica] = _Place()
+        replica = self._replicas.get(stay.replica)
+        if replica is None:
+            replica = self._replicas[stay.replica] = _Replica()
         if what == START:
-            self._comes(stay)
-            place.here += 1
-            place.came += 1
-            place.waiting += 1
-            # Nobody is prefilled before it, nor will be, as long as nobody comes after it.
-            stay.mark = (place.came, place.here == 1) if place.waiting == 1 else None
+            self._count(stay)
+            replica.requests += 1
+            replica.arrived += 1
+            replica.waiting += 1
+            # No other prefill overlaps this one, unless a request arrives before its first token.
+            stay.mark = (replica.arrived, replica.requests == 1) if replica.waiting == 1 else None
         elif what == FIRST:
-            place.waiting -= 1
+            replica.waiting -= 1
             if stay.streamed and stay.uncached > 0:
-                self._sample(now, stay, place)
+                self._sample(now, stay, replica)
             stay.mark = None
-            place.decodes(stay, 1, self._zero)
+            replica.decodes(stay, 1, self._zero)
         elif what == END:
-            place.decodes(stay, -1, self._zero)
-            place.here -= 1
-            if not place.here:
-                del self._places[stay.replica]
+            replica.decodes(stay, -1, self._zero)
+            replica.requests -= 1
+            if not replica.requests:
+                del self._replicas[stay.replica]
 
-    def _comes(self, stay: Stay) -> None:
+    def _count(self, stay: Stay) -> None:
         self.longest_s = max(self.longest_s, stay.end - stay.start)
         if stay.model in self.models or len(self.models) < _MODELS_MAX:
             self.models[stay.model] += 1
@@ -148,23 +149,23 @@ class PrefillPass:
             if stay.ok and stay.output is not None and stay.output > 1:
                 self.tpot.add((stay.end - stay.first) / (stay.output - 1))
 
-    def _sample(self, now: float, stay: Stay, place: _Place) -> None:
+    def _sample(self, now: float, stay: Stay, replica: _Replica) -> None:
         sample = PrefillSample(
             stay.first - stay.start,
             stay.uncached,
             stay.prompt**2 - stay.cached**2,
-            place.decoding,
-            place.context(now - self._zero),
+            replica.decoding,
+            replica.context(now - self._zero),
             stay.counted,
         )
-        self.everybody.add(sample)
-        came, is_idle = stay.mark if isinstance(stay.mark, tuple) else (0, False)
-        if came == place.came:
+        self.all.add(sample)
+        arrived, is_idle = stay.mark if isinstance(stay.mark, tuple) else (0, False)
+        if arrived == replica.arrived:
             (self.idle if is_idle else self.busy).add(sample)
 
 
-class _Engine(_Place):
-    """A replica while anybody is there, with sums over the time in which it prefilled nothing."""
+class _Engine(_Replica):
+    """A replica with sums over time, for the second pass."""
 
     __slots__ = (
         "clock",
@@ -183,14 +184,14 @@ class _Engine(_Place):
         super().__init__()
         self.clock = now
         self.prefilling = 0
-        self.work_rate = 0.0  # of those: seconds of work a second
+        self.work_rate = 0.0  # the prefill work of these, in seconds per second
         self.decode_s = 0.0  # time in which it only decoded
-        self.sequences_s = 0.0  # ... times sequences
-        self.context_s = 0.0  # ... times context
-        self.prefill_s = 0.0  # work of prefills
-        self.prefills = 0  # steps that ended one
+        self.sequences_s = 0.0  # the integral of sequences over this time
+        self.context_s = 0.0  # the integral of context over this time
+        self.prefill_s = 0.0  # total work of prefills, in seconds
+        self.prefills = 0  # steps at the end of a prefill
         self.prefilled_at = -inf
-        self.stuck_since = inf  # somebody waits, and nobody is prefilled
+        self.stuck_since = inf  # since when requests wait and none is prefilled; inf: not now
 
     def advance(self, now: float) -> None:
         passed = now - self.clock
@@ -209,29 +210,34 @@ class _Engine(_Place):
 
 
 class DecodePass:
-    """The second pass. `work_s`: how long a stay's prefill takes, less its steps' own time."""
+    """The second pass: samples of decodes.
+
+    `work_s`: the seconds of a request's prefill, without the constant time of its steps.
+    """
 
     def __init__(self, work_s: Callable[[Stay], float]) -> None:
         self.samples: Reservoir[DecodeSample] = Reservoir()
         self.streams = 0
-        self.sequences_peak = 0  # at one replica
+        # The maximum of decoding sequences, and of their context tokens, at one replica.
+        self.sequences_peak = 0
         self.context_peak = 0.0
-        self.full_sequences = 0  # ... while others waited and none was prefilled: it was full
+        # The same while a replica was full: requests waited and none was prefilled.
+        self.full_sequences = 0
         self.full_context = 0.0
         self._work_s = work_s
         self._engines: dict[str, _Engine] = {}
         self._zero = -inf
 
-    def happens(self, now: float, what: int, stay: Stay) -> None:
+    def event(self, now: float, what: int, stay: Stay) -> None:
         if self._zero == -inf:
             self._zero = now
-        now -= self._zero  # epoch seconds times tokens per second would cost digits
+        now -= self._zero  # products with epoch seconds would lose precision
         engine = self._engines.get(stay.replica)
         if engine is None:
             engine = self._engines[stay.replica] = _Engine(now)
         engine.advance(now)
         if what == START:
-            engine.here += 1
+            engine.requests += 1
             engine.waiting += 1
         elif what == PREFILL:
             engine.prefilling += 1
@@ -241,7 +247,7 @@ class DecodePass:
         elif what == END:
             self._end(engine, stay)
         self._watch(now, engine)
-        if not engine.here:
+        if not engine.requests:
             del self._engines[stay.replica]
 
     def _first(self, now: float, engine: _Engine, stay: Stay) -> None:
@@ -258,7 +264,7 @@ class DecodePass:
 
     def _end(self, engine: _Engine, stay: Stay) -> None:
         engine.decodes(stay, -1, self._zero)
-        engine.here -= 1
+        engine.requests -= 1
         assert isinstance(stay.mark, tuple)
         then, stay.mark = stay.mark, None
         if not (stay.streamed and stay.ok) or stay.output is None:
@@ -288,7 +294,7 @@ class DecodePass:
         return self._work_s(stay) / passed if passed > 0.0 else 0.0
 
     def _watch(self, now: float, engine: _Engine) -> None:
-        """Notice a replica that lets nobody in: all its slots or its KV are taken."""
+        """Detect a full replica: requests wait, and none is prefilled."""
         if not engine.waiting or engine.prefilling:
             engine.stuck_since = inf
         elif engine.stuck_since == inf:

@@ -1,7 +1,8 @@
-"""What a person gets to see of a replay: figures, tables, plots, one HTML file.
+"""The reports of a replay: statistics, tables, plots, an HTML page, and JSON.
 
-`summary` listens to a simulation and keeps figures in bounded memory; `run` is a summary and what
-it is of; `columns` says which figures stand in a table, `table` writes it down; `findings` says in
-sentences what follows; `plots` draws, `html` puts it all on one page, `document` is the same for
-machines.
+- `summary` records the statistics of a simulation in bounded memory; `run` has them together with
+  the scenario.
+- `columns` defines the columns of the tables; `table` formats them.
+- `findings` states the main results in sentences.
+- `plots` draws, `html` builds the page, `document` the JSON.
 """

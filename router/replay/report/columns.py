@@ -1,4 +1,4 @@
-"""Which figures of a run, and of a class or a tenant in it, stand in a table."""
+"""The columns of the tables by run, by class and by tenant."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from router.replay.report.table import Column
 
 _MS = 1e3
 _PERCENT = 100.0
-_PARTS_MAX = 10  # classes or tenants in a table
+_PARTS_MAX = 10  # the maximum of classes or tenants in a table
 
 
 def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
-    """The columns of the summary; those that would say nothing of these runs are left out."""
+    """The columns of the table of runs. Columns without information about them are left out."""
     columns: list[Column[Run]] = [
         Column("policy", "policy", text=lambda run: run.policy),
         Column("replicas", "replicas", value=lambda run: run.scenario.replicas),
@@ -76,7 +76,7 @@ def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
 
 
 def _extra(run: Run) -> float | None:
-    """Tokens that were prefilled for nothing, by those that were needed."""
+    """Wasted prefill tokens, in percent of the needed ones."""
     summary = run.summary
     needed = summary.all.prompt_tokens - summary.all.cached_tokens
     return _PERCENT * summary.wasted_tokens / needed if needed else None
@@ -91,8 +91,10 @@ class Part(NamedTuple):
 
 
 def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
-    """The largest classes (`by_class`) or tenants (`by_tenant`), each with all runs below each
-    other; none where there are not two."""
+    """The largest classes (`of` is "by_class") or tenants ("by_tenant"), each with all runs.
+
+    Empty if there are fewer than two.
+    """
     sizes: dict[str, int] = {}
     for run in runs:
         for name, group in getattr(run.summary, of).items():
@@ -109,8 +111,10 @@ def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
 
 
 def of_parts(what: str, parts: Sequence[Part] = ()) -> list[Column[Part]]:
-    """The columns of a table by class or by tenant; `what` is the title of its name. Those of
-    queues are left out where `parts` say nothing of any."""
+    """The columns of a table by class or by tenant. `what` is the title of the first column.
+
+    The columns of the queue are left out if no run has a queue.
+    """
     columns: list[Column[Part]] = [
         Column("name", what, text=lambda part: part.name),
         Column("policy", "policy", text=lambda part: part.run.policy),

@@ -1,7 +1,7 @@
-"""The look of the page. Colours are variables, so that plots follow light and dark as well.
+"""The style sheet of the page. Colours are variables, so that plots also have a dark mode.
 
-The colours of policies are those of Okabe and Ito, which people with any colour vision tell apart;
-lighter ones on dark paper.
+The colours of policies are those of Okabe and Ito, which are safe for colour-blind readers. In dark
+mode they are lighter.
 """
 
 CSS = """\

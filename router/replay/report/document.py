@@ -1,7 +1,7 @@
-"""A replay as one JSON document: for scripts, and to compare with the next one.
+"""A replay as one JSON document, for scripts and for comparisons with other replays.
 
-Everything but `run` is the same for the same traffic, scenarios and seed, byte for byte; `run`
-holds what differs from machine to machine. Infinity and what does not exist are null.
+For the same traffic, scenarios and seed, everything except `run` is the same, byte for byte. `run`
+has the date and the durations. Infinite and missing values are null.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from router.replay.report.findings import findings
 from router.replay.report.run import Replay, Run
 from router.replay.truth.trust import Trust
 
-VERSION = 1  # raised when a field changes its meaning
+VERSION = 1  # incremented when a field changes its meaning
 
 
 def document(replay: Replay) -> str:
-    """The text of the file, with a line break at its end."""
+    """The text of the file, with a newline at its end."""
     content = {
         "version": VERSION,
         "title": replay.title,
@@ -42,7 +42,7 @@ def document(replay: Replay) -> str:
 
 
 def _truth(truth: Trust) -> dict[str, Any]:
-    """Logged beside simulated: times in ms, shares and their errors in percent and points."""
+    """Logged and simulated values: times in ms, shares in percent, errors of shares in points."""
     return {
         "judged": truth.is_judged,
         "trusted": truth.is_trusted,
@@ -78,7 +78,7 @@ def _run(run: Run) -> dict[str, Any]:
                 "models": group.models,
                 "slots": group.core.max_num_seqs,
                 "kv_tokens": group.core.num_blocks * group.core.block_size,
-                "timing": group.timing.text(),  # as `--timing` takes it
+                "timing": group.timing.text(),  # in the syntax of `--timing`
             }
             for group in scenario.groups
         ],

@@ -1,6 +1,6 @@
-"""What follows from a replay, in sentences that a person reads first. Pure.
+"""The main results of a replay in sentences. Pure.
 
-Must never: claim a difference that the table does not show.
+Must never: state a difference that the table does not show.
 """
 
 from __future__ import annotations
@@ -14,49 +14,50 @@ from router.replay.report.words import seconds
 from router.replay.truth.judged import QUANTILES
 from router.replay.truth.trust import Figures, not_ranked
 
-_ENOUGH = 0.99  # share of requests in the SLO from which a fleet is large enough
+_SHARE_MIN = 0.99  # a fleet is large enough if this share of requests is within the SLO
 
 
 def findings(replay: Replay) -> list[str]:
-    """The best policy, the fleet each of them needs, what blindness costs, what is wrong."""
+    """The best policy, the fleet size that each needs, the effect of shared state, and problems."""
     return [
         *_best(replay),
         *_large_enough(replay),
-        *blindness(replay),
+        *separate_state(replay),
         *_not_ranked(replay),
         *_failing(replay),
         *_notes(replay),
     ]
 
 
-def blindness(replay: Replay) -> list[str]:
-    """What it costs that routers do not know of each other's requests, policy by policy.
+def separate_state(replay: Replay) -> list[str]:
+    """The cost of separate router state, per policy: each router knows only its own requests.
 
-    Of several fleets, at the one that is looked at; the table has them all.
+    With several fleet sizes, only for the size of `Replay.focus`; the table has all sizes.
     """
     found = []
     focus = replay.focus().replicas
-    for apart, shared in replay.twins():
-        if apart.scenario.replicas != focus:
+    for separate, shared in replay.pairs():
+        if separate.scenario.replicas != focus:
             continue
         costs = [
             f"{name} {change}"
             for name, one, other in (
-                ("TTFT mean", apart.summary.all.ttft.mean, shared.summary.all.ttft.mean),
-                ("TTFT p99", _ttft_p99(apart), _ttft_p99(shared)),
-                ("goodput", apart.summary.goodput, shared.summary.goodput),
+                ("TTFT mean", separate.summary.all.ttft.mean, shared.summary.all.ttft.mean),
+                ("TTFT p99", _ttft_p99(separate), _ttft_p99(shared)),
+                ("goodput", separate.summary.goodput, shared.summary.goodput),
             )
             if (change := _change(one, other))
         ]
         found.append(
-            f"{apart.policy} on {_replicas(apart)}, {apart.scenario.routers} routers: "
-            f"blindness costs: {', '.join(costs) or 'nothing'}"
+            f"{separate.policy} on {_replicas(separate)}, {separate.scenario.routers} routers: "
+            f"cost of separate router state: {', '.join(costs) or 'none'}"
         )
     return found
 
 
 def _best(replay: Replay) -> list[str]:
-    """Who keeps the most requests within the SLO; where all keep as many, who is soonest."""
+    """The policies with the most and the fewest requests within the SLO; for equal shares, those
+    with the shortest and the longest mean TTFT."""
     focus = replay.focus()
     runs = [run for run in replay.at(focus) if run.summary.all.requests]
     if len(runs) < 2:
@@ -65,35 +66,38 @@ def _best(replay: Replay) -> list[str]:
     best, worst = ranked[0], ranked[-1]
     if number(100.0 * _share(best)) != number(100.0 * _share(worst)):
         return [
-            f"With {focus}, {best.policy} keeps the most requests within the SLO: "
-            f"{_percent(best)}, {worst.policy} the fewest: {_percent(worst)}. Their first tokens "
-            f"take {seconds(_mean(best))} and {seconds(_mean(worst))} on average."
+            f"With {focus}, {best.policy} has the most requests within the SLO: "
+            f"{_percent(best)}, {worst.policy} the fewest: {_percent(worst)}. Their mean TTFT is "
+            f"{seconds(_mean(best))} and {seconds(_mean(worst))}."
         ]
     if best.summary.all.failed or number(_mean(best)) == number(_mean(worst)):
         return []
     return [
-        f"With {focus}, all keep {_percent(best)} of requests within the SLO; {best.policy} shows "
-        f"the first token soonest, after {seconds(_mean(best))} on average, {worst.policy} last, "
-        f"after {seconds(_mean(worst))}."
+        f"With {focus}, all policies have {_percent(best)} of requests within the SLO; "
+        f"{best.policy} has the shortest mean TTFT, {seconds(_mean(best))}, {worst.policy} the "
+        f"longest, {seconds(_mean(worst))}."
     ]
 
 
 def _large_enough(replay: Replay) -> list[str]:
-    """How many replicas a policy needs: for nearly all requests, and to do as well as the worst."""
-    first = replay.runs[0].place[1:]
-    runs = [run for run in replay.runs if run.place[1:] == first]
+    """The replicas that each policy needs: to have nearly all requests within the SLO, and to equal
+    the worst policy on the largest fleet."""
+    first = replay.runs[0].setup[1:]
+    runs = [run for run in replay.runs if run.setup[1:] == first]
     sizes = sorted({run.scenario.replicas for run in runs})
     if len(sizes) < 2:
         return []
     needed: dict[int | None, list[str]] = {}
     for policy in dict.fromkeys(run.policy for run in runs):
         enough = [
-            run.scenario.replicas for run in runs if run.policy == policy and _share(run) >= _ENOUGH
+            run.scenario.replicas
+            for run in runs
+            if run.policy == policy and _share(run) >= _SHARE_MIN
         ]
         needed.setdefault(min(enough, default=None), []).append(policy)
-    goal = f"{100 * _ENOUGH:g} % of requests within the SLO"
+    goal = f"{100 * _SHARE_MIN:g} % of requests within the SLO"
     if list(needed) == [None]:
-        found = [f"No fleet of up to {sizes[-1]:,} replicas keeps {goal}."]
+        found = [f"No fleet of up to {sizes[-1]:,} replicas reaches {goal}."]
     else:
         parts = [
             f"{f'more than {sizes[-1]:,}' if size is None else f'{size:,}'} with {_and(policies)}"
@@ -111,8 +115,8 @@ def _large_enough(replay: Replay) -> list[str]:
     if smaller:
         run = min(smaller, key=lambda run: (run.scenario.replicas, -_share(run)))
         found.append(
-            f"{run.policy} on {_replicas(run)} ({_percent(run)} within the SLO) does at least as "
-            f"well as {largest.policy} on {_replicas(largest)} ({_percent(largest)})."
+            f"{run.policy} on {_replicas(run)} ({_percent(run)} within the SLO) is at least as "
+            f"good as {largest.policy} on {_replicas(largest)} ({_percent(largest)})."
         )
     return found
 
@@ -135,10 +139,10 @@ def _not_ranked(replay: Replay) -> list[str]:
 
 
 def _failing(replay: Replay) -> list[str]:
-    """Policies that raise or answer nonsense, as a new one may."""
+    """Policies that raised an exception or returned an invalid choice."""
     return [
-        f"{run.policy} on {_replicas(run)} failed to choose {run.policy_errors:,} times; a random "
-        "replica was taken."
+        f"{run.policy} on {_replicas(run)} failed to choose a replica {run.policy_errors:,} times; "
+        "a random replica was used."
         for run in replay.runs
         if run.policy_errors
     ]
@@ -161,7 +165,7 @@ def _percent(run: Run) -> str:
 
 
 def _mean(run: Run) -> float:
-    """Of the TTFT, in seconds; infinity if nobody got one."""
+    """The mean TTFT in seconds; infinity if no request was answered."""
     mean = run.summary.all.ttft.mean
     return inf if mean is None else mean
 
@@ -171,11 +175,11 @@ def _ttft_p99(run: Run) -> float | None:
 
 
 def _change(one: float | None, other: float | None) -> str:
-    """How much more `one` is than `other`."""
+    """The change from `other` to `one` as a text."""
     if one is None or other is None or other <= 0.0 or not isfinite(other):
         return ""
     if not isfinite(one):
-        return "never"
+        return "infinite"
     return f"{100.0 * (one / other - 1.0):+.1f} %".replace("-", "−")
 
 

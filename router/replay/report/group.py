@@ -1,7 +1,7 @@
-"""The figures of one set of requests: all of them, those of a class, those of a tenant.
+"""The statistics of a group of requests: all requests, those of a class, or those of a tenant.
 
-A request without a whole answer counts as slower than all others: failing fast is no way to a good
-percentile. Must never: keep a request.
+In quantiles, a request without a complete answer counts as slower than all others, so that fast
+failures do not improve them. Must never: keep a request.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from router.core.errors import Reason
 from router.core.sketch import ACCURACY, Sketch
 from router.simulator.outcome import EXPIRED, REFUSED
 
-BUCKETS_MAX = 16_384  # fourteen powers of ten at 0.1 %
+BUCKETS_MAX = 16_384  # covers 14 powers of ten with an accuracy of 0.1 %
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Group:
-    """Counts and distributions. Times in seconds."""
+    """Counts and distributions. Times are in seconds."""
 
     __slots__ = (
         "cached_tokens",
@@ -40,20 +40,22 @@ class Group:
     )
 
     def __init__(self, accuracy: float = ACCURACY) -> None:
-        """`accuracy`: of the distributions, relative."""
-        self.requests = 0  # that ended, well or not
+        """`accuracy`: the relative accuracy of the distributions."""
+        self.requests = 0  # ended requests, failed ones included
         self.failed = 0
-        self.refused = 0  # of these, because too many waited in the router's queue ...
-        self.expired = 0  # ... and because they waited there for too long
+        self.refused = 0  # failed because the router's queue was full
+        self.expired = 0  # failed because a deadline passed in the router's queue
         self.good = 0  # answered within the SLO
-        self.good_tokens = 0  # output tokens of those
-        self.output_tokens = 0  # of whole answers
-        self.prompt_tokens = 0  # ... and of their prompts
-        self.cached_tokens = 0  # of these, found in the engine's prefix cache
-        self.ttft = Sketch(accuracy, BUCKETS_MAX)  # of whole answers, as all distributions here
-        self.tpot = Sketch(accuracy, BUCKETS_MAX)  # ... of two tokens and more
+        self.good_tokens = 0  # output tokens of requests within the SLO
+        # Tokens of completely answered requests.
+        self.output_tokens = 0
+        self.prompt_tokens = 0
+        self.cached_tokens = 0  # prompt tokens found in the engine's prefix cache
+        # Distributions over completely answered requests.
+        self.ttft = Sketch(accuracy, BUCKETS_MAX)
+        self.tpot = Sketch(accuracy, BUCKETS_MAX)  # only answers of at least two tokens
         self.latency = Sketch(accuracy, BUCKETS_MAX)  # from arrival to last token
-        self.waits = Sketch(accuracy, BUCKETS_MAX)  # in the router's queue; of nothing: no queue
+        self.waits = Sketch(accuracy, BUCKETS_MAX)  # time in the router's queue; empty: no queue
 
     def answered(
         self,
@@ -66,7 +68,7 @@ class Group:
         output_tokens: int,
         queued_s: float = -1.0,
     ) -> None:
-        """Count a request that got its whole answer. `queued_s`: as in `Outcome`."""
+        """Count a completely answered request. `queued_s`: as in `Outcome`."""
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
@@ -89,20 +91,23 @@ class Group:
 
     @property
     def attainment(self) -> float | None:
-        """Share of all requests, failed ones too, that got what the SLO says; None of nothing."""
+        """The share of all requests, including failed ones, within the SLO; None: no requests."""
         return self.good / self.requests if self.requests else None
 
     @property
     def hit_rate(self) -> float | None:
-        """Share of prompt tokens that engines found in their caches; None of nothing."""
+        """The share of prompt tokens that engines found in their caches; None: no prompt tokens."""
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def quantile(self, of: Sketch, q: float) -> float | None:
-        """Of `ttft`, `tpot` or `latency` over all requests; infinity: so many had no answer."""
+        """A quantile of `ttft`, `tpot` or `latency` over all requests.
+
+        Infinity: the request at this quantile was not answered.
+        """
         return of.quantile(q, above=self.failed)
 
     def document(self) -> dict[str, Any]:
-        """All of it as plain values; None: of nothing, or never reached."""
+        """All statistics as plain values. None: there are no requests, or the value is infinite."""
         return {
             "requests": self.requests,
             "failed": self.failed,

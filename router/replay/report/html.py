@@ -1,6 +1,7 @@
-"""A replay as one HTML page: its sections, made of `pieces`.
+"""A replay as one HTML page, built from the elements in `pieces`.
 
-Every text that comes from a trace or a flag is escaped. Must never: name another host.
+Every text that comes from a trace or a flag is escaped. Must never: load or link anything from
+another host.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from router.replay.report.truth import of_truth
 
 
 def page(replay: Replay) -> str:
-    """The whole file. Draws the plots if matplotlib is installed."""
+    """The complete file. Draws the plots if matplotlib is installed."""
     when = f"Simulated {replay.when}" if replay.when else ""
     return document(replay.title, when, _sections(replay))
 
@@ -27,14 +28,14 @@ def _sections(replay: Replay) -> Iterator[str]:
     yield listed(findings(replay))
     if replay.truth is not None:
         yield section(
-            "Logged beside simulated",
+            "Log and simulation",
             table(of_truth(replay.truth)) if replay.truth.is_judged else "",
             listed(replay.truth.lines()),
         )
     figures = build(
-        replay.runs, columns.of_runs(replay.runs), group=lambda run: run.place, deltas=True
+        replay.runs, columns.of_runs(replay.runs), group=lambda run: run.setup, deltas=True
     )
-    yield section("Figures", table(figures), _figures_note(replay))
+    yield section("Results", table(figures), _figures_note(replay))
     focus = replay.focus()
     yield drawn(lambda: plots.draw(replay, focus))
     here = replay.at(focus)
@@ -50,17 +51,18 @@ def _sections(replay: Replay) -> Iterator[str]:
     yield section("What was simulated", facts(replay.facts))
     if replay.calibration:
         lines = "\n".join(replay.calibration)
-        yield section("How well the engine model fits", f"<pre>{escape(lines)}</pre>")
+        yield section("Calibration of the engine model", f"<pre>{escape(lines)}</pre>")
 
 
 def _figures_note(replay: Replay) -> str:
     slo = replay.runs[0].summary.slo
     return (
-        "<p>In bold the best of each fleet; small, the change against its first row. A request "
-        "without a whole answer counts as slower than all others (∞), means are of the others. "
-        f"SLO: first token within {slo.ttft_s:g} s, then {slo.tpot_s * 1e3:g} ms a token. "
-        "Goodput counts what is within it. Hits: prompt tokens found in an engine's cache. "
-        "Hotspot: replicas times the largest share of the requests.</p>"
+        "<p>Bold: the best value of each fleet. Small: the change relative to the first row of the "
+        "fleet. In quantiles, a request without a complete answer counts as slower than all others "
+        "(∞); means do not include it. "
+        f"SLO: first token within {slo.ttft_s:g} s, then {slo.tpot_s * 1e3:g} ms per token. "
+        "Goodput: only requests within the SLO. Hits: prompt tokens found in an engine's cache. "
+        "Hotspot: the largest share of requests at one replica, times the number of replicas.</p>"
     )
 
 
@@ -71,11 +73,11 @@ def _failures(replay: Replay) -> str:
     reasons = sorted({reason for run in failing for reason in run.summary.reasons})
     shown: list[Column[Run]] = [
         Column("policy", "policy", text=lambda run: run.policy),
-        Column("place", "fleet", text=lambda run: str(run.place)),
-        Column("repeated", "tried again", value=lambda run: run.summary.repeated),
+        Column("place", "fleet", text=lambda run: str(run.setup)),
+        Column("repeated", "retried", value=lambda run: run.summary.repeated),
     ]
     shown += [_failed_by(reason) for reason in reasons]
-    return section("What went wrong", table(build(failing, shown)))
+    return section("Failures", table(build(failing, shown)))
 
 
 def _failed_by(reason: Reason) -> Column[Run]:
@@ -98,8 +100,8 @@ def _knowledge(runs: Sequence[Run], fleet: str) -> str:
         Column("too_low", "missed", "%", lambda run: share(run.summary.knowledge.too_low, run)),
     ]
     note = (
-        f"<p>{escape(fleet)}. Cached tokens as a share of all prompt tokens: what the router "
-        "expected where it sent a request, what the engine found, what was expected wrongly, and "
-        "what was there unexpected.</p>"
+        f"<p>{escape(fleet)}. Cached prompt tokens as a share of all prompt tokens: expected by "
+        "the router at the chosen replica, found by the engine, expected but not found, and found "
+        "but not expected.</p>"
     )
-    return section("What routers knew of the caches", table(build(runs, shown)), note)
+    return section("Expected and actual cache hits", table(build(runs, shown)), note)

@@ -1,7 +1,7 @@
-"""What a report's HTML page is made of; it needs nothing else, neither script nor font nor picture.
+"""The elements of a report's HTML page. The page needs no scripts, fonts or image files.
 
-Readable on a telephone, in the dark, printed, and without matplotlib (then without plots). Every
-text is escaped. Must never: name another host.
+It supports small screens, dark mode and printing. Without matplotlib it has no plots. Every text is
+escaped. Must never: load or link anything from another host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEEDED = "pip install '.[replay]'"
 
 
 def document(title: str, lead: str, parts: Iterable[str]) -> str:
-    """The whole file. `lead`: a line below the title, if there is one; `parts`: HTML."""
+    """The complete file. `lead`: a line below the title, or empty; `parts`: HTML."""
     below = f"<p>{escape(lead)}</p>" if lead else ""
     return "".join(
         [
@@ -35,7 +35,7 @@ def document(title: str, lead: str, parts: Iterable[str]) -> str:
 
 
 def drawn(plots: Callable[[], Iterable[Plot]]) -> str:
-    """The plots, if matplotlib is installed; what to install, if not."""
+    """The plots. Without matplotlib: a text that says what to install."""
     if not svg.can_draw():
         return f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
     figures = "".join(map(_figure, plots()))
@@ -66,7 +66,8 @@ def table(shown: Table) -> str:
         + "</tr>\n"
         for place, row in enumerate(shown.rows)
     )
-    # The table scrolls in its own box, so that the page does not; the keyboard must reach it.
+    # A wide table scrolls in its own box, not with the page. `tabindex` makes the box reachable by
+    # keyboard.
     return (
         f'<div class="scroll" tabindex="0"><table>\n<thead><tr>{heads}</tr></thead>\n'
         f"<tbody>\n{rows}</tbody>\n</table></div>\n"

@@ -1,7 +1,8 @@
-"""The plots of a replay, each a matplotlib figure drawn for a narrow column.
+"""The plots of a replay, each a matplotlib figure for a narrow column.
 
-Every figure shows one place (fleet and routers) with all policies, or all sizes of the fleet. A
-policy has the same colour and dash in all of them. Must never: be needed; tables say the same.
+A plot shows all policies, either for one setup (fleet and routers) or for all fleet sizes. A policy
+has the same colour and dash in all plots. Must never: be required; the tables have the main
+results.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from router.core.sketch import Sketch
 from router.replay.report import svg
 from router.replay.report.group import Group
-from router.replay.report.run import Place, Replay, Run
+from router.replay.report.run import Replay, Run, Setup
 from router.replay.report.words import seconds
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH_IN = 5.2
-_LINE = 68  # letters that fit into the width
+_LINE = 68  # characters that fit into the width
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
-_BINS = 64  # over time; more than that is noise in a narrow column
-_PANELS_MAX = 6  # policies whose load is drawn one above the other
+_BINS = 64  # bins over time; more would be unreadable in a narrow column
+_PANELS_MAX = 6  # the maximum of policies in the plot of the load
 
 
 class Plot(NamedTuple):
@@ -51,15 +52,15 @@ class _Marks:
         }
 
 
-def draw(replay: Replay, focus: Place) -> Iterator[Plot]:
-    """All plots that say something; those of one fleet show the one at `focus`."""
+def draw(replay: Replay, focus: Setup) -> Iterator[Plot]:
+    """All plots with information. Plots of one setup show `focus`."""
     runs = replay.at(focus)
     marks = _Marks(replay.runs)
     fleet = str(focus)
     with svg.style():
         yield from _distributions(runs, marks, fleet)
         yield from _by_replicas(replay, focus, marks)
-        yield from _blindness(replay, focus, marks)
+        yield from _separate_state(replay, focus, marks)
         yield from _hits(runs, marks, fleet)
         yield from _ttft_over_time(runs, marks, fleet)
         yield from _load_over_time(runs, marks, fleet)
@@ -71,8 +72,8 @@ def _distributions(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[P
         ("ttft", "Time to first token", lambda group: group.ttft, slo.ttft_s),
         ("tpot", "Time per output token", lambda group: group.tpot, slo.tpot_s),
     ]
-    for name, title, of, promised in ways:
-        # A logarithmic axis has no place for what takes no time.
+    for name, title, of, limit in ways:
+        # A logarithmic axis cannot show 0.
         if not any(of(run.summary.all).count > of(run.summary.all).zeros for run in runs):
             continue
         figure = svg.figure(_WIDTH_IN, 3.4)
@@ -90,10 +91,10 @@ def _distributions(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[P
         _time_ticks(axes.xaxis)
         axes.set_ylim(0, 101)
         axes.set_ylabel("% of requests at or below")
-        axes.axvline(promised, color=svg.FAINT, linewidth=1)
+        axes.axvline(limit, color=svg.FAINT, linewidth=1)
         axes.annotate(
-            f"SLO {seconds(promised)}",
-            (promised, 0.02),
+            f"SLO {seconds(limit)}",
+            (limit, 0.02),
             xycoords=("data", "axes fraction"),
             xytext=(3, 0),
             textcoords="offset points",
@@ -101,12 +102,15 @@ def _distributions(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[P
             fontsize=9,
         )
         _legend(figure, axes)
-        caption = f"{fleet}. Further left is better; requests without an answer never arrive."
+        caption = (
+            f"{fleet}. Further left is better. Failed requests count, so a curve may end below "
+            "100 %."
+        )
         yield _done(figure, name, title, caption)
 
 
-def _by_replicas(replay: Replay, focus: Place, marks: _Marks) -> Iterator[Plot]:
-    runs = [run for run in replay.runs if run.place[1:] == focus[1:]]
+def _by_replicas(replay: Replay, focus: Setup, marks: _Marks) -> Iterator[Plot]:
+    runs = [run for run in replay.runs if run.setup[1:] == focus[1:]]
     sizes = sorted({run.scenario.replicas for run in runs})
     if len(sizes) < 2:
         return
@@ -138,8 +142,8 @@ def _by_replicas(replay: Replay, focus: Place, marks: _Marks) -> Iterator[Plot]:
     yield _done(
         figure,
         "sizes",
-        "What a fleet of each size carries",
-        "Requests answered within the SLO: as a share of all, and per second. Higher is better.",
+        "Requests within the SLO by fleet size",
+        "As a share of all requests, and per second. Higher is better.",
     )
 
 
@@ -159,7 +163,7 @@ def _hits(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[Plot]:
         figure,
         "hits",
         "Prefix cache hits",
-        f"{fleet}. Found in an engine's cache. Longer is better.",
+        f"{fleet}. Prompt tokens found in an engine's cache. Longer is better.",
     )
 
 
@@ -184,7 +188,7 @@ def _ttft_over_time(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[
         return
     panels[1].set_xlabel(f"time of arrival, {unit}")
     _legend(figure, panels[0])
-    caption = f"{fleet}. Of the requests that were answered. Lower is better."
+    caption = f"{fleet}. Answered requests only. Lower is better."
     yield _done(figure, "waits", "Time to first token over time", caption)
 
 
@@ -202,8 +206,8 @@ def _load_over_time(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[
         colour = marks.colour(run)
         axes.fill_between(
             times,
-            [one.emptiest / one.samples for _, one in sampled],
-            [one.fullest / one.samples for _, one in sampled],
+            [one.load_min / one.samples for _, one in sampled],
+            [one.load_max / one.samples for _, one in sampled],
             color=colour,
             alpha=0.3,
             linewidth=0,
@@ -214,24 +218,24 @@ def _load_over_time(runs: Sequence[Run], marks: _Marks, fleet: str) -> Iterator[
     panels[-1].set_xlabel(f"time, {unit}")
     figure.supylabel("requests at a replica", color=svg.FAINT, fontsize=10)
     caption = (
-        f"{fleet}. The line is the mean replica, the band reaches from the emptiest to the fullest;"
-        " narrow is even."
+        f"{fleet}. The line is the mean over the replicas, the band the range from the least to "
+        "the most loaded replica. A narrow band is an even load."
     )
     yield _done(figure, "load", "Load of the replicas over time", caption)
 
 
-def _blindness(replay: Replay, focus: Place, marks: _Marks) -> Iterator[Plot]:
-    pairs = [pair for pair in replay.twins() if pair[0].scenario.replicas == focus.replicas]
+def _separate_state(replay: Replay, focus: Setup, marks: _Marks) -> Iterator[Plot]:
+    pairs = [pair for pair in replay.pairs() if pair[0].scenario.replicas == focus.replicas]
     if not pairs:
         return
     figure = svg.figure(_WIDTH_IN, 1.1 + 0.55 * len(pairs))
     axes = figure.add_subplot()
     label, q = _reached(pairs)
-    for place, (apart, shared) in enumerate(pairs):
-        for offset, run, hatch in ((-0.2, apart, None), (0.2, shared, "////")):
+    for row, (separate, shared) in enumerate(pairs):
+        for offset, run, hatch in ((-0.2, separate, None), (0.2, shared, "////")):
             value = _or_nan(run.summary.all.quantile(run.summary.all.ttft, q))
             bars = axes.barh(
-                [place + offset],
+                [row + offset],
                 [value if isfinite(value) else 0.0],
                 0.36,
                 color="none" if hatch else marks.colour(run),
@@ -240,20 +244,20 @@ def _blindness(replay: Replay, focus: Place, marks: _Marks) -> Iterator[Plot]:
             )
             text = seconds(value) if isfinite(value) else "never answered"
             axes.bar_label(bars, [text], padding=4, color=svg.INK, fontsize=9)
-    _names(axes, [apart.policy for apart, _ in pairs])
+    _names(axes, [separate.policy for separate, _ in pairs])
     axes.set_xlim(right=axes.get_xlim()[1] * 1.15)
     axes.xaxis.set_major_formatter(lambda value, _: seconds(value))
     axes.set_xlabel(label)
     fleet = focus._replace(routers=1)
     caption = (
-        f"{fleet}, {focus.routers} routers in front of them. Filled: each knows its own requests "
-        "only; hatched: they share all they know."
+        f"{fleet}, {focus.routers} routers. Filled: each router knows only its own requests. "
+        "Hatched: the routers share all state."
     )
-    yield _done(figure, "blindness", "What blindness costs", caption)
+    yield _done(figure, "state", "Separate and shared router state", caption)
 
 
 def _reached(pairs: Sequence[tuple[Run, Run]]) -> tuple[str, float]:
-    """The highest quantile of the TTFT that every run has an answer for."""
+    """The highest of the usual TTFT quantiles that is finite in every run, and its label."""
     groups = [run.summary.all for pair in pairs for run in pair]
     for label, q in (("TTFT p99", 0.99), ("TTFT p90", 0.9)):
         if all(isfinite(_or_nan(group.quantile(group.ttft, q))) for group in groups):
@@ -280,7 +284,7 @@ def _names(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _whole_ticks(axes: Axes, sizes: Sequence[int]) -> None:
-    """Ticks at the sizes themselves, or at whole numbers where there are many."""
+    """Ticks at the sizes, or at any integers if there are many sizes."""
     if len(sizes) <= 12:
         axes.set_xticks(sizes)
     else:
@@ -290,7 +294,7 @@ def _whole_ticks(axes: Axes, sizes: Sequence[int]) -> None:
 
 
 def _time_ticks(axis: Any) -> None:
-    """A logarithmic axis of seconds whose ticks read 20 ms, 1 s, 5 min."""
+    """Format the ticks of a logarithmic axis of seconds, such as 20 ms, 1 s, 500 s."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     low, high = sorted(axis.get_data_interval())
@@ -313,5 +317,5 @@ def _percent(share: float | None) -> float | None:
 
 
 def _or_nan(value: float | None) -> float:
-    """What cannot be drawn leaves a gap."""
+    """NaN for None and infinity: the plot has a gap there."""
     return value if value is not None and isfinite(value) else float("nan")

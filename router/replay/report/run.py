@@ -1,4 +1,4 @@
-"""One run and what it was of, and all runs of one replay. Plain values."""
+"""The result of one run, and all runs of a replay. Plain values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from router.replay.truth.trust import Trust
 from router.simulator.scenario import Scenario
 
 
-class Place(NamedTuple):
-    """Runs at the same place differ in their policy only, and can be compared."""
+class Setup(NamedTuple):
+    """The fleet size and the routers of a run. Runs with the same setup differ only by policy."""
 
     replicas: int
     routers: int
@@ -23,76 +23,80 @@ class Place(NamedTuple):
         text = "1 replica" if self.replicas == 1 else f"{self.replicas:,} replicas"
         if self.routers == 1:
             return text
-        return f"{text}, {self.routers} routers {'that share all' if self.shared else 'apart'}"
+        return f"{text}, {self.routers} routers with {_state(self.shared)} state"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of one scenario."""
+    """The result of one scenario."""
 
-    policy: str  # its name as it was asked for, options included
+    policy: str  # the candidate's label, with options
     scenario: Scenario
     summary: Summary
-    events: int = 0  # that the simulation went through
-    policy_errors: int = 0  # choices that the policy failed to make; they were made at random
-    judged: Sequence[Row] = ()  # its figures beside those of the log; () if that was not asked
-    notes: Mapping[str, int] = field(default_factory=dict)  # what its traffic could not keep to
-    wall_s: float = 0.0  # how long that took; differs from run to run, so in no table
+    events: int = 0  # events of the simulation
+    policy_errors: int = 0  # failed choices of the policy; a random replica was used instead
+    judged: Sequence[Row] = ()  # the comparison with the log; (): there was none
+    notes: Mapping[str, int] = field(default_factory=dict)  # the notes of closed-loop traffic
+    wall_s: float = 0.0  # the duration in real time; not in tables, because it differs per run
 
     @property
     def routers(self) -> str:
-        """How many routers, in words for a table."""
+        """The number of routers as a text for tables, with `shared` or `separate` state."""
         scenario = self.scenario
         if scenario.routers == 1:
             return "1"
-        return f"{scenario.routers} shared" if scenario.shared else f"{scenario.routers} apart"
+        return f"{scenario.routers} {_state(scenario.shared)}"
 
     @property
-    def place(self) -> Place:
-        return Place(self.scenario.replicas, self.scenario.routers, self.scenario.shared)
+    def setup(self) -> Setup:
+        return Setup(self.scenario.replicas, self.scenario.routers, self.scenario.shared)
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """All runs of one traffic, in the order they were asked for; never empty."""
+    """All runs of one traffic, in the order of the jobs; at least one when it is reported."""
 
-    title: str  # of the page: what was replayed
+    title: str  # the title of the page
     runs: Sequence[Run]
-    facts: Sequence[tuple[str, str]] = ()  # what was simulated: (what, how), for a person
-    calibration: Sequence[str] = ()  # how well the engine model fits, line by line
-    when: str = ""  # the date of the replay, as a person writes it
-    truth: Trust | None = None  # the logged fleet as configured, beside the log; None: no log
+    facts: Sequence[tuple[str, str]] = ()  # the conditions: pairs of a label and a text
+    calibration: Sequence[str] = ()  # lines about the fit of the engine model
+    when: str = ""  # the date and time of the replay
+    truth: Trust | None = None  # the comparison with the log; None: the trace is not a log
 
-    def places(self) -> list[Place]:
-        """Every place once, in the order in which they came."""
-        return list(dict.fromkeys(run.place for run in self.runs))
+    def setups(self) -> list[Setup]:
+        """The distinct setups, in the order of the runs."""
+        return list(dict.fromkeys(run.setup for run in self.runs))
 
-    def at(self, place: Place) -> list[Run]:
-        return [run for run in self.runs if run.place == place]
+    def at(self, setup: Setup) -> list[Run]:
+        return [run for run in self.runs if run.setup == setup]
 
-    def focus(self) -> Place:
-        """The place that tells the policies apart best, by what share of requests is in the SLO.
+    def focus(self) -> Setup:
+        """The setup in which the share of requests within the SLO differs most between policies.
 
-        Of those with as many routers as the first run; where nothing differs, the first.
+        Only setups with the same routers as the first run; if nothing differs, the first setup.
         """
-        same = [place for place in self.places() if place[1:] == self.runs[0].place[1:]]
+        same = [setup for setup in self.setups() if setup[1:] == self.runs[0].setup[1:]]
 
-        def spread(place: Place) -> float:
-            shares = [run.summary.all.attainment or 0.0 for run in self.at(place)]
+        def spread(setup: Setup) -> float:
+            shares = [run.summary.all.attainment or 0.0 for run in self.at(setup)]
             return max(shares) - min(shares)
 
         return max(same, key=spread)
 
-    def twins(self) -> list[tuple[Run, Run]]:
-        """Runs that differ in nothing but whether their routers share what they know: (not, do)."""
+    def pairs(self) -> list[tuple[Run, Run]]:
+        """Pairs (separate state, shared state) of runs that are otherwise the same."""
         shared = {
             (run.policy, run.scenario.replicas, run.scenario.routers): run
             for run in self.runs
             if run.scenario.shared and run.scenario.routers > 1
         }
-        apart = [run for run in self.runs if not run.scenario.shared]
+        separate = [run for run in self.runs if not run.scenario.shared]
         return [
-            (run, twin)
-            for run in apart
-            if (twin := shared.get((run.policy, run.scenario.replicas, run.scenario.routers)))
+            (run, other)
+            for run in separate
+            if (other := shared.get((run.policy, run.scenario.replicas, run.scenario.routers)))
         ]
+
+
+def _state(shared: bool) -> str:
+    return "shared" if shared else "separate"

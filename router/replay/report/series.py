@@ -1,7 +1,7 @@
-"""What happened when: a bounded number of equal bins over a run of unknown length.
+"""A time series of a run: a bounded number of equal bins over a run of unknown length.
 
-Bins start narrow; whenever the run outgrows them, neighbours are merged and every bin is twice as
-wide. Must never: hold more than `bins_max` bins.
+Bins start narrow. If a time is after the last possible bin, neighbouring bins are merged, and each
+bin becomes twice as wide. Must never: hold more than `bins_max` bins.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ _FIRST_WIDTH_S = 1 / 16
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Bin:
-    """What began within one stretch of time, and how full replicas were in it."""
+    """The requests that arrived in one time interval, and the load of the replicas in it."""
 
-    __slots__ = ("emptiest", "failed", "fullest", "load", "requests", "samples", "ttft")
+    __slots__ = ("failed", "load", "load_max", "load_min", "requests", "samples", "ttft")
 
     def __init__(self) -> None:
-        self.requests = 0  # arrived in it; they are counted when they end
+        self.requests = 0  # requests that arrived in the interval; counted at their ends
         self.failed = 0
-        self.ttft = Sketch()  # of those that arrived in it and were answered
-        self.samples = 0  # of the replicas' load; the next three are sums over them
-        self.load = 0.0  # mean over replicas
-        self.emptiest = 0.0
-        self.fullest = 0.0
+        self.ttft = Sketch()  # of answered requests that arrived in the interval
+        self.samples = 0  # samples of the replicas' load
+        # Sums over the samples: the mean, the smallest and the largest load of the replicas.
+        self.load = 0.0
+        self.load_min = 0.0
+        self.load_max = 0.0
 
     def merge(self, other: Bin) -> None:
         self.requests += other.requests
@@ -37,8 +38,8 @@ class Bin:
         self.ttft.merge(other.ttft)
         self.samples += other.samples
         self.load += other.load
-        self.emptiest += other.emptiest
-        self.fullest += other.fullest
+        self.load_min += other.load_min
+        self.load_max += other.load_max
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
@@ -59,7 +60,7 @@ class Series:
         return len(self._bins)
 
     def at(self, time: float) -> Bin:
-        """The bin of a time >= 0; it is good until the next call."""
+        """The bin of a time >= 0. The next call may merge it, so it must not be kept."""
         index = int(time / self.width_s)
         bins = self._bins
         if index >= len(bins):
@@ -81,15 +82,15 @@ class Series:
         found.failed += 1
 
     def sampled(self, now: float, loads: Sequence[float]) -> None:
-        """How much each replica has at hand at this moment; not empty."""
+        """Add a sample of the load of each replica; `loads` must not be empty."""
         found = self.at(now)
         found.samples += 1
         found.load += sum(loads) / len(loads)
-        found.emptiest += min(loads)
-        found.fullest += max(loads)
+        found.load_min += min(loads)
+        found.load_max += max(loads)
 
     def coarse(self, bins_max: int) -> Series:
-        """A copy of at most so many bins."""
+        """A copy with at most `bins_max` bins."""
         copy = Series(self.bins_max)
         copy.width_s = self.width_s
         for one in self._bins:

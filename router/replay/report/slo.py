@@ -1,4 +1,4 @@
-"""What is promised to requests. Plain values."""
+"""The SLO of requests: limits of TTFT and TPOT. Plain values."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """What a request is promised. Raises ValueError.
+    """Limits in seconds. Raises ValueError.
 
-    The defaults are what a person at a chat does not mind: two seconds until it begins, then ten
-    tokens a second, which is faster than one reads.
+    The defaults suit an interactive chat: two seconds to the first token, then ten tokens per
+    second, which is faster than reading speed.
     """
 
     ttft_s: float = 2.0
@@ -18,4 +18,4 @@ class Slo:
 
     def __post_init__(self) -> None:
         if not (0.0 < self.ttft_s < float("inf") and 0.0 < self.tpot_s < float("inf")):
-            raise ValueError("an SLO is a time above 0")
+            raise ValueError("an SLO must be a finite time above 0")

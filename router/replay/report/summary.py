@@ -1,7 +1,7 @@
-"""The recorder of a run: outcomes become figures, in memory that does not grow with them.
+"""The recorder of a run: collects statistics of outcomes in bounded memory.
 
-Tenants are told apart up to a number, in the order in which they end; the rest are one group.
-Must never: keep an outcome, or decide anything.
+Up to `TENANTS_MAX` tenants have their own statistics, in the order of their first ended requests.
+All other tenants are one group. Must never: keep an outcome, or decide anything.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from router.replay.report.series import Bin, Series
 from router.replay.report.slo import Slo
 from router.simulator.outcome import Outcome
 
-TENANTS_MAX = 50  # three sketches each; more rows than that nobody reads
-CLASSES_MAX = 20  # there are five, but a log may say what it likes
+TENANTS_MAX = 50  # each needs four sketches; a longer table would not be readable
+CLASSES_MAX = 20  # Hedgerow has five classes, but a log may contain any names
 OTHERS = "(others)"
-# Of all requests together: two runs are compared to less than half a percent.
+# The relative accuracy for all requests together, because runs may differ by less than 0.5 %.
 _ACCURACY = 0.001
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Knowledge:
-    """How wrong the routers were about what engines held, in prompt tokens of answered requests."""
+    """The error of the routers' cache estimates, in prompt tokens of answered requests."""
 
     __slots__ = ("expected", "too_high", "too_low")
 
     def __init__(self) -> None:
-        self.expected = 0  # cached tokens as routers expected them
-        self.too_high = 0  # ... that were not there
-        self.too_low = 0  # cached tokens that routers did not expect
+        self.expected = 0  # cached tokens that routers expected
+        self.too_high = 0  # tokens that routers expected and engines did not find
+        self.too_low = 0  # tokens that engines found and routers did not expect
 
     def compared(self, expected: int, cached: int) -> None:
         self.expected += expected
@@ -45,7 +45,7 @@ class Knowledge:
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Summary:
-    """Figures of one run; a `Recorder`."""
+    """The statistics of one run; a `Recorder`."""
 
     def __init__(self, slo: Slo, replicas: int) -> None:
         self.slo = slo
@@ -53,16 +53,16 @@ class Summary:
         self.all = Group(_ACCURACY)
         self.by_class: dict[str, Group] = {}
         self.by_tenant: dict[str, Group] = {}
-        self.by_replica: dict[str, int] = {}  # requests that ended there
-        self.reasons: dict[Reason, int] = {}  # of requests that were not answered
-        self.attempts: dict[int, int] = {}  # number of attempts: how many requests took so many
-        self.hedged = 0  # requests of which a second copy was sent ...
-        self.hedges_won = 0  # ... and answered first
-        self.wasted_tokens = 0  # uncached prompt tokens of copies that were outrun
+        self.by_replica: dict[str, int] = {}  # requests by the replica of their last attempt
+        self.reasons: dict[Reason, int] = {}  # failed requests by reason
+        self.attempts: dict[int, int] = {}  # requests by their number of attempts
+        self.hedged = 0  # requests with a second copy
+        self.hedges_won = 0  # requests whose second copy answered first
+        self.wasted_tokens = 0  # prompt tokens computed for copies that lost
         self.knowledge = Knowledge()
         self.series = Series()
-        self.began = float("inf")  # the first arrival of all that ended
-        self.until = 0.0  # the last end
+        self.began = float("inf")  # the first arrival of the ended requests, in seconds
+        self.until = 0.0  # the latest end, in seconds
 
     def ended(self, outcome: Outcome) -> None:
         """Count one request."""
@@ -91,7 +91,7 @@ class Summary:
         latency = ended - arrived
         ttft = outcome.ttft_s
         if ttft is None:
-            ttft = latency  # an answer without tokens shows itself whole
+            ttft = latency  # an answer without tokens arrives complete
         tpot = outcome.tpot_s
         slo = self.slo
         is_good = ttft <= slo.ttft_s and (tpot is None or tpot <= slo.tpot_s)
@@ -110,16 +110,16 @@ class Summary:
             )
 
     def sampled(self, now: float, loads: Sequence[float]) -> None:
-        """The load of each replica (requests it runs and holds waiting) at one moment."""
+        """Record the load of each replica: its running and waiting requests."""
         self.series.sampled(now, loads)
 
     @property
     def span_s(self) -> float:
-        """From the first arrival to the last end; 0 of nothing."""
+        """Seconds from the first arrival to the latest end; 0: no requests."""
         return max(self.until - self.began, 0.0)
 
     def per_s(self, count: float) -> float | None:
-        """A count as a rate over the span; None of no time (less than a nanosecond)."""
+        """A count per second of the span; None: the span is shorter than a nanosecond."""
         return count / self.span_s if self.span_s > 1e-9 else None
 
     @property
@@ -129,23 +129,29 @@ class Summary:
 
     @property
     def hotspot(self) -> float | None:
-        """Replicas times the largest share of the requests: 1 is even; None of nothing."""
+        """The largest share of requests at one replica, times the number of replicas.
+
+        1: all replicas got the same number; None: no requests.
+        """
         total = sum(self.by_replica.values())
         return self.replicas * max(self.by_replica.values()) / total if total else None
 
     @property
     def imbalance(self) -> float | None:
-        """The fullest replica's load by the mean load, over time; 1 is even; None: not sampled."""
+        """The largest load of a replica divided by the mean load, averaged over time.
+
+        1: the load is even; None: no samples.
+        """
         load = sum(one.load for one in self.series)
-        return sum(one.fullest for one in self.series) / load if load > 0.0 else None
+        return sum(one.load_max for one in self.series) / load if load > 0.0 else None
 
     @property
     def repeated(self) -> int:
-        """Requests that took more than one attempt."""
+        """The number of requests with more than one attempt."""
         return sum(count for attempts, count in self.attempts.items() if attempts > 1)
 
     def document(self) -> dict[str, Any]:
-        """All of it as plain values that JSON can say, always in the same order."""
+        """All statistics as values for JSON, always in the same order."""
         return {
             **self.all.document(),
             "span_s": self.span_s,
@@ -198,6 +204,6 @@ def _bin(one: Bin) -> dict[str, Any]:
         "ttft_p50_s": one.ttft.quantile(0.5),
         "ttft_p99_s": one.ttft.quantile(0.99),
         "load_mean": one.load / samples if samples else None,
-        "load_emptiest": one.emptiest / samples if samples else None,
-        "load_fullest": one.fullest / samples if samples else None,
+        "load_emptiest": one.load_min / samples if samples else None,
+        "load_fullest": one.load_max / samples if samples else None,
     }

@@ -1,8 +1,9 @@
-"""A matplotlib figure as SVG inside a page: it follows the page's colours and fetches nothing.
+"""A matplotlib figure as inline SVG. It uses the page's colours and loads nothing.
 
-Colours of a figure are names (`INK`, `series(0)`, ...) that become CSS variables of the page, so
-that one drawing serves light and dark. Ids are made unique, and everything that names a host is
-left out. Same figure, same text. Must never: import matplotlib before it is asked to draw.
+Colours of a figure are placeholders (`INK`, `series(0)`, ...). They become CSS variables of the
+page, so one drawing works in light and dark mode. IDs are made unique, and everything that refers
+to a host is removed. The same figure gives the same text. Must never: import matplotlib before
+something is drawn.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Colours that no figure uses otherwise; each stands for a variable of the page.
+# Placeholder colours that no figure uses otherwise; each stands for a CSS variable of the page.
 INK, FAINT, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
 _NAMES = {INK: "ink", FAINT: "faint", LINE: "line", PAPER: "paper"}
 SERIES = 8  # colours for policies; the page defines --s0 to --s7
 _SERIES = {f"#0102{n:02x}": f"s{n}" for n in range(SERIES)}
 
 _STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: smaller, and a screen reader reads it
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "svg.fonttype": "none",  # text stays text: it is smaller, and screen readers can read it
+    "text.parse_math": False,  # names may contain a dollar sign
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": FAINT,
@@ -53,7 +54,7 @@ def can_draw() -> bool:
 
 
 def series(number: int) -> str:
-    """The colour of a policy; they come round again after eight."""
+    """The colour of a policy by its number; the colours repeat after `SERIES`."""
     return f"#0102{number % SERIES:02x}"
 
 
@@ -67,14 +68,14 @@ def figure(width_in: float, height_in: float) -> Figure:
 
 
 def style() -> Any:
-    """A context in which axes are made and drawn in the page's style."""
+    """A context manager in which axes are created and drawn in the page's style."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
 
 
 def inline(drawn: Figure, name: str, description: str) -> str:
-    """The figure as an <svg> element; `name` is its own on the page, of letters only."""
+    """The figure as an <svg> element. `name`: letters only, unique on the page."""
     from matplotlib import rc_context
 
     out = StringIO()
@@ -86,7 +87,8 @@ def inline(drawn: Figure, name: str, description: str) -> str:
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"\sxmlns(:\w+)?=\"[^\"]*\"", "", text)
     text = text.replace("xlink:href=", "href=")
-    # The page's own rules say these, and would be changed by a style element in the middle of it.
+    # Remove style elements: they would apply to the whole page, and its own style sheet has these
+    # rules.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = _colours(text)
@@ -108,7 +110,7 @@ def _colours(text: str) -> str:
 
 
 def _ids(text: str, name: str) -> str:
-    """Ids that something refers to get the figure's name in front, the others go."""
+    """Prefix IDs that are referenced with the figure's name, and remove the others."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text))
 
     def renamed(found: re.Match[str]) -> str:

@@ -1,8 +1,8 @@
-"""A table of texts, and how it is written down: plain or as Markdown.
+"""A table of texts, and its output as plain text or as Markdown.
 
-`build` turns things into a table: one row a thing, one column a figure. The best figure of each
-group of comparable rows is marked, unless all of them read the same. Must never: know what the
-figures mean.
+`build` creates a table with one row per item and one column per value. The best value in each group
+of comparable rows is marked, unless all values have the same text. Must never: depend on the
+meaning of the values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Better = Literal["low", "high", ""]  # "": neither
 class Cell(NamedTuple):
     text: str
     is_best: bool = False
-    delta: str = ""  # against the first row of its group
+    delta: str = ""  # the change relative to the first row of its group
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A figure (or, with `text`, a name) of each row."""
+    """A column of numbers, or with `text` a column of names."""
 
-    key: str  # to sort by
+    key: str  # the name for sorting
     title: str
     unit: str = ""
     value: Callable[[T], float | None] = lambda _: None
@@ -40,11 +40,11 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns and as many cells in each row."""
+    """Columns, and rows with one cell per column."""
 
     columns: Sequence[Column[Any]]
     rows: Sequence[Sequence[Cell]]
-    breaks: frozenset[int] = frozenset()  # numbers of the rows that begin another group
+    breaks: frozenset[int] = frozenset()  # numbers of the rows that begin a new group
 
 
 def build(
@@ -55,9 +55,10 @@ def build(
     sort: str | None = None,
     deltas: bool = False,
 ) -> Table:
-    """One row a thing, in the given order or by the column with the key `sort`, best first.
+    """Build a table with one row per item, in the given order.
 
-    Raises KeyError if there is no such column.
+    `group`: the group of an item. `sort`: the key of a column to sort by, best first. `deltas`: add
+    changes relative to the first row of the group. Raises KeyError if there is no such column.
     """
     firsts: dict[Hashable, T] = {}
     groups: dict[Hashable, list[T]] = {}
@@ -85,7 +86,10 @@ def build(
 
 
 def number(value: float | None) -> str:
-    """Three digits that say something: 0.12, 1.23, 12.3, 123, 12,345; counts whole, None "–"."""
+    """A number with up to three significant digits: 0.12, 1.23, 12.3, 123.
+
+    Integers and numbers above 100 are written in full (12,345), None is "–".
+    """
     if value is None:
         return "–"
     if not isfinite(value):
@@ -98,7 +102,7 @@ def number(value: float | None) -> str:
 
 
 def delta(value: float | None, base: float | None) -> str:
-    """A change in words: "+12 %", "−3 %", and "×3.5" from twice as much."""
+    """A relative change: "+12 %", "−3 %", and from a factor of 2 on "×3.5"."""
     if value is None or base is None or not isfinite(value) or not isfinite(base) or base <= 0.0:
         return ""
     ratio = value / base
@@ -109,9 +113,9 @@ def delta(value: float | None, base: float | None) -> str:
 
 
 def plain(table: Table) -> str:
-    """For a terminal: columns in line, units under the titles, `*` after the best."""
+    """The table for a terminal: aligned columns, units below the titles, `*` after the best."""
     heads = [[column.title for column in table.columns], [column.unit for column in table.columns]]
-    # A star stands in a place of its own, so that figures stay in line.
+    # The star has its own column, so that numbers stay aligned.
     body = [
         [
             cell.text + ("*" if cell.is_best else " ") if column.is_number else cell.text
@@ -144,7 +148,7 @@ def plain(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    """For a document: the best in bold, changes in brackets."""
+    """The table in Markdown: the best values in bold, changes in parentheses."""
     heads = [
         _escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
         for column in table.columns
@@ -160,14 +164,14 @@ def markdown(table: Table) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text that Markdown takes as it is, from a name that somebody else chose."""
+    """Escape Markdown's special characters in a text from outside."""
     for mark in "\\`*_|<>[]":
         text = text.replace(mark, "\\" + mark)
     return " ".join(text.split())
 
 
 def _best(things: Sequence[T], column: Column[T]) -> str | None:
-    """How the best figure reads; None if there is no best, or all read the same."""
+    """The text of the best value; None: the column has no best, or all texts are the same."""
     if not column.better or not column.is_number:
         return None
     values = [value for thing in things if (value := column.value(thing)) is not None]
@@ -177,7 +181,7 @@ def _best(things: Sequence[T], column: Column[T]) -> str | None:
 
 
 def _breaks(groups: Sequence[Hashable]) -> frozenset[int]:
-    """Where another group begins; nowhere if groups are mixed or each is a single row."""
+    """The rows at which a new group begins; empty if groups are mixed or each has a single row."""
     found = {n for n in range(1, len(groups)) if groups[n] != groups[n - 1]}
     if len(found) + 1 != len(set(groups)) or len(found) + 1 == len(groups):
         return frozenset()

@@ -1,4 +1,4 @@
-"""Logged figures beside simulated ones as a table."""
+"""The comparison of the log with the simulation as a table."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from router.replay.truth.trust import Trust
 
 
 def of_truth(truth: Trust) -> Table:
-    """One row a figure; those that are off are marked."""
+    """One row per figure. Figures with too large an error are marked with "off"."""
     off = set(truth.off)
 
     def error(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Times as a person says them. Pure."""
+"""Formats times as text. Pure."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from math import inf
 
 
 def seconds(value: float) -> str:
-    """Three digits and the unit that suits: 0.5 ms, 20 ms, 3.07 s, 5,000 s, for ever."""
+    """Three significant digits in ms or s: 0.5 ms, 20 ms, 3.07 s, 5,000 s, ∞."""
     if value <= 0.0:
         return "0 s"
     if value == inf:
-        return "for ever"
+        return "∞"
     if value < 0.9995:
         return f"{value * 1e3:.3g} ms"
     return f"{value:.3g} s" if value < 999.5 else f"{value:,.0f} s"

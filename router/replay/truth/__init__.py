@@ -1,1 +1,1 @@
-"""What a log says beside what a simulation of the same requests gives, and what follows from it."""
+"""Compares a log with a simulation of the same requests, and decides whether to trust it."""

@@ -1,7 +1,7 @@
-"""By how much a simulated figure is wrong. Pure.
+"""The error of a simulated figure. Pure.
 
-Shares are compared by their difference, in points: 2 % of hits instead of 1 % is no error of a
-hundred percent.
+The error of a share is a difference in percentage points, because a hit rate of 2 % instead of 1 %
+is not an error of 100 %.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from math import isfinite
 
 
 def error_of(measured: float | None, simulated: float | None, unit: str = "") -> float | None:
-    """By how much the simulated figure is wrong: percent, or points where the unit is a share."""
+    """The error of the simulated figure in percent; for the unit "%" in percentage points.
+
+    None: a value is missing or infinite, or the measured one is 0.
+    """
     if measured is None or simulated is None or not (isfinite(measured) and isfinite(simulated)):
         return None
     if unit == "%":

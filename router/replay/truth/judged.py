@@ -1,8 +1,9 @@
-"""Logged figures beside simulated ones, for requests that the engine model was not fitted to.
+"""Logged and simulated figures of the requests in the second half of a log.
 
-Every request counts that arrives in the second half and was answered in the log: on both sides the
-same ones. One that the simulation does not answer is slower than all others there. Memory does not
-grow with the requests. Must never: judge by a request of the first half.
+The engine model is fitted to the first half only. Both sides use the same requests: those that
+arrive in the second half and were answered in the log. A request that the simulation does not
+answer counts as slower than all others on that side. Memory does not grow with the number of
+requests. Must never: include a request of the first half.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from router.core.sketch import Sketch
 from router.replay.truth.errors import error_of, error_text
 from router.simulator.outcome import Outcome
 
-ENOUGH: Final = 30  # requests; fewer tell nothing of a figure
+REQUESTS_MIN: Final = 30  # the number of requests that a figure needs
 QUANTILES: Final = (0.5, 0.9, 0.99)
 FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
 ALL: Final = "all"
@@ -28,24 +29,24 @@ _ACCURACY: Final = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """What is judged. Groups are named by number, in the order of the scenario's."""
+    """The half of the log to compare. Groups are numbered in the order of the scenario."""
 
-    since_s: float  # the traffic's clock: the second half begins
-    group_of_logged: Mapping[str, int]  # by the log's name of a replica
-    group_of_simulated: Mapping[str, int]  # by the simulation's
-    groups: tuple[str, ...] = ()  # what to call them
+    since_s: float  # when the second half begins, on the traffic's clock
+    group_of_logged: Mapping[str, int]  # group number by replica ID in the log
+    group_of_simulated: Mapping[str, int]  # group number by replica ID in the simulation
+    groups: tuple[str, ...] = ()  # names of the groups
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. None: there is none."""
+    """One figure of the comparison. None: no value."""
 
     part: str  # "all", "class high", "model m", "group 1: …"
-    figure: str  # of `FIGURES`
+    figure: str  # a key of `FIGURES`
     quantile: float
     logged: float | None  # in `unit`
-    simulated: float | None  # infinity: so many had no answer
-    requests: int  # on the logged side
+    simulated: float | None  # in `unit`; infinity: the request at this quantile was not answered
+    requests: int  # the number of logged requests
 
     @property
     def unit(self) -> str:
@@ -57,7 +58,7 @@ class Row:
 
     @property
     def error(self) -> float | None:
-        """Percent of the logged figure, or points of a share."""
+        """The error in percent of the logged figure; for shares in percentage points."""
         return error_of(self.logged, self.simulated, self.unit)
 
     @property
@@ -70,7 +71,7 @@ class _Side:
     """The values of one figure on one side."""
 
     values: Sketch = field(default_factory=lambda: Sketch(_ACCURACY, 16_384))
-    without: int = 0  # requests that were not answered here
+    without: int = 0  # requests that were not answered on this side
 
     def at(self, q: float, scale: float) -> float | None:
         found = self.values.quantile(q, above=self.without)
@@ -78,11 +79,11 @@ class _Side:
 
 
 class Judged:
-    """A recorder of one simulation of a log."""
+    """A recorder that compares a simulation of a log with the log."""
 
     def __init__(self, half: Half) -> None:
         self.half = half
-        # By part and figure: the logged side, the simulated one.
+        # By part and figure: the logged side and the simulated side.
         self._sides: dict[tuple[str, str], tuple[_Side, _Side]] = {}
         self._parts: dict[str, None] = {}
 
@@ -96,7 +97,7 @@ class Judged:
             [ALL, f"class {arrival.priority or NONE}", f"model {arrival.model or NONE}"]
         )
         simulated_at = half.group_of_simulated.get(outcome.replica)
-        # Of which group it is may differ: each side counts it where it was.
+        # The two groups may differ: each side uses the group of its own replica.
         logged_group = self._group(half.group_of_logged.get(logged.replica))
         simulated_group = self._group(simulated_at)
         is_whole = outcome.reason is Reason.OK
@@ -121,11 +122,14 @@ class Judged:
                     side.values.add(other)
 
     def rows(self) -> Iterator[Row]:
-        """Every figure of every part that has enough requests; one class, model or group is all."""
+        """The figures of every part with enough requests.
+
+        Classes, models and groups are parts only if there are at least two of the kind.
+        """
         for part in self._shown():
             for figure, unit in FIGURES.items():
                 sides = self._sides.get((part, figure))
-                if sides is None or sides[0].values.count < ENOUGH:
+                if sides is None or sides[0].values.count < REQUESTS_MIN:
                     continue
                 logged, simulated = sides
                 scale = _SCALES[unit]

@@ -1,6 +1,6 @@
-"""How far a simulation may be trusted, from its figures beside the log's. Pure.
+"""Decides whether a simulation is close enough to the log to be trusted. Pure.
 
-Must never: call something true of which there is no figure.
+Must never: trust a simulation without a figure to compare.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Final
 
 from router.replay.truth.judged import ALL, Row
 
-# The largest error of TTFT and TPOT that is trusted, in percent, by quantile.
+# The largest accepted error of TTFT and TPOT, in percent, by quantile.
 TRUSTED: Final = {0.5: 20.0, 0.9: 30.0}
-RESOLUTION_MS: Final = 1.0  # two times that differ by less are the same
+RESOLUTION_MS: Final = 1.0  # smaller differences of times are ignored
 _JUDGED: Final = ("TTFT", "TPOT")
-_PAIRS_MAX: Final = 10  # lines
+_PAIRS_MAX: Final = 10  # the maximum of lines about pairs of candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Whether a simulation is like the log."""
+    """The comparison of a simulation with the log, and its result."""
 
     rows: tuple[Row, ...]
-    off: tuple[Row, ...]  # whose error is larger than is trusted
+    off: tuple[Row, ...]  # rows with too large an error
 
     @property
     def is_judged(self) -> bool:
-        """The log has enough to judge by: a TTFT at least."""
+        """Whether the log has a TTFT or TPOT to compare with."""
         return any(row.figure in _JUDGED for row in self.rows)
 
     @property
@@ -35,21 +35,21 @@ class Trust:
         return self.is_judged and not self.off
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The result in sentences."""
         if not self.is_judged:
-            return ["Not judged: the second half of the log has too few first tokens of streams."]
+            return ["Not compared: the second half of the log has too few streams with a TTFT."]
         if not self.off:
             return [
-                "The simulation is like the second half of the log: TTFT and TPOT within "
-                f"{TRUSTED[0.5]:g} % at p50 and {TRUSTED[0.9]:g} % at p90."
+                "The simulation matches the second half of the log: the errors of TTFT and TPOT "
+                f"are at most {TRUSTED[0.5]:g} % at p50 and {TRUSTED[0.9]:g} % at p90."
             ]
         return [
             *(
-                f"{row.part}: {row.name} is off by {row.error_text} (trusted: "
+                f"{row.part}: the error of {row.name} is {row.error_text} (allowed: "
                 f"{TRUSTED[row.quantile]:g} %)"
                 for row in self.off
             ),
-            "Candidates cannot be ranked with this engine model.",
+            "This engine model is not accurate enough to rank candidates.",
         ]
 
 
@@ -63,7 +63,7 @@ def _is_off(row: Row) -> bool:
         return False
     error = row.error
     if error is None or row.simulated is None:
-        return True  # the simulation answers none of what the log has
+        return True  # the simulation has no finite value
     return abs(error) > most and abs(row.simulated - row.logged) > RESOLUTION_MS
 
 
@@ -71,9 +71,9 @@ Figures = Mapping[tuple[str, float], float | None]  # by figure and quantile, in
 
 
 def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[str]:
-    """Pairs of candidates that differ by less than the simulation is wrong, a line each.
+    """One line for each pair of candidates that differs by less than the simulation's error.
 
-    `candidates`: what each gave, by its label. The errors are those of all requests together.
+    `candidates`: the figures of each candidate, by label. The errors are those of all requests.
     """
     errors = {
         (row.figure, row.quantile): abs(row.error)
@@ -85,7 +85,7 @@ def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[s
     for place, one in enumerate(labels):
         for other in labels[place + 1 :]:
             close = [
-                f"{figure} p{100 * q:g} ({difference:.1f} % apart, judged error {error:.1f} %)"
+                f"{figure} p{100 * q:g} (difference {difference:.1f} %, error {error:.1f} %)"
                 for (figure, q), error in errors.items()
                 if (difference := _difference(candidates[one], candidates[other], figure, q))
                 is not None
@@ -95,12 +95,12 @@ def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[s
                 found.append(f"{one} and {other} cannot be ranked by {', '.join(close)}.")
     if len(found) > _PAIRS_MAX:
         more = len(found) - _PAIRS_MAX
-        found[_PAIRS_MAX:] = [f"Nor can {more:,} more pairs be ranked by one figure or another."]
+        found[_PAIRS_MAX:] = [f"{more:,} more pairs cannot be ranked by at least one figure."]
     return found
 
 
 def _difference(one: Figures, other: Figures, figure: str, q: float) -> float | None:
-    """In percent of the smaller one."""
+    """The difference in percent of the smaller value."""
     first, second = one.get((figure, q)), other.get((figure, q))
     if first is None or second is None or min(first, second) <= 0.0:
         return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from router.core.errors import Reason
-from router.replay.report.findings import blindness, findings
-from router.replay.report.run import Place
+from router.replay.report.findings import findings, separate_state
+from router.replay.report.run import Setup
 from tests.replay.report.made import outcome, replay, run, steady
 
 LATE = steady(3.0)  # every one of them misses an SLO of one second
@@ -14,22 +14,22 @@ FAST = steady(0.3)
 def test_who_keeps_the_most_within_the_slo() -> None:
     made = replay(run("kv_aware", FAST), run("random", [*LATE[:5], *FAST[5:]]))
     assert findings(made) == [
-        "With 2 replicas, kv_aware keeps the most requests within the SLO: 100 %, random the "
-        "fewest: 75.0 %. Their first tokens take 350 ms and 1.12 s on average."
+        "With 2 replicas, kv_aware has the most requests within the SLO: 100 %, random the "
+        "fewest: 75.0 %. Their mean TTFT is 350 ms and 1.12 s."
     ]
 
 
 def test_failing_fast_is_no_way_to_be_best() -> None:
     failing = [outcome(float(n), None, reason=Reason.NO_REPLICA) for n in range(19)]
     made = replay(run("fails", [*failing, outcome(20.0, 0.1)]), run("works", FAST))
-    assert "works keeps the most requests within the SLO: 100 %" in findings(made)[0]
+    assert "works has the most requests within the SLO: 100 %" in findings(made)[0]
 
 
-def test_where_all_are_within_the_slo_the_soonest_is_named() -> None:
+def test_if_all_are_within_the_slo_the_shortest_ttft_is_named() -> None:
     made = replay(run("slower", steady(0.6)), run("sooner", FAST))
     assert findings(made) == [
-        "With 2 replicas, all keep 100 % of requests within the SLO; sooner shows the first token "
-        "soonest, after 350 ms on average, slower last, after 700 ms."
+        "With 2 replicas, all policies have 100 % of requests within the SLO; sooner has the "
+        "shortest mean TTFT, 350 ms, slower the longest, 700 ms."
     ]
 
 
@@ -72,13 +72,13 @@ def test_a_smaller_fleet_that_does_as_well_and_none_that_is_enough() -> None:
         run("random", fewer, replicas=9),
     )
     assert findings(made)[1:] == [
-        "No fleet of up to 9 replicas keeps 99 % of requests within the SLO.",
-        "kv_aware on 8 replicas (50.0 % within the SLO) does at least as well as random on "
+        "No fleet of up to 9 replicas reaches 99 % of requests within the SLO.",
+        "kv_aware on 8 replicas (50.0 % within the SLO) is at least as good as random on "
         "9 replicas (25.0 %).",
     ]
 
 
-def test_what_blindness_costs() -> None:
+def test_what_separate_state_costs() -> None:
     made = replay(
         run("kv_aware", steady(0.6), routers=4),
         run("random", FAST, routers=4),
@@ -86,21 +86,21 @@ def test_what_blindness_costs() -> None:
         run("kv_aware", FAST, routers=4, shared=True),
         run("kv_aware", FAST, routers=4, replicas=3, shared=True),
     )
-    assert blindness(made) == [
-        "kv_aware on 2 replicas, 4 routers: blindness costs: TTFT mean +100.0 %, "
-        "TTFT p99 +100.2 %, goodput −2.0 %"
+    assert separate_state(made) == [
+        "kv_aware on 2 replicas, 4 routers: cost of separate router state: "
+        "TTFT mean +100.0 %, TTFT p99 +100.2 %, goodput −2.0 %"
     ]
 
 
-def test_blindness_that_leaves_requests_unanswered_is_said_so() -> None:
+def test_an_infinite_quantile_is_reported() -> None:
     failing = [*FAST, outcome(5.0, None, reason=Reason.TTFT_TIMEOUT)]
     made = replay(run("p2c", failing, routers=2), run("p2c", FAST, routers=2, shared=True))
-    assert "TTFT p99 never" in blindness(made)[0]
+    assert "TTFT p99 infinite" in separate_state(made)[0]
 
 
 def test_a_policy_that_fails_is_named() -> None:
     assert findings(replay(run("mine", FAST, policy_errors=7))) == [
-        "mine on 2 replicas failed to choose 7 times; a random replica was taken."
+        "mine on 2 replicas failed to choose a replica 7 times; a random replica was used."
     ]
 
 
@@ -112,6 +112,6 @@ def test_the_focus_is_where_policies_differ_most() -> None:
         run("random", LATE, replicas=9, routers=2),
         run("kv_aware", LATE, replicas=9, routers=2, shared=True),
     )
-    assert made.focus() == Place(9, 2, False)
-    assert str(made.focus()) == "9 replicas, 2 routers apart"
-    assert replay(run("one", FAST, replicas=1)).focus() == Place(1, 1, False)
+    assert made.focus() == Setup(9, 2, False)
+    assert str(made.focus()) == "9 replicas, 2 routers with separate state"
+    assert replay(run("one", FAST, replicas=1)).focus() == Setup(1, 1, False)

@@ -98,12 +98,22 @@ def sampled(runs: list[Run]) -> list[Run]:
 def test_all_there_is_to_see() -> None:
     shown = "".join(checked(replay(*sampled(several(routers=4)))).text)
     for title in (
-        *("Replay", "Figures", "Time to first token", "Time per output token"),
-        *("What a fleet of each size carries", "Prefix cache hits", "What blindness costs"),
+        *("Replay", "Results", "Time to first token", "Time per output token"),
+        *(
+            "Requests within the SLO by fleet size",
+            "Prefix cache hits",
+            "Separate and shared router state",
+        ),
         *("Time to first token over time", "Load of the replicas over time"),
-        *("By class", "By tenant", "What went wrong", "What routers knew of the caches"),
-        *("What was simulated", "How well the engine model fits", "prefill: 4 %"),
-        *("1 May 2026", "replica_reset", "umbrella", "blindness costs", "4 shared"),
+        *("By class", "By tenant", "Failures", "Expected and actual cache hits"),
+        *("What was simulated", "Calibration of the engine model", "prefill: 4 %"),
+        *(
+            "1 May 2026",
+            "replica_reset",
+            "umbrella",
+            "cost of separate router state",
+            "4 shared",
+        ),
     ):
         assert title in shown or title == "Replay", title
 

@@ -27,7 +27,7 @@ def test_the_number_of_bins_is_bounded_and_nothing_is_lost(moments: list[float],
         assert sum(one.requests for one in found) == len(moments)
         assert sum(one.ttft.count for one in found) == len(moments)
         assert sum(one.samples for one in found) == len(moments)
-        assert sum(one.fullest for one in found) == 2 * len(moments)
+        assert sum(one.load_max for one in found) == 2 * len(moments)
     assert len(series.coarse(3)) <= 3
 
 
@@ -53,7 +53,7 @@ def test_a_sample_is_the_mean_and_its_ends() -> None:
     series = Series()
     series.sampled(0.0, [1, 2, 6])
     (one,) = series
-    assert (one.load, one.emptiest, one.fullest) == (3.0, 1.0, 6.0)
+    assert (one.load, one.load_min, one.load_max) == (3.0, 1.0, 6.0)
 
 
 def test_failures_stand_where_the_request_came() -> None:

@@ -177,4 +177,4 @@ def test_columns_that_only_some_runs_need() -> None:
     columns = of_runs(runs)
     table = build(runs, columns)
     place = [column.key for column in columns].index("routers")
-    assert [row[place].text for row in table.rows] == ["4 apart", "4 shared"]
+    assert [row[place].text for row in table.rows] == ["4 separate", "4 shared"]

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from router.core.errors import Reason
-from router.replay.truth.judged import ENOUGH, Half, Judged, Row
+from router.replay.truth.judged import REQUESTS_MIN, Half, Judged, Row
 from router.simulator.arrival import Arrival
 from router.simulator.logged import Logged
 from router.simulator.outcome import Outcome
@@ -93,10 +93,10 @@ def test_both_sides_and_the_error_between_them() -> None:
 
 def test_the_first_half_does_not_count() -> None:
     early = [outcome(99.9, logged=said(ttft_s=9.0)) for _ in range(100)]
-    late = [outcome(100.0, logged=said()) for _ in range(ENOUGH)]
+    late = [outcome(100.0, logged=said()) for _ in range(REQUESTS_MIN)]
     rows = rows_of(*early, *late)
     assert rows["all", "TTFT p99"].logged == pytest.approx(100.0, 0.01)
-    assert rows["all", "TTFT p50"].requests == ENOUGH
+    assert rows["all", "TTFT p50"].requests == REQUESTS_MIN
 
 
 def test_what_the_log_did_not_answer_does_not_count() -> None:
@@ -114,7 +114,7 @@ def test_what_the_simulation_does_not_answer_is_slower_than_all() -> None:
 
 
 def test_too_few_requests_are_no_figure() -> None:
-    assert rows_of(*(outcome(logged=said()) for _ in range(ENOUGH - 1))) == {}
+    assert rows_of(*(outcome(logged=said()) for _ in range(REQUESTS_MIN - 1))) == {}
 
 
 def test_what_the_log_does_not_say_is_left_out() -> None:

@@ -57,15 +57,15 @@ def test_times_below_the_resolution_are_the_same() -> None:
 def test_without_figures_nothing_is_trusted_and_nothing_refused() -> None:
     found = trust_of([])
     assert not found.is_judged and not found.is_trusted and not found.off
-    assert found.lines()[0].startswith("Not judged")
+    assert found.lines()[0].startswith("Not compared")
 
 
 def test_the_figure_that_is_off_is_named() -> None:
     off = row(100.0, 400.0, "TPOT", 0.9, "class high")
     lines = trust_of([row(100.0, 110.0), off]).lines()
     assert lines == [
-        "class high: TPOT p90 is off by +300.0 % (trusted: 30 %)",
-        "Candidates cannot be ranked with this engine model.",
+        "class high: the error of TPOT p90 is +300.0 % (allowed: 30 %)",
+        "This engine model is not accurate enough to rank candidates.",
     ]
 
 
@@ -81,8 +81,8 @@ def test_candidates_that_differ_by_less_than_the_error_cannot_be_ranked() -> Non
         },
     )
     assert lines == [
-        "a and b cannot be ranked by TTFT p50 (7.5 % apart, judged error 10.0 %).",
-        "a and c cannot be ranked by TPOT p50 (0.5 % apart, judged error 1.0 %).",
+        "a and b cannot be ranked by TTFT p50 (difference 7.5 %, error 10.0 %).",
+        "a and c cannot be ranked by TPOT p50 (difference 0.5 %, error 1.0 %).",
     ]
 
 
