@@ -47,7 +47,8 @@ How the driver calls the queue
    Before that, the driver calls `shown(ticket)` at the first content and `moved` when a retry goes
    to another replica. It calls `requeue` instead of `settle` if the request was preempted.
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
-   in that call. The driver also calls it if it was offered replicas and does not send the request.
+   in that call. The driver also calls `leave` if it does not send a request after `offer` returned
+   replicas.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
 Every ticket ends exactly once: it is refused, evicted, expired or settled, or its client leaves
