@@ -1,9 +1,9 @@
 """The admission queue: decides which waiting request a replica gets next.
 
 Each model pool has one `Queue`. A pool is a set of replicas that are connected by the models they
-serve (`pools.py`). The queue is pure: `now` is passed in, and the queue awaits nothing, calls
-nothing back and starts no timer. So the proxy drives it on the event loop, and the simulator drives
-it on a virtual clock.
+serve (`pools.py`). The queue is pure: `now` is passed in, and the queue has no await, no callback
+and no timer. So the proxy drives it on the event loop, and the simulator drives it on a virtual
+clock.
 
 Terms
 -----
@@ -22,23 +22,23 @@ How the driver calls the queue
      it, and calls `sent(ticket, replica, now)`.
    - The queue returns no replica: the ticket waits.
    - The queue raises RouterError (429 with Retry-After): the ticket has ended.
-   If the queue is full, waiting tickets may give way to the new one. These tickets have ended and
-   are in `evicted`, each with the error for its client. The driver reads `evicted` after each
-   `offer`, also after one that raised, and answers these clients.
+   If the queue is full, waiting tickets may be evicted for the new one. These tickets have ended
+   and are in `evicted`, each with the error for its client. The driver reads `evicted` after each
+   `offer`, even if it raised, and answers these clients.
    The driver may send an early 200 to a waiting client if `allows_early_status` returns true.
-   `relieve` evicts a waiting request when connections are short; `set_aside` and `evict` do so when
-   memory is short.
-   While `is_passable`, the driver may first choose among all fit replicas and then ask `passes` for
-   that replica. If it is true, the request needs no ticket, and the driver calls `passed` at its
-   end.
+   `relieve` evicts a waiting request if there are too few connections; `set_aside` and `evict` do
+   so if there is too little memory.
+   While `is_passable` is true, the driver may first choose among all fit replicas and then call
+   `passes` for that replica. If the result is true, the request needs no ticket, and the driver
+   calls `passed` at its end.
 2. A replica's facts change: the driver calls `freed(replica, now)`. Facts change when a lease is
    taken or released, first content arrives, a poll returns or fails, or a replica becomes fit.
    The queue returns tickets, each with its `place`. The driver takes the leases of all of them
    before it makes another call.
-   A key may have a limit of requests at replicas; its further tickets are blocked. Before `freed`,
-   and at the end of each turn that ended a request of such a key, the driver calls `woken`. It
-   chooses one of the replicas returned, calls `grant`, takes the lease, and calls `woken` again
-   until it returns None.
+   A key may have a limit of requests at replicas; its further tickets are blocked. The driver calls
+   `woken` before `freed`, and at the end of each event loop turn in which a request of such a key
+   ended. It chooses one of the returned replicas, calls `grant`, and takes the lease. It repeats
+   this until `woken` returns None.
 3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
    tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
    preempt, and replicas to poll at once.
@@ -47,21 +47,24 @@ How the driver calls the queue
    Before that, the driver calls `shown(ticket)` at the first content and `moved` when a retry goes
    to another replica. It calls `requeue` instead of `settle` if the request was preempted.
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
-   in that call. The driver also calls it if it was offered replicas and does not send the request.
+   in that call. The driver also calls `leave` if it does not send a request after `offer` returned
+   replicas.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
-Every ticket ends exactly once: refused, evicted, expired, left while it waited, or settled. Only
-the queue changes the state of a ticket. So if a dispatch, an expiry and a disconnect fall into one
-turn of the event loop, the first call takes effect and the later ones do nothing.
+Every ticket ends exactly once: it is refused, evicted, expired or settled, or its client leaves
+while it waits. Only the queue changes the state of a ticket. So if a dispatch, an expiry and a
+disconnect happen in one turn of the event loop, the first call takes effect and the later ones do
+nothing.
 
 What holds at all times
 -----------------------
-- At the end of a turn, no ticket waits that a replica could take and that its key's limit allows.
-  So a new request may use a gate that is open to its class, and lanes without tickets of that class
-  are not searched.
+- At the end of a turn of the event loop, no ticket waits that a replica could take and that its
+  key's limit allows. So a new request may use a gate that is open to its class without a search of
+  the other lanes.
 - The requests that wait at a replica exceed its gate's target by at most the one request that
   reached the target.
-- No class waits for ever: its oldest ticket ages, then starves, and then gets every other place.
+- No class waits for ever: its oldest ticket ages, then becomes starved, and starved tickets get
+  every other place.
 - A blocked lane blocks no other lane. A ticket that must not go to a replica does not block that
   replica for other tickets.
 - Memory is bounded by the requests that wait and run. A bounded number of flows, lanes and charges
@@ -77,7 +80,7 @@ The modules, from the simplest decision to the final one
         gate            may a replica take one more request, and of which class?
         gate_cache      the gates' last answers, kept until a replica's facts change
         aimd_limit      the concurrency limit of a replica that reports no metrics
-    waiting         what waits, and which ticket is next
+    waiting         the waiting tickets, and which of them is next
         class_queue     the waiting tickets of one class and lane, in the order policy's order
         stride          which class has the next turn (weights, aging)
         reservations    may this class use more of the pool's token capacity?
@@ -85,8 +88,8 @@ The modules, from the simplest decision to the final one
         choice          combines all of these: which ticket gets this place
         holders         how much of the queue each flow holds, and which ticket leaves a full queue
         wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
-    preemption      which running request gives way to a more urgent one
-    timers          what time alone changes: aging, expiry, early polls
+    preemption      which running request is preempted for a more urgent one
+    timers          periodic work: aging, expiry, early polls
     service_rate    how fast the queue is served, for Retry-After
     output_lengths  predicts the length of an answer
     counts          the queue's counters
@@ -101,6 +104,6 @@ is the nearest whole number. The level is the number less an amount for age; age
 oldest ticket decides which gate its tickets pass. The engine's `priority` number is derived from
 the urgency and the arrival time (`fleet/engines/common/priority.py`), not from the level.
 
-If the driver takes or releases a lease without calling `freed`, the gate of that replica stays
-outdated until the next tick, which reads all gates again.
+If the driver takes or releases a lease without calling `freed`, the cached answer of that replica's
+gate is outdated until the next tick, which updates all gates.
 """

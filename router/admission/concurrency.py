@@ -1,15 +1,14 @@
-"""How many requests of one key are at replicas, and how many may be.
+"""Counts the requests of one key at replicas, and applies the key's limit of such requests.
 
 A request is counted from the moment it is sent to a replica (its ticket is granted, or it passed
 the queue without a ticket) until it is over or waits again. Retries, second copies and
 continuations belong to their request and are not counted again. A request that waits is not
 counted.
 
-The queue uses it like this. Tickets of a key with a limit that wait in one class queue are split in
-two (`class_queue.KeyQueue`): at most as many as the key has free places stand in the class queue's
-line, the others are blocked. Each change of the number of free places moves tickets between the two
-at once. So the line never holds a ticket that may not be sent, and the code that chooses from it
-need not know of limits.
+In the queue, the tickets of a key with a limit are divided into two parts (`class_queue.KeyQueue`).
+The class queue's line contains at most as many tickets as the key has free places; the others are
+blocked. Each change of the number of free places moves tickets between the two parts at once. So
+every ticket in the line may be sent, and the code that chooses from the line ignores limits.
 
 Requests of class batch may use only the places that other requests leave free. A batch request is
 blocked while all requests of the key together use the limit. Other requests are blocked only while
@@ -30,13 +29,13 @@ UNLIMITED: Final = 1 << 60
 
 @trait
 class LimitedQueue:
-    """Where tickets of one key with a limit wait."""
+    """A class queue in which tickets of one key with a limit wait."""
 
     __slots__ = ()
 
     @abstractmethod
     def fit(self, now: float) -> None:
-        """The number of the key's free places has changed."""
+        """Move tickets, because the number of the key's free places has changed."""
 
 
 class Concurrency:
@@ -46,28 +45,29 @@ class Concurrency:
 
     def __init__(self, limit: int | None) -> None:
         self.limit = UNLIMITED if limit is None else limit
-        self.own = 0  # requests at replicas that are not batch
-        self.batch = 0  # batch requests at replicas
-        self.entered = 0  # batch requests between their arrival and their end
-        self.rows: dict[LimitedQueue, None] = {}  # where tickets of the key wait
+        self.own = 0  # Requests at replicas that are not of class batch.
+        self.batch = 0  # Batch requests at replicas.
+        self.entered = 0  # Batch requests that have arrived and not ended, waiting or running.
+        self.rows: dict[LimitedQueue, None] = {}  # The class queues with tickets of the key.
 
     def adopt(self, limit: int | None, now: float) -> None:
-        """Use another limit from now on. Requests at replicas stay there."""
+        """Use another limit from now on. Requests that are at replicas are not stopped."""
         self.limit = UNLIMITED if limit is None else limit
         self._fit(now)
 
     def free(self, is_batch: bool) -> int:
-        """How many more requests may be sent; 0 or less: none."""
+        """Return how many more requests may be sent; 0 or less: none."""
         free = self.limit - self.own
         return free - self.batch if is_batch else free
 
     def may_pass(self, is_batch: bool) -> bool:
-        """Whether a request that has just come may be sent before any ticket of the key."""
+        """Whether a new request may be sent at once: a place is free and no ticket of the key
+        waits for it."""
         return not self.rows and self.free(is_batch) > 0
 
     def may_enter(self) -> bool:
-        """Whether the router takes one more batch request. Waiting batch requests count too, so
-        that the batch server holds requests back instead of filling the queue."""
+        """Whether one more batch request may enter the router. Waiting batch requests are counted,
+        too, so that the batch server keeps its requests instead of filling the queue."""
         return self.own + self.entered < self.limit
 
     def take(self, is_batch: bool, now: float) -> None:
@@ -79,7 +79,7 @@ class Concurrency:
         self._fit(now)
 
     def give(self, is_batch: bool, now: float) -> None:
-        """A counted request has ended or waits again."""
+        """Stop counting a request that has ended or waits again."""
         if is_batch:
             self.batch -= 1
         else:

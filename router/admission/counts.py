@@ -10,21 +10,21 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.core.errors import Reason
 
-# Why a request ended without being sent. A closed set: the words are values of a metric's label.
-REFUSALS: Final[tuple[str, ...]] = (  # refused at its arrival, because of the queue's limits
+# Why a request ended without being sent. The words are values of a metric's label.
+REFUSALS: Final[tuple[str, ...]] = (  # The request was refused at its arrival by a limit.
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
     Reason.QUEUE_BYTES_FULL,
     Reason.QUEUE_TOO_LONG,
 )
-EXPIRIES: Final[tuple[str, ...]] = (  # it waited, and its time limit passed
+EXPIRIES: Final[tuple[str, ...]] = (  # A time limit passed while the request waited.
     Reason.QUEUE_TIMEOUT,
     Reason.DEADLINE_PASSED,
     Reason.NO_REPLICA,
 )
-EVICTED: Final[str] = Reason.QUEUE_EVICTED  # it waited, and a full queue evicted it
-GONE: Final[str] = Reason.MODEL_NOT_FOUND  # it waited, and its model was removed from the fleet
-LEFT: Final = "left"  # it waited, and its client disconnected or the router stopped
+EVICTED: Final[str] = Reason.QUEUE_EVICTED  # The waiting request was evicted from a full queue.
+GONE: Final[str] = Reason.MODEL_NOT_FOUND  # Its model was removed from the fleet while it waited.
+LEFT: Final = "left"  # The client disconnected, or the router stopped, while it waited.
 DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, GONE, LEFT)
 
 
@@ -43,14 +43,14 @@ class QueueCounts:
     )
 
     def __init__(self) -> None:
-        self.passed = [0] * CLASSES  # sent without having waited
-        self.queued = [0] * CLASSES  # began to wait
-        self.granted = [0] * CLASSES  # sent after having waited
-        self.inverted = [0] * CLASSES  # granted while a request of a more urgent class waited
-        self.dropped = {reason: [0] * CLASSES for reason in DROPS}  # not sent
-        self.promoted = [0] * CLASSES  # became starved
-        self.preempted = [0] * CLASSES  # put back for a more urgent request
-        self.skipped = 0  # places granted to a later ticket of the line
+        self.passed = [0] * CLASSES  # Requests sent without waiting.
+        self.queued = [0] * CLASSES  # Requests that began to wait.
+        self.granted = [0] * CLASSES  # Requests sent after waiting.
+        self.inverted = [0] * CLASSES  # Requests granted while a more urgent class waited.
+        self.dropped = {reason: [0] * CLASSES for reason in DROPS}  # Requests not sent.
+        self.promoted = [0] * CLASSES  # Requests that became starved.
+        self.preempted = [0] * CLASSES  # Requests queued again for a more urgent request.
+        self.skipped = 0  # Places that were not granted to the first ticket of the line.
 
     def add(self, other: QueueCounts) -> None:
         """Add the counts of another queue, which no longer exists."""

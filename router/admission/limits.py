@@ -6,16 +6,18 @@ arrives, or is refused.
 
 Requests and tokens per minute are token buckets. A bucket holds the amount of one minute and fills
 evenly, so in any T seconds a tenant gets at most (60 + T) / 60 of that amount. The tokens of a
-request are not known when it arrives. An estimate is taken then, and it is corrected to the true
-number at the end. So the level of a bucket may be negative; then requests are refused until the
-bucket has filled again. Over time the rate is exact, even if the estimates are wrong.
+request are not known when it arrives. So an estimate is taken from the bucket, and it is corrected
+to the true number at the end. So the level of a bucket may become negative; then requests are
+refused until the bucket has filled again. Over time the rate is exact, even if the estimates are
+wrong.
 
-Requests of class batch may use only what other requests leave. So there are two sets of buckets:
-one counts only requests that are not batch, the other counts all requests. Only batch requests are
-checked against the second one. So a batch never causes the refusal of a chat request. Lines of a
-batch are refused while the tenant's other requests use the limits, and the batch server tries them
-again. A line counts from its arrival, even while it waits, so that the batch server holds the rest
-back. While batch requests sent earlier still run, all requests together may exceed the concurrency.
+Requests of class batch may use only what other requests leave free. So there are two sets of
+buckets: one counts only requests that are not batch, the other counts all requests. Only batch
+requests are checked against the second one. So a batch never causes the refusal of a chat request.
+Lines of a batch are refused while the tenant's other requests use the limits, and the batch server
+tries them again. A line counts from its arrival, even while it waits, so that the batch server does
+not send all lines at once. While batch requests sent earlier still run, all requests together may
+exceed the limit of concurrent requests.
 
 A refusal takes nothing. The wait that a bucket returns is exact: after that time the bucket allows
 the same request, if no other request was made in between.
@@ -31,8 +33,9 @@ from typing import Final
 from router.admission.concurrency import Concurrency
 
 _MINUTE_S: Final = 60.0
-_ROUNDING: Final = 1e-9  # tolerance for rounding errors of a bucket's level
-# weight of a request's output in the mean of its tenant (VTC: the last five)
+_ROUNDING: Final = 1e-9  # Tolerance for rounding errors of a bucket's level.
+# Weight of an answer's output tokens in the moving mean of the tenant; about five answers count, as
+# in VTC.
 SMOOTHING: Final = 0.2
 
 
@@ -44,7 +47,7 @@ class LimitCheck(IntEnum):
 
 
 class Bucket:
-    """A token bucket: an amount per minute, with room for one minute."""
+    """A token bucket that is filled at a rate per minute, and holds the amount of one minute."""
 
     __slots__ = ("_at", "_level", "_per_s", "size")
 
@@ -55,15 +58,16 @@ class Bucket:
         self._at = now
 
     def adopt(self, per_minute: float, now: float) -> None:
-        """Set another rate; the used share stays."""
+        """Set another rate; the share of the bucket that is used stays the same."""
         self._fill(now)
         self._level *= per_minute / self.size
         self.size = per_minute
         self._per_s = per_minute / _MINUTE_S
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Seconds until this amount is available; 0: now. For more than the bucket's size: until it
-        is full.
+        """Return the seconds until this amount is available; 0: it is available now.
+
+        For an amount above the bucket's size, return the seconds until the bucket is full.
         """
         self._fill(now)
         missing = min(amount, self.size) - self._level
@@ -74,7 +78,7 @@ class Bucket:
         self._level = min(self.size, self._level - amount)
 
     def level(self, now: float) -> float:
-        """The available amount; negative: a debt."""
+        """Return the available amount; negative: more was taken than was available."""
         self._fill(now)
         return self._level
 
@@ -124,11 +128,12 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        self._own = _Share()  # for requests that are not batch
+        self._own = _Share()  # Counts only requests that are not of class batch.
         self._all = _Share()
-        self._output = 0.0  # mean output tokens of an answer
-        self.wait_s = 0.0  # after a refusal of `ask`: seconds until it would be allowed; 0: unknown
-        self.under_way = 0  # requests that hold a part of the limits
+        self._output = 0.0  # Mean output tokens of an answer.
+        # After a refusal by `ask`: seconds until the request would be allowed; 0: unknown.
+        self.wait_s = 0.0
+        self.under_way = 0  # Requests that hold a part of the limits.
         self.concurrency = Concurrency(concurrency)
         self.adopt(concurrency, requests_per_minute, tokens_per_minute, now)
 
@@ -145,9 +150,8 @@ class Account:
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
 
     def expected(self, prompt: int, most_output: int | None) -> int:
-        """Expected tokens of a request. `most_output`: its own limit of output tokens; None: no
-        limit.
-        """
+        """Return the expected tokens of a request. `most_output`: its own limit of output tokens;
+        None: no limit."""
         output = self._output
         if most_output is not None and most_output < output:
             output = float(most_output)
@@ -156,12 +160,12 @@ class Account:
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
     ) -> LimitCheck:
-        """Take the limits for a request of about `tokens` tokens, or return the limit that refuses
-        it.
+        """Take the limits for a request of about `tokens` tokens. Returns WITHIN, or the limit that
+        is reached.
 
-        `wait_s` is then the time to wait. `waits`: it goes to a queue, which counts it in
-        `concurrency` while it is at a replica. WITHIN must be followed by exactly one `settle`;
-        `Grant` ensures this.
+        If a limit is reached, nothing is taken, and `wait_s` is the time to wait. `waits`: the
+        request goes to a queue, which counts it in `concurrency` while it is at a replica. WITHIN
+        must be followed by exactly one call of `settle`; `Grant` ensures this.
         """
         self.wait_s = 0.0
         share = self._all if is_batch else self._own
@@ -213,10 +217,10 @@ class Account:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """End a request for which `taken` tokens were taken.
+        """Release the limits of a request for which `taken` tokens were taken.
 
-        `used`: the engine's count; None: unknown, so the estimate is kept. `output`: its output
-        tokens.
+        `used`: the engine's count of tokens; None: unknown, so the estimate is kept. `output`: its
+        output tokens.
         """
         if output is not None:
             self._output += (output - self._output) * SMOOTHING
@@ -230,8 +234,9 @@ class Account:
             self.concurrency.give(is_batch, now)
 
     def left(self, now: float) -> tuple[float | None, float | None]:
-        """(requests, tokens) available to requests that are not batch; negative: a debt; None: no
-        limit.
+        """Return (requests, tokens) that are available to requests that are not batch.
+
+        Negative: more was used than the limit allows. None: no limit.
         """
         requests, tokens = self._own.requests, self._own.tokens
         return (
@@ -241,7 +246,7 @@ class Account:
 
 
 class Grant:
-    """The part of its tenant's limits that one request holds. It is returned once."""
+    """The part of its tenant's limits that one request holds. It is released once."""
 
     __slots__ = ("_account", "_is_batch", "_taken", "_waits", "taken_of_prompt")
 
@@ -254,8 +259,9 @@ class Grant:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """`account.ask` returned WITHIN for `taken` tokens, of which `taken_of_prompt` are for the
-        prompt.
+        """Create it after `account.ask` returned WITHIN for `taken` tokens.
+
+        `taken_of_prompt`: the part of these tokens that is for the prompt.
         """
         self._is_batch = is_batch
         self._waits = waits
@@ -264,7 +270,8 @@ class Grant:
         self.taken_of_prompt = taken_of_prompt
 
     def settle(self, used: int | None, output: int | None, now: float) -> None:
-        """The request is over; see `Account.settle`. Only the first call counts."""
+        """Release the limits at the end of the request; see `Account.settle`. Only the first call
+        has an effect."""
         account, self._account = self._account, None
         if account is not None:
             account.settle(

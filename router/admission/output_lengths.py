@@ -3,7 +3,7 @@
 A moving mean of about five answers is used, as in VTC. An unknown flow gets the mean of all flows.
 At most `FLOWS_MAX` flows are kept; the least recently used one is dropped first.
 
-Must never: let one answer decide the prediction.
+Must never: predict from the last answer alone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 
 from policies.queueing.flow_identity import FlowIdentity
 
-_SHARE: Final = 0.2  # weight of a new answer in the mean of its flow
-_SHARE_ALL: Final = 0.02  # weight of a new answer in the mean of all flows
-_FIRST: Final = 200.0  # output tokens predicted before the first answer
+_SHARE: Final = 0.2  # Weight of a new answer in the mean of its flow.
+_SHARE_ALL: Final = 0.02  # Weight of a new answer in the mean of all flows.
+_FIRST: Final = 200.0  # Output tokens predicted before the first answer.
 FLOWS_MAX: Final = 4096
 
 
@@ -25,7 +25,8 @@ class OutputPredictor:
 
     def __init__(self) -> None:
         self._all = _FIRST
-        self._means: dict[tuple[str, str], float] = {}  # the least recently used flow first
+        # Key: the flow. In the order of use, the least recently used flow first.
+        self._means: dict[tuple[str, str], float] = {}
 
     def predict(self, flow: FlowIdentity) -> int:
         mean = self._means.get((flow.account, flow.member))

@@ -22,38 +22,49 @@ class Pool(ABC):
 
     @abstractmethod
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
-        """The replicas that are fit for this lane now, even if they are full; may be empty."""
+        """Return the replicas that are fit for this lane now, including full ones; may be empty."""
 
     @abstractmethod
     def refusal(self, lane: str) -> RouterError | None:
-        """The error for tickets of a lane that no replica will ever serve; `None`: one may. Called
-        only while no replica is fit for the lane."""
+        """Return the error for the tickets of a lane that no replica will ever serve.
+
+        `None`: a replica may serve it later. Called only while no replica is fit for the lane.
+        """
 
     @abstractmethod
     def absent_since(self, lane: str) -> float:
-        """The time since which no replica is fit for this lane; infinity: one is fit."""
+        """Return the time since which no replica is fit for this lane; infinity: one is fit."""
 
     @abstractmethod
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
-        """Whether a replica is fit for this lane. Called for every waiting lane, so it must be
-        quick."""
+        """Whether a replica is fit for this lane. Called for every lane with waiting tickets, so it
+        must be fast."""
 
     @abstractmethod
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
-        """The number of leading blocks of a prompt that each replica holds now; absent: 0. A call
-        costs microseconds."""
+        """Return the number of leading blocks of a prompt that each replica holds now.
+
+        A replica that is not in the result holds none. A call takes microseconds.
+        """
 
     @abstractmethod
     def slots(self, place: ReplicaLoad) -> float | None:
-        """The number of requests an engine runs at once, reported or learned; `None`: unknown.
-        Called again after every poll."""
+        """Return the number of requests that an engine runs at once; `None`: unknown.
+
+        It is reported by the engine or learned. Called again after every poll.
+        """
 
     @abstractmethod
     def guess(self, place: ReplicaLoad) -> float:
-        """A guess of the slots of an engine whose slots are unknown: the requests it may be sent
-        before a poll shows how many of them run. Called again after every poll."""
+        """Return a guess of an engine's unknown number of slots.
+
+        That many requests may be sent to the engine before a poll shows how many of them run.
+        Called again after every poll.
+        """
 
     @abstractmethod
     def is_blind(self, place: ReplicaLoad) -> bool:
-        """Whether an engine reports no metrics, or only outdated ones. False before the first poll
-        could return. Called again after every poll, successful or not."""
+        """Whether an engine reports no metrics, or its last metrics are too old.
+
+        False until the first poll has ended. Called again after every poll, successful or not.
+        """

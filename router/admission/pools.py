@@ -26,15 +26,15 @@ from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
 
-ANY = ""  # the model of requests that name none
+ANY = ""  # The model of requests that name no model.
 
 
 def pools_of(served: Iterable[Iterable[str] | None]) -> dict[str, int]:
-    """Model -> the number of its pool.
+    """Return the pool number of each model.
 
-    `served`: the models of each replica; None: unknown, so it may serve any model, which joins all
-    of them. Numbers count from 0 in the order of the replicas. `ANY` is in the pool that may serve
-    any model; if there is none, in the first.
+    `served`: the models of each replica. None: they are unknown, so the replica may serve any
+    model, which joins all pools. Pools are numbered from 0 in the order of the replicas. `ANY` is
+    in the pool of a replica that may serve any model; if there is none, in the first pool.
     """
     above: dict[str, str] = {}
     joins_all = False
@@ -69,7 +69,7 @@ def _top(above: dict[str, str], model: str) -> str:
 
 
 class Pools:
-    """All queues of a router. The calls are the queue's (see the package)."""
+    """All queues of a router. The calls are those of a queue; see the package's docstring."""
 
     __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "past", "queues")
 
@@ -77,17 +77,17 @@ class Pools:
         """`pool`: the whole fleet. Raises PolicyConfigError."""
         self._config = config
         self._pool = pool
-        self.past = QueueCounts()  # of removed queues
+        self.past = QueueCounts()  # The counts of removed queues.
         self._orders = Orders()
         self._by_model: dict[str, Queue] = {}
         self._by_place: dict[ReplicaLoad, Queue] = {}
-        self.queues: list[Queue] = [self._new()]  # never empty: unknown models use the first one
+        self.queues: list[Queue] = [self._new()]  # Never empty: unknown models use the first one.
 
     def _new(self) -> Queue:
         return Queue(self._config, self._pool, orders=self._orders)
 
     def _new_in_any_case(self) -> Queue:
-        """A new queue after a fleet change, which cannot be refused.
+        """Create a queue after a change of the fleet, which must not fail.
 
         If the order policy cannot be created, the queue is ordered by arrival until the next
         reload.
@@ -101,14 +101,17 @@ class Pools:
             return Queue(config, self._pool, orders=self._orders)
 
     def of(self, model: str) -> Queue:
-        """The queue of a model; a request for an unknown model waits in the first."""
+        """Return the queue of a model; for an unknown model, the first queue."""
         return self._by_model.get(model, self.queues[0])
 
     def regroup(self, served: Mapping[ReplicaLoad, Iterable[str] | None], now: float) -> None:
-        """The fleet has changed: its replicas, healthy or not, and their models."""
+        """Join and split pools after a change of the fleet.
+
+        `served`: all replicas, healthy or not, with their models.
+        """
         numbers = pools_of(served.values())
         count = max(numbers.values()) + 1
-        # A pool keeps the queue in which most of its models' requests wait.
+        # A pool keeps the queue in which most requests for its models wait.
         queues: list[Queue | None] = [None] * count
         weight: list[tuple[int, int, int]] = []
         for number in range(count):
@@ -137,7 +140,7 @@ class Pools:
                 if self._by_place.get(place) is not queue:
                     queue.gone(place)
 
-    # -- the queue's calls --------------------------------------------------------------------
+    # -- calls that are passed to a queue -----------------------------------------------------
 
     def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
         return self.of(ticket.model).offer(ticket, now)
@@ -153,7 +156,7 @@ class Pools:
 
     @property
     def is_woken(self) -> bool:
-        """Whether `woken` must be called at the end of this turn."""
+        """Whether the driver must call `woken` at the end of this turn of the event loop."""
         return self._orders.is_woken
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
@@ -183,13 +186,13 @@ class Pools:
             queue.passed(place, flow, tokens, output, sent_at, now, end)
 
     def unreached(self, place: ReplicaLoad, now: float) -> None:
-        """A connection to a healthy replica failed."""
+        """Note that a connection to a healthy replica failed."""
         queue = self._by_place.get(place)
         if queue is not None:
             queue.unreached(place, now)
 
     def rebuilt(self, now: float) -> None:
-        """The set of healthy replicas has changed."""
+        """Note that the set of healthy replicas has changed."""
         for queue in self.queues:
             queue.rebuilt(now)
 
@@ -203,7 +206,10 @@ class Pools:
         queue.sent(ticket, place, now)
 
     def shown(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Its first content came from `place`, its own or a copy's, where it continues."""
+        """Note that the first content of a request came.
+
+        `place`: the replica that sent it. If a second copy was faster, the ticket moves there.
+        """
         if ticket.state == SENT:
             queue: Queue = ticket.queue
             if ticket.place is not place:
@@ -211,7 +217,7 @@ class Pools:
             queue.shown(ticket)
 
     def stays(self, ticket: Ticket) -> None:
-        """It could not be sent a second time, so it must not be preempted."""
+        """Note that a request cannot be sent a second time, so it must not be preempted."""
         queue: Queue = ticket.queue
         queue.shown(ticket)
 
@@ -220,12 +226,12 @@ class Pools:
         queue.moved(ticket, place, now)
 
     def failed(self, ticket: Ticket) -> None:
-        """It has failed at its place, and pauses before it is sent again."""
+        """Note that a request has failed at its replica, and pauses before it is sent again."""
         queue: Queue = ticket.queue
         queue.failed(ticket)
 
     def next_order(self) -> int:
-        """The number in the order of arrival of a request that arrives now."""
+        """Return the number in the order of arrival for a request that arrives now."""
         return self._orders.next()
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
@@ -233,7 +239,7 @@ class Pools:
         queue.settle(ticket, tokens, output, now, end)
 
     def requeue(self, ticket: Ticket, now: float) -> bool:
-        """Return it to the current queue of its model."""
+        """Put a request back into the queue to which its model belongs now."""
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
 
@@ -251,7 +257,7 @@ class Pools:
         return queue.leave(ticket)
 
     def tick(self, now: float) -> Ticked:
-        """Tick all queues."""
+        """Call `tick` of all queues, and join the results."""
         found = Ticked()
         for queue in self.queues:
             if queue.waiting:
@@ -265,10 +271,10 @@ class Pools:
 
     @property
     def next_at(self) -> float:
-        """The latest time of the next tick; infinity: no request waits."""
+        """Return the latest time for the next `tick`; infinity: no request waits."""
         found = INFINITY
         for queue in self.queues:
-            if queue.waiting:  # the value of an empty queue is outdated
+            if queue.waiting:  # The `next_at` of an empty queue is outdated.
                 found = min(found, queue.next_at)
         return found
 
@@ -280,13 +286,15 @@ class Pools:
         return found
 
     def orders(self, config: Config) -> list[OrderPolicy]:
-        """An order policy of `config` for each queue. Raises PolicyConfigError."""
+        """Create an order policy of `config` for each queue. Raises PolicyConfigError."""
         return [make_order(config.queue.policy, config.queue.options) for _ in self.queues]
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
-        """Use other rules. `orders`: the result of `orders` for them, in this turn.
+        """Apply another configuration.
 
-        Raises PolicyConfigError, and changes nothing, if it has to create an order and fails.
+        `orders`: the result of the method `orders` for it, called in this turn of the event loop.
+        Without it, the order policies are created here. If that fails, this raises
+        PolicyConfigError and changes nothing.
         """
         made = self.orders(config) if orders is None else orders
         for queue, order in zip(self.queues, made, strict=True):

@@ -1,18 +1,18 @@
 """Chooses a running request to preempt when a more urgent request waits for its capacity.
 
-The victim is the newest request of the least urgent class that has shown no content event. It loses
-the least work. Its client notices nothing, because the request returns to its old position in the
-queue. A request that is not streamed shows no content before its end. It may be preempted only for
-some seconds after its dispatch, because its decoded tokens are lost. A request between two attempts
-holds no capacity, so it is not preempted.
+The victim is the newest request of the least urgent class that has shown no content event, because
+it loses the least work. Its client notices only a delay, because the request returns to its old
+position in the queue. A request that is not streamed shows no content before its end. It may be
+preempted only for some seconds after its dispatch, because its decoded tokens are lost. A request
+between two attempts holds no capacity, so it is not preempted.
 
-If the KV cache of a replica was full, only the next poll shows that it has room. So at one replica
-no second request is preempted within `_ROUND_S`.
+If the KV cache of a replica was full, only the next poll shows that it has free space. So at one
+replica no second request is preempted within `_ROUND_S`.
 
-A budget limits preemptions: every dispatch adds a part of one preemption, up to `_BURST`. No
+A budget limits preemptions: every dispatch adds a fraction of one preemption, up to `_BURST`. No
 request is preempted more often than the configuration allows.
 
-Pure bookkeeping. Must never: stop a request itself; it only returns the victim.
+Must never: stop a request itself; it only returns the victim.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from router.core.urgency import HIGH
 
 _BURST: Final = 10.0
 _ROUND_S: Final = 1.0
-_LOOKS: Final = 64  # at tickets, for one victim
+_LOOKS: Final = 64  # Maximum number of tickets that are examined to find one victim.
 
 
 class Preemption:
-    """Of one queue."""
+    """The preemption of one queue: its candidates and its budget."""
 
     __slots__ = ("_budget", "_last", "_rules", "_running", "asked")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._budget = 1.0
-        # By class, in the order of their dispatch: those that may give way.
+        # By class: the running requests that may be preempted, in the order of their dispatch.
         self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
-        # When a request gave way there last, within a round.
+        # By replica: when a request was last preempted there, if less than `_ROUND_S` ago.
         self._last: dict[ReplicaLoad, float] = {}
-        self.asked = 0  # to give way, and not back yet
+        self.asked = 0  # Victims that have not ended and are not back in the queue yet.
 
     def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
-        """`sent`: what has not ended, in the order of its dispatch."""
+        """Apply new rules. `sent`: the tickets that were sent and have not ended, in the order of
+        their dispatch."""
         self._rules = rules
         for running in self._running:
             running.clear()
@@ -67,15 +68,15 @@ class Preemption:
             self._running[ticket.urgency][ticket] = None
 
     def shown(self, ticket: Ticket) -> None:
-        """Its first content is here."""
+        """Note that a request has shown content; it is not preempted any more."""
         self._forget(ticket)
 
     def moved(self, ticket: Ticket, run: Run) -> None:
-        """It is at a replica again, after it was away."""
+        """Note that a request is at a replica again, after a pause before a retry."""
         self._list(ticket, run)
 
     def ended(self, ticket: Ticket, run: Run) -> None:
-        """It is over, or it is back in the queue, or it is away."""
+        """Note that a request has ended, is back in the queue, or pauses before a retry."""
         self._forget(ticket)
         if run.is_preempting:
             run.is_preempting = False
@@ -91,10 +92,10 @@ class Preemption:
         return self._rules.preemption and urgency <= HIGH
 
     def victim(self, urgency: int, lane: str, pool: Pool, now: float) -> Ticket | None:
-        """The request to preempt for a ticket of this class and lane; `None`: there is none, or the
-        budget is used.
+        """Return the request to preempt for a ticket of this class and lane.
 
-        The victim counts in `asked` until it ends or is put back.
+        `None`: there is none, or the budget is used up. The victim counts in `asked` until it ends
+        or is put back into the queue.
         """
         if self._budget < 1.0:
             return None
@@ -132,5 +133,5 @@ class Preemption:
         return ticket.view.stream or now - run.sent_at <= self._rules.preempt_whole_s
 
     def listed(self) -> int:
-        """How many might give way: for tests of what stays bounded."""
+        """The number of requests that may be preempted, for tests of bounded memory."""
         return sum(len(running) for running in self._running)

@@ -1,4 +1,4 @@
-"""The queue in front of one model pool. The package docstring lists its guarantees and its calls.
+"""The queue of one model pool. The package's docstring lists its guarantees and its calls.
 
 Must never: do I/O, read a clock, or call its driver back.
 """
@@ -33,8 +33,8 @@ from router.core.urgency import CLASSES as NAMES
 
 # How an attempt ended. The output predictor and the AIMD limit learn from it.
 DONE: Final = 0
-CANCELLED: Final = 1  # cut short, so its output length says nothing
-REFUSED: Final = 2  # the replica had no capacity, or the attempt timed out
+CANCELLED: Final = 1  # The attempt was cancelled, so its output length is not used.
+REFUSED: Final = 2  # The replica had no capacity, or the attempt timed out.
 
 _NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
 _NONE: Final[list[Ticket]] = []
@@ -67,22 +67,21 @@ class Queue:
     )
 
     def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
-        """Reads `config.queue` and `config.classes`, and no other section.
+        """Create a queue from `config.queue` and `config.classes`.
 
-        `orders`: shared by all queues between which tickets may move.
-
-        Raises PolicyConfigError.
+        `orders`: shared by all queues between which tickets may move. Raises PolicyConfigError.
         """
         self.config = config
         self.counts = QueueCounts()
-        self.next_at = INFINITY  # latest time of the next tick; infinity: no ticket waits
+        self.next_at = INFINITY  # Latest time of the next tick; infinity: no ticket waits.
         # Evicted tickets. The driver reads them after `offer` and answers their clients.
         self.evicted: list[Expired] = []
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -INFINITY
-        self._known = 0  # number of replicas last passed to the order policy
-        self._dirty = False  # reservations or replicas changed: any replica may have a free place
+        self._known = 0  # Number of replicas that was last passed to the order policy.
+        # Reservations or replicas have changed, so any replica may have a free place.
+        self._dirty = False
         # Tickets sent and not ended, in the order of dispatch. A reload may have to count them.
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
@@ -115,12 +114,12 @@ class Queue:
 
     @property
     def is_fair(self) -> bool:
-        """Whether the order policy shares by flow. If so, a user's further requests need not be
-        lowered in priority."""
+        """Whether the order policy shares capacity between flows. If so, a user's further requests
+        need no lower priority."""
         return self._order.is_fair
 
     def absent_s(self, urgency: int) -> float:
-        """How long requests of a class wait for a fit replica when there is none."""
+        """Return how many seconds requests of a class wait for a fit replica if there is none."""
         return self._rules.classes[urgency].absent_s
 
     @property
@@ -146,11 +145,11 @@ class Queue:
     # -- arrivals -----------------------------------------------------------------------------
 
     def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
-        """A request has arrived: return the replicas to which it may be sent at once.
+        """Take a new request. Returns the replicas to which it may be sent at once.
 
         The driver chooses one of them, takes its lease, and calls `sent` before any other method.
-        If the result is empty, the ticket waits until it is granted a place or expires.
-        Raises RouterError if the ticket must not wait either; the ticket has ended then.
+        If the result is empty, the ticket waits until it is granted a place or expires. Raises
+        RouterError if the ticket may neither be sent nor wait; the ticket has then ended.
         """
         urgency = ticket.urgency
         rules = self._rules
@@ -185,9 +184,9 @@ class Queue:
     def open_to(
         self, lane: str, urgency: int, places: Sequence[ReplicaLoad]
     ) -> Sequence[ReplicaLoad]:
-        """The replicas among `places` to which a retry may be sent at once.
+        """Return the replicas among `places` to which a retry may be sent at once.
 
-        They are open to its class, and no ticket of this class and lane waits.
+        These are open to its class. The result is empty if a ticket of this class and lane waits.
         """
         if self._wait_lists.has(lane, urgency):
             return _NOBODY
@@ -195,8 +194,11 @@ class Queue:
 
     @property
     def is_passable(self) -> bool:
-        """Whether `passes` may be called: no ticket is ready to be sent, and no feature
-        (reservations, preemption) has to count each request."""
+        """Whether `passes` may be called.
+
+        It may not if a ticket is ready to be sent, or if a feature must count every request
+        (reservations, preemption).
+        """
         rules = self._rules
         return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
 
@@ -231,7 +233,7 @@ class Queue:
         self._wait(ticket, now)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
-        """Whether a new request cannot be served before its deadline, at the measured rate."""
+        """Whether, at the measured rate, a new request cannot be served before its deadline."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].wait_s)
         if until == INFINITY or not self._wait_lists.eligible:
             return False
@@ -239,7 +241,10 @@ class Queue:
         return least_s > _HOPELESS * max(0.0, until - now)
 
     def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
-        """Raises RouterError."""
+        """Raise RouterError for a request that may not wait, and count it.
+
+        `ahead`: how many tickets must leave before it could wait.
+        """
         urgency = ticket.urgency
         ticket.state = ENDED
         self.counts.dropped[reason][urgency] += 1
@@ -250,10 +255,10 @@ class Queue:
         )
 
     def relieve(self, newcomer: Ticket, now: float) -> bool:
-        """Connections are short: evict one waiting request for a request that does not wait yet.
+        """Evict one waiting request to free a connection for a new request.
 
         The rules of eviction are those of a full queue. `newcomer` is never offered; only its flow
-        is used. Returns false if no request gives way.
+        is used. Returns False if no request may be evicted for it.
         """
         depth = self.depth
         newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
@@ -264,11 +269,12 @@ class Queue:
         return True
 
     def set_aside(self, newcomer: Ticket) -> Ticket | None:
-        """Memory is short: return the waiting ticket that gives way to a request that does not wait
-        yet; `None` if there is none.
+        """Return the waiting ticket to evict first to free memory for a new request; `None`: there
+        is none.
 
-        The ticket counts as gone until `put_back`, so that the next call returns another one. Put
-        all tickets back, the last one first, before any other call. Then `evict` the needed ones.
+        The ticket is treated as evicted until `put_back`, so that the next call returns another
+        one. Put all tickets back, the last one first, before any other call. Then call `evict` for
+        those that must be evicted.
         """
         victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
         if victim is not None:
@@ -276,7 +282,7 @@ class Queue:
         return victim
 
     def put_back(self, ticket: Ticket) -> None:
-        """A ticket that was set aside waits as before."""
+        """Revert `set_aside` for a ticket; it waits as before."""
         self._wait_lists.holders.put_back(ticket)
 
     def _victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
@@ -287,7 +293,7 @@ class Queue:
         return victim
 
     def evict(self, ticket: Ticket, now: float) -> None:
-        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its room."""
+        """End a waiting ticket with 429 `queue_evicted`, because a new request needs its space."""
         urgency = ticket.urgency
         retry_after_s = self._wait_lists.retry_after_s(
             urgency, self._wait_lists.holders.depth(urgency), now
@@ -297,7 +303,7 @@ class Queue:
         self._dirty = True
         error = RouterError(
             Reason.QUEUE_EVICTED,
-            f"the queue is full, and most of it is yours (class {NAMES[urgency]})",
+            f"the queue is full, and you have the most waiting requests (class {NAMES[urgency]})",
             retry_after_s=retry_after_s,
         )
         self.evicted.append(Expired(ticket, error))
@@ -314,7 +320,8 @@ class Queue:
     # -- dispatches ---------------------------------------------------------------------------
 
     def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """The driver chose `place` among the offered replicas and has taken the lease."""
+        """Note that the driver has chosen `place`, one of the offered replicas, and taken the
+        lease."""
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
@@ -350,7 +357,7 @@ class Queue:
             gate.used += ticket.reserved
 
     def _end(self, ticket: Ticket, run: Run) -> None:
-        """A request has left its replica: stop counting it there."""
+        """Stop counting a request at its replica."""
         del self._running[ticket]
         if self._rules.preemption or run.is_preempting:
             self._preemption.ended(ticket, run)
@@ -362,7 +369,7 @@ class Queue:
             self._dirty = True
 
     def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
-        """The facts of `place` have changed: return the tickets to send now, each to its `place`.
+        """Return the tickets to send now, each to its `place`, after the facts of `place` changed.
 
         Facts change when a lease is released or taken outside of `sent`, first content arrives, a
         poll returns or fails, or the replica becomes fit. The driver takes the leases of all
@@ -432,20 +439,18 @@ class Queue:
             if self._wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
-        gate.poll_s = 0.0  # a place was granted, so early polls start again at the short interval
+        gate.poll_s = 0.0  # After a grant, early polls begin again with the short interval.
         gate.poll_at = min(gate.poll_at, now + EARLY_S)
-        if (
-            self._wait_lists.eligible
-        ):  # otherwise the next ticket would wait for an early poll that was postponed
+        if self._wait_lists.eligible:  # Otherwise an early poll could be late for the next ticket.
             self.next_at = min(self.next_at, gate.poll_at)
         self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """A ticket that became ready because its key has a free place, and its replicas.
+        """Return a ticket that may be sent because its key has a free place, and its replicas.
 
-        The result may also be another ticket of the same replicas that goes first. The driver
-        chooses one of the replicas, calls `grant`, takes the lease, and calls `woken` again.
-        `None`: there is no such ticket.
+        If another ticket for these replicas goes first, that one is returned. The driver chooses
+        one of the replicas, calls `grant`, takes the lease, and calls `woken` again. `None`: there
+        is no such ticket.
         """
         wait_lists = self._wait_lists
         if wait_lists.short:
@@ -455,7 +460,7 @@ class Queue:
             found = self._next_woken(row, now)
             if found is not None:
                 return found
-            if row.count:  # another replica, or age, may open a gate to its tickets
+            if row.count:  # Its tickets may be sent later, when another gate opens to them.
                 self.next_at = min(self.next_at, now + _SOON_S)
             del wait_lists.woken[row]
         return None
@@ -463,7 +468,7 @@ class Queue:
     def _next_woken(
         self, row: ClassQueue, now: float
     ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """The next ticket for a replica that is open to a class queue, and its replicas."""
+        """Return the next ticket for a replica that is open to a class queue, and its replicas."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
             return None
@@ -481,11 +486,12 @@ class Queue:
         return None
 
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """The driver chose `place` for a ticket of `woken`. It takes the lease next."""
+        """Note that the driver has chosen `place` for a ticket of `woken`; it takes the lease
+        next."""
         self._give(ticket, self._gates.of(place), now)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """A sent request continues at another replica (a retry), and its lease there is taken."""
+        """Note that a retry of a sent request goes to another replica; its lease is taken."""
         run = ticket.run
         if ticket.state == SENT and run is not None:
             gate = self._gates.of(place)
@@ -502,7 +508,7 @@ class Queue:
             self._gates.look(gate)
 
     def failed(self, ticket: Ticket) -> None:
-        """An attempt of a sent request has failed, and its lease is released.
+        """Note that an attempt of a sent request has failed and its lease is released.
 
         The request pauses before it is sent again (`moved`) or returns to the queue (`requeue`).
         Until then it holds no capacity, so it is not preempted.
@@ -513,14 +519,14 @@ class Queue:
         if self._rules.preemption or run.is_preempting:
             self._preemption.ended(ticket, run)
 
-    # -- what becomes of them -----------------------------------------------------------------
+    # -- after the dispatch, and the end ------------------------------------------------------
 
     def allows_early_status(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200. False: not now.
+        """Whether the client of a request may be sent an early 200 now.
 
-        A waiting request with an early status is not evicted any more. The answer is false while a
-        time limit may end the wait, or while no replica is fit. Then a 429, 503 or 408 may still be
-        the right status, and it can be sent only if no status was sent before.
+        A waiting request with an early status is not evicted any more. The answer is False while a
+        time limit may end the wait, or while no replica is fit, because then the right status may
+        be 429, 503 or 408. Such a status can be sent only if no status was sent before.
         """
         is_limited = (
             ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].wait_s < INFINITY
@@ -529,12 +535,13 @@ class Queue:
             has_place = bool(self._pool.eligible(ticket.lane))
             return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
         if is_limited:
-            self.shown(ticket)  # not preempted, because it must not wait under a time limit again
-        ticket.has_early_status = True  # counts if the ticket is put back into the queue
+            self.shown(ticket)  # Not to be preempted, because then a time limit could end it.
+        ticket.has_early_status = True  # Used if the ticket is put back into the queue.
         return True
 
     def shown(self, ticket: Ticket) -> None:
-        """The client has the first content of the request: it is not preempted any more."""
+        """Note that the client has the first content of the request; it is not preempted any
+        more."""
         run = ticket.run
         if run is None:
             return
@@ -543,10 +550,10 @@ class Queue:
             self._preemption.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
-        """A sent request has ended and its lease is released. The driver calls `freed` next.
+        """Take the end of a sent request, whose lease is released. The driver calls `freed` next.
 
-        `tokens`, `output`: the uncached prompt tokens and output tokens that it really cost; below
-        0: as predicted. Only the first call for a sent ticket counts.
+        `tokens`, `output`: its true uncached prompt tokens and output tokens; below 0: unknown, so
+        the prediction is kept. Only the first call for a sent ticket has an effect.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -568,7 +575,7 @@ class Queue:
             except Exception as err:
                 self._orders.failures.add("settled", err)
         self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
-        run.place = None  # a ticket may be kept for a while; it must not keep a replica in memory
+        run.place = None  # The ticket may be kept for a while, and must not keep the replica.
 
     def passed(
         self,
@@ -580,7 +587,7 @@ class Queue:
         now: float,
         end: int,
     ) -> None:
-        """A request that was sent without a ticket has ended; see `settle`."""
+        """Take the end of a request that was sent without a ticket; see `settle`."""
         if end == DONE and output >= 0:
             self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)
@@ -600,10 +607,10 @@ class Queue:
             gate.learned.answered(sent_at, now, work, others)
 
     def leave(self, ticket: Ticket) -> bool:
-        """The client of a request has disconnected.
+        """Remove the ticket of a client that has disconnected, if it waits.
 
-        True: the ticket waited and is removed. False: the ticket had ended, or was never queued, or
-        was sent and must be settled.
+        Returns True if it waited. Returns False if the ticket had ended, was never queued, or was
+        sent and so must be settled.
         """
         if ticket.state == WAITING:
             self._wait_lists.drop(ticket, ENDED)
@@ -615,10 +622,10 @@ class Queue:
         return False
 
     def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
-        """A sent request returns to its old position, even if the queue is full.
+        """Put a sent request back into its old position, even if the queue is full.
 
         Its lease is released, and the driver calls `freed` next. `into`: the queue in which it
-        waits from now on, if that is another one. False: the ticket has already ended.
+        waits from now on, if that is another one. Returns False if the ticket has already ended.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -639,13 +646,14 @@ class Queue:
             self._wait(ticket, now)
         else:
             into.receive(ticket, now)
-        # Released only now, while the ticket waits: if it is first, it may get this place again.
+        # The key's place is released after the ticket was queued, so that the ticket itself may get
+        # the place again if it is the first one.
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True
 
     def unreached(self, place: ReplicaLoad, now: float) -> None:
-        """A connection to a fit replica failed. No request is sent there for a moment.
+        """Stop sending requests to a fit replica for a pause, because a connection to it failed.
 
         Otherwise the whole queue would be sent to a port that refuses connections.
         """
@@ -656,7 +664,7 @@ class Queue:
     # -- time ---------------------------------------------------------------------------------
 
     def rebuilt(self, now: float) -> None:
-        """The set of fit replicas has changed, so waiting tickets may have none. `tick` follows."""
+        """Note that the set of fit replicas has changed. The driver calls `tick` next."""
         if self._wait_lists.count:
             self.next_at = min(self.next_at, now)
         for ticket in list(self._wait_lists.picky):
@@ -665,14 +673,14 @@ class Queue:
                 del self._wait_lists.picky[ticket]
 
     def _ease(self, ticket: Ticket) -> None:
-        """If a ticket has tried all fit replicas, let it try them again."""
+        """Let a ticket use all fit replicas again if it has already tried all of them."""
         fit = self._pool.eligible(ticket.lane)
         if fit and all(place in ticket.excluded for place in fit):
             ticket.excluded = ()
 
     def tick(self, now: float) -> Ticked:
-        """Do what time makes due. The driver calls it at `next_at` or earlier; any other call of
-        the queue may move `next_at` forward."""
+        """Do the periodic work (`timers.py`). The driver calls it at `next_at` or earlier; any
+        other call of the queue may set an earlier `next_at`."""
         ticked = Ticked()
         self.next_at = INFINITY
         wait_lists, timers = self._wait_lists, self._timers
@@ -701,22 +709,22 @@ class Queue:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + _LOOK_S)
             timers.urge(ticked, now)
-            self.next_at = min(self.next_at, ticked.next_at)  # a grant may have set an earlier time
+            self.next_at = min(self.next_at, ticked.next_at)  # A grant may have set an earlier one.
         return ticked
 
     # -- the fleet, and reloads ---------------------------------------------------------------
 
     def gone(self, place: ReplicaLoad) -> None:
-        """A replica has left the fleet. Requests sent there are settled as usual."""
+        """Forget a replica that has left the fleet. Requests sent there are settled as usual."""
         self._gates.forget(place)
         self._dirty = True
 
     def places(self) -> list[ReplicaLoad]:
-        """The replicas for which this queue has a gate."""
+        """Return the replicas for which this queue has a gate."""
         return list(self._gates.by_place)
 
     def waiting_of(self, models: Container[str]) -> int:
-        """The number of tickets that wait for these models."""
+        """Return the number of tickets that wait for these models."""
         return sum(1 for ticket in self._wait_lists.tickets() if ticket.model in models)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
@@ -730,15 +738,16 @@ class Queue:
         return found
 
     def receive(self, ticket: Ticket, now: float) -> None:
-        """A ticket of another queue waits here from now on, even if this queue is full."""
+        """Take over a waiting ticket of another queue, even if this queue is full."""
         ticket.queue = self
         self._wait(ticket, now)
 
     def adopt(self, config: Config, made: OrderPolicy | None = None) -> None:
-        """Use another configuration. Waiting tickets keep their order of arrival. `tick` follows.
+        """Apply another configuration. Waiting tickets keep their order of arrival.
 
-        `made`: the order policy that `config` names, made for this queue. Without it, the call may
-        raise PolicyConfigError and then changes nothing.
+        The driver calls `tick` next. `made`: the order policy that `config` names, created for this
+        queue. Without it, the policy is created here. If that fails, this raises PolicyConfigError
+        and changes nothing.
         """
         before, after = self.config.queue, config.queue
         is_other = (after.policy, after.options) != (before.policy, before.options)
@@ -762,7 +771,7 @@ class Queue:
             self._wait_lists.reline()
 
     def _recount(self) -> None:
-        """Reservations were switched on or off: count all requests from the start, or none."""
+        """Count the tokens of all requests again, because reservations were switched on or off."""
         is_on = self._rules.reservations
         used, waiting = [0] * CLASSES, [0] * CLASSES
         for gate in self._gates.by_place.values():
@@ -781,22 +790,22 @@ class Queue:
         self._weighed_at = -INFINITY
         self._dirty = True
 
-    # -- for those who look -------------------------------------------------------------------
+    # -- for reports, metrics and tests -------------------------------------------------------
 
     def flows(self) -> dict[tuple[str, str], int]:
-        """The number of waiting tickets, by account and member."""
+        """Return the number of waiting tickets, by account and member."""
         return self._wait_lists.waiting_by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """How long the oldest ticket of each class has waited, in seconds; 0: none waits."""
+        """Return the seconds that the oldest ticket of each class has waited; 0: none waits."""
         return self._wait_lists.ages_s(now)
 
     def tickets(self) -> list[Ticket]:
-        """All waiting tickets, in no particular order."""
+        """Return all waiting tickets, in no particular order."""
         return self._wait_lists.tickets()
 
     def held_tokens(self, urgency: int) -> float:
-        """The tokens that are reserved for the class now, beyond those it uses."""
+        """Return the tokens that are reserved for the class now, in addition to those it uses."""
         return self._reservations.held(urgency)
 
     def used_tokens(self, urgency: int) -> int:
@@ -807,30 +816,31 @@ class Queue:
         return bool(self._gates.of(place).mask & (1 << urgency))
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Why a replica takes no more requests of the class; "": it takes one.
+        """Return why a replica takes no more requests of the class; "": it takes one.
 
-        See `GateCache.shut` for `connect`, and `gate.OBSTACLES` for the others.
+        `connect` means a failed connection (`GateCache.shut`). See `gate.OBSTACLES` for the others.
         """
         return self._gates.why_closed(place, urgency)
 
 
 _SOON_S: Final = 0.1
-_FIRST_S: Final = 0.02  # delay of the first tick: the first waiting ticket may need an early poll
-_LOOK_S: Final = 1.0  # between two updates of the reservations
+# Delay of the tick after the first ticket begins to wait: it may need an early poll.
+_FIRST_S: Final = 0.02
+_LOOK_S: Final = 1.0  # Seconds between two updates of the reservations.
 # A request is refused at once if its expected wait is this many times longer than its time limit.
-# The measured rate can be three times too low: requests may begin and end in step, two minutes
-# apart.
+# The factor is large because the measured rate can be three times too low: all requests may begin
+# and end at the same times, two minutes apart.
 _HOPELESS: Final = 3.0
 _REFUSED: Final = {
-    Reason.QUEUE_FULL: "as many requests wait as may",
-    Reason.QUEUE_FLOW_FULL: "as many of your requests wait as may",
-    Reason.QUEUE_BYTES_FULL: "what waits takes as much memory as it may",
-    Reason.QUEUE_TOO_LONG: "the queue is longer than this request can wait",
+    Reason.QUEUE_FULL: "the limit of waiting requests is reached",
+    Reason.QUEUE_FLOW_FULL: "your limit of waiting requests is reached",
+    Reason.QUEUE_BYTES_FULL: "the limit of memory for waiting requests is reached",
+    Reason.QUEUE_TOO_LONG: "the expected wait in the queue is longer than this request may wait",
 }
 
 
 def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
-    """Prompt tokens that a replica does not hold, by the last lookup; all if there was none."""
+    """Return the prompt tokens that a replica does not hold, by the last lookup, if any."""
     tokens = ticket.view.prompt_tokens
     prefix = ticket.prefix
     return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))

@@ -1,7 +1,8 @@
 """The configuration of the queue as plain numbers, with one object for each class.
 
-They are made once from the configuration and read for every request. Must never: be changed by the
-queue.
+They are created once from the configuration and read for every request.
+
+Must never: be changed by the queue.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from policies.queueing.ticket import CLASSES
 from router.config.model import ClassSettings, Config, QueueGates
 from router.core.urgency import HIGH
 
-WEIGHTED: Final = 0  # critical first, then classes by weight
-STRICT: Final = 1  # the most urgent class first
-TOGETHER: Final = 2  # the order policy compares requests of all classes
+WEIGHTED: Final = 0  # Class critical goes first, then the other classes by weight.
+STRICT: Final = 1  # The most urgent class goes first.
+TOGETHER: Final = 2  # The order policy compares requests of all classes.
 
 
 class ClassRules:
-    """What holds for one class."""
+    """The rules of one class."""
 
     __slots__ = (
         "absent_s",
@@ -54,11 +55,11 @@ class ClassRules:
         self.share = own.share
 
 
-PROMOTED: Final = 0.75  # share of the starvation bound after which a ticket is promoted
+PROMOTED: Final = 0.75  # Share of the starvation bound after which a ticket is promoted.
 
 
 class Rules:
-    """What holds for one queue."""
+    """The rules of one queue."""
 
     __slots__ = (
         "affinity",
@@ -81,7 +82,7 @@ class Rules:
     def __init__(self, config: Config, *, by_class: bool = True) -> None:
         """Reads `config.queue` and `config.classes`, and no other section.
 
-        `by_class`: what the order policy says of itself.
+        `by_class`: whether the order policy orders each class separately.
         """
         queue = config.queue
         self.classes = [ClassRules(queue.gates, own) for own in config.classes.by_name.values()]
@@ -106,12 +107,12 @@ class Rules:
 
     @property
     def bounds_pace(self) -> bool:
-        """Whether the pace of running streams closes a replica to any class."""
+        """Whether any class has a limit on the speed of running streams, which closes replicas."""
         return any(own.tpot_s < inf for own in self.classes)
 
     def aged(self, level: float, age_s: float) -> float:
-        """The level of a request after a wait of `age_s`. Age never makes it more urgent than
-        high."""
+        """Return the level of a request after a wait of `age_s` seconds. Age never makes it more
+        urgent than high."""
         if level <= HIGH:
             return level
         return max(float(HIGH), level - self.aging * age_s)

@@ -1,12 +1,12 @@
-"""Measures how fast a queue is served, for Retry-After and to detect hopeless waits.
+"""Measures how fast a queue is served, for Retry-After and to refuse requests with hopeless waits.
 
 Only the time while a request waits counts, and only requests sent in that time. Requests sent
 without a wait show how many arrived, not how many could be served. Both values are averaged with a
 time constant of two minutes, for each class and for all classes together. A class that waits and is
 not served, because more urgent classes use every place, has a rate near 0, not an unknown rate.
 
-Must never: give a Retry-After above `MOST_S` or below a second, or call a wait hopeless while the
-rate is unknown.
+Must never: return a Retry-After above `MOST_S` or below a second, or treat a wait as hopeless while
+the rate is unknown.
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES
 
-# An engine's requests may begin and end at the same time, a minute or two apart: a shorter average
-# would be 0 between two such times.
+# Seconds. All requests of an engine may begin and end at the same times, with a minute or two
+# between them. A shorter average could be 0 between two such times.
 _AVERAGE_S: Final = 120.0
-_FORGET_S: Final = 120.0  # seconds without waiting requests, after which an old rate is dropped
+_FORGET_S: Final = 120.0  # Seconds without waiting requests, after which an old rate is dropped.
 MOST_S: Final = 600
 UNKNOWN_S: Final = 5
-_YOUNG_S: Final = 10.0  # seconds of waiting: before that a rate is not known, ...
-_FEW: Final = 5.0  # ... unless this number was served
-_MANY: Final = 20.0  # minimum number of served requests for a wait to be called hopeless
+# A rate is known after this many seconds of waiting, or after this number of served requests.
+_YOUNG_S: Final = 10.0
+_FEW: Final = 5.0
+_MANY: Final = 20.0  # Minimum number of served requests for a wait to be treated as hopeless.
 _ALL: Final = CLASSES
 
 
 class Rate:
-    """Requests served while others waited, and the time of waiting, averaged until `mark`."""
+    """The number of requests served while others waited, and the time in which requests waited.
+
+    Both are moving averages, updated at the time `mark`.
+    """
 
     __slots__ = ("mark", "served", "waited_s")
 
@@ -44,7 +48,7 @@ class Rate:
         self.mark = now
 
     def at(self, now: float) -> tuple[float, float]:
-        """Requests served and seconds of waiting, averaged until now; a request waits."""
+        """Return the averages of served requests and of seconds of waiting; a request waits now."""
         kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
         return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
 
@@ -56,7 +60,7 @@ class Rate:
 
 
 class ServiceRate:
-    """Rates of one queue. Urgencies count from 0; all classes together are one more."""
+    """The service rates of one queue: one for each class, and one for all classes together."""
 
     __slots__ = ("_rates",)
 
@@ -64,22 +68,23 @@ class ServiceRate:
         self._rates = [Rate() for _ in range(CLASSES + 1)]
 
     def began(self, urgency: int, now: float, *, is_first: bool) -> None:
-        """A request begins to wait as the first of its class. `is_first`: as the first of any
-        class.
-        """
+        """Note that a request waits, as the only one of its class. `is_first`: as the only one of
+        all classes."""
         self._rates[urgency].begin(now)
         if is_first:
             self._rates[_ALL].begin(now)
 
     def served(self, urgency: int, now: float, *, waited: bool) -> None:
-        """A request is sent while others wait. `waited`: its class has or had a waiting request."""
+        """Count a request that is sent while others wait. `waited`: its class has or had a waiting
+        request."""
         if waited:
             self._rates[urgency].count(now)
         self._rates[_ALL].count(now)
 
     def retry_after_s(self, urgency: int | None, ahead: int, now: float) -> int:
-        """Whole seconds until `ahead` requests of a waiting class are served; None: of any
-        class.
+        """Return the expected whole seconds until `ahead` requests of a class are served.
+
+        `urgency`: a class with waiting requests; None: all classes together.
         """
         served, waited_s = self._rates[_ALL if urgency is None else urgency].at(now)
         if waited_s < _YOUNG_S and served < _FEW:
@@ -87,9 +92,9 @@ class ServiceRate:
         return _whole_s(ahead * waited_s / max(served, 1.0))
 
     def least_wait_s(self, ahead: int, now: float) -> float:
-        """The time in which `ahead` requests are served if nothing else is; 0: unknown.
+        """Return a lower bound of the seconds until `ahead` requests are served; 0: unknown.
 
-        It is a lower bound: classes that take places now may take none soon.
+        It assumes that no other request is served in that time.
         """
         served, waited_s = self._rates[_ALL].at(now)
         if waited_s < _YOUNG_S or served < _MANY:

@@ -1,4 +1,4 @@
-"""Does what time makes due for waiting tickets: promotion, expiry, preemption and early polls.
+"""The periodic work for waiting tickets: promotion, expiry, preemption and early polls.
 
 Every tick returns the exact time of the next one, so a virtual clock needs no other ticks.
 
@@ -22,27 +22,27 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import HIGH
 
-# maximum promotions or expiries of a class queue per tick; the rest follows in the next
+# Maximum promotions or expiries of a class queue per tick; the rest follows in the next tick.
 _AT_ONCE: Final = 1024
 _SOON_S: Final = 0.1
-_MOMENT_S: Final = 1e-3  # time after a boundary, to be clearly beyond it
-_BACK_S: Final = 10  # minimum time until a replica may be back: a probe's interval and a start
-# Between two early polls of a replica: a page of metrics costs vLLM 0.32 about 5 ms, and its values
-# change no faster than its gauges, which lag by up to a second.
+_MOMENT_S: Final = 1e-3  # Added to a time at which a rule changes, to be safely after it.
+# Retry-After in seconds if no replica is up: the usual time of an engine's start and a probe.
+_BACK_S: Final = 10
+# Seconds between two early polls of a replica. A page of metrics costs vLLM 0.32 about 5 ms, and
+# its gauges lag by up to a second, so more polls would be useless.
 EARLY_S: Final = 0.5
-_SELDOM_S: Final = 1.0  # ... at most, while polls change nothing
+_SELDOM_S: Final = 1.0  # The same, while polls change nothing.
 _OVER: Final = {
-    Reason.QUEUE_TIMEOUT: "no replica had room in time",
-    Reason.DEADLINE_PASSED: "the deadline has passed while the request waited",
-    Reason.NO_REPLICA: "no replica came up in time",
+    Reason.QUEUE_TIMEOUT: "the request waited in the queue for longer than allowed",
+    Reason.DEADLINE_PASSED: "the client's deadline passed while the request waited in the queue",
+    Reason.NO_REPLICA: "no replica came up while the request waited",
 }
-_BLOCKED: Final = "the key had as many requests at replicas as it may until the time was over"
+_BLOCKED: Final = "the key's limit of concurrent requests was reached while the request waited"
 
 
 def _over(ticket: Ticket, wait_s: float) -> float:
-    """The time at which a ticket's wait reaches `wait_s`. Time at a replica before a preemption is
-    excluded.
-    """
+    """Return the time at which a ticket has waited for `wait_s` seconds. Its time at a replica
+    before a preemption is excluded."""
     run = ticket.run
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
@@ -58,16 +58,16 @@ class Expired:
 
 
 class Ticked:
-    """Actions after a tick, in this order."""
+    """The actions that the driver must take after a tick, in this order."""
 
     __slots__ = ("expired", "granted", "next_at", "polls", "preempt")
 
     def __init__(self) -> None:
-        self.expired: list[Expired] = []  # answer them; no other action
-        self.granted: list[Ticket] = []  # each has its `place`: like tickets from `freed`
-        self.preempt: list[Ticket] = []  # cancel them at their `place`, then `requeue` or `settle`
-        self.polls: list[ReplicaLoad] = []  # poll them now: a waiting request depends on their load
-        self.next_at = INFINITY  # when the next tick is due; infinity: nothing waits
+        self.expired: list[Expired] = []  # Answer their clients.
+        self.granted: list[Ticket] = []  # Send each to its `place`, as tickets from `freed`.
+        self.preempt: list[Ticket] = []  # Cancel each at its `place`, then `requeue` or `settle`.
+        self.polls: list[ReplicaLoad] = []  # Poll each now: a waiting request may fit there.
+        self.next_at = INFINITY  # When the next tick is due; infinity: no ticket waits.
 
 
 class QueueTimers:
@@ -95,8 +95,8 @@ class QueueTimers:
         self._rules = rules
 
     def age(self, ticked: Ticked, now: float) -> None:
-        """Expire tickets that have waited too long or whose model was removed, and promote tickets
-        that starve."""
+        """Expire tickets that have waited too long or whose model was removed, and mark old tickets
+        as starved."""
         for lane in list(self._wait_lists.active.values()):
             self._age_lane(lane, ticked, now)
         ticket = self._wait_lists.next_deadline()
@@ -137,7 +137,7 @@ class QueueTimers:
                 eldest = row.eldest()
             if eldest is None:
                 continue
-            if eldest.blocked_in is not None:  # only its timeout can end this wait
+            if eldest.blocked_in is not None:  # Only the timeout applies to a blocked ticket.
                 due = now if not many else _over(eldest, own.wait_s)
                 ticked.next_at = min(ticked.next_at, due, gone_at)
                 continue
@@ -147,7 +147,7 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, due, gone_at)
 
     def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
-        """The next time at which a class queue changes without an event."""
+        """Return the next time at which a rule changes for a class queue without any event."""
         rules = self._rules
         own = rules.classes[row.urgency]
         due = _over(eldest, own.wait_s)
@@ -157,7 +157,7 @@ class QueueTimers:
         if row.urgency > HIGH and rules.aging > 0.0:
             level = rules.aged(float(row.urgency), now - eldest.arrival)
             if level > HIGH:
-                # The next half step, beyond which the gate of another class applies.
+                # The time at which the aged level reaches the gate of the next class.
                 half = int(level + 0.5) - 0.5
                 at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
                 if at > now:
@@ -184,7 +184,7 @@ class QueueTimers:
         ticked.expired.append(Expired(ticket, error))
 
     def _refuse(self, ticket: Ticket, error: RouterError, ticked: Ticked) -> None:
-        """Its model was removed from the fleet, so no wait would help."""
+        """End the wait of a ticket whose model was removed from the fleet."""
         self._wait_lists.drop(ticket, ENDED)
         self._counts.dropped[GONE][ticket.urgency] += 1
         ticked.expired.append(Expired(ticket, error))
@@ -204,7 +204,7 @@ class QueueTimers:
                 if now < eldest.arrival + after_s:
                     ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
                     continue
-                # Requests already being preempted make room for as many tickets.
+                # Each request that is already being preempted frees a place for one ticket.
                 missing = row.count - wanted
                 wanted = max(0, wanted - row.count)
                 while missing > 0:
@@ -216,7 +216,8 @@ class QueueTimers:
                     missing -= 1
 
     def _poll_early(self, ticked: Ticked, now: float) -> None:
-        """Request a poll of each replica that is closed by counts that only a poll can correct."""
+        """Request a poll of each replica that is closed because of counts that only a poll can
+        update."""
         wanting = self._wanting()
         for gate in self._gates.by_place.values():
             place = gate.place
@@ -233,7 +234,7 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, gate.poll_at)
 
     def _wanting(self) -> int:
-        """The classes with a waiting ticket that is not blocked, as bits."""
+        """Return the classes with a waiting ticket that is not blocked, as bits."""
         found = 0
         for urgency in range(CLASSES):
             if self._wait_lists.eligible_of[urgency]:

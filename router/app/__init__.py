@@ -1,7 +1,7 @@
 """The whole router. Only this folder imports all others.
 
-`Parts` builds everything from a `Config`. `App` is one router inside an event loop, as tests and
-`serve` use it: it starts, reloads, drains and stops. `serve` is the process around it.
+`Parts` builds everything from a `Config`. `App` is one router inside an event loop; it starts,
+reloads, drains and stops. Tests use it directly. `serve` runs it as a process.
 """
 
 from router.app.lifecycle import App

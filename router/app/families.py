@@ -1,6 +1,7 @@
 """Metrics of a running router: its fleet, its queue and its own state.
 
-Each family reads `Parts` at the scrape. An unknown value of a replica is left out.
+The value of each family is read from `Parts` at each scrape. If a value of a replica is unknown,
+the family has no sample for that replica.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from router.observe.families.family import COUNTER, GAUGE, Family, Values
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Whether the process is ready and whether it drains."""
+    """Whether the process is ready, and whether it is draining."""
 
     is_ready: Callable[[], bool]
     is_draining: Callable[[], bool]
@@ -33,7 +34,7 @@ LIFECYCLE: Final[tuple[Family[Lifecycle], ...]] = (
     Family(
         "ready",
         GAUGE,
-        "1 if the router takes requests.",
+        "1 if the router accepts requests.",
         lambda life: float(life.is_ready()),
     ),
     Family(
@@ -50,7 +51,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """Reads an attribute of every replica for which it is known."""
+    """Return a function that reads the attribute of all replicas for which it is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}
@@ -119,7 +120,7 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
     Family(
         "replica_inflight",
         GAUGE,
-        "Attempts under way, by replica.",
+        "Attempts in progress, by replica.",
         _of_each("inflight"),
         ("replica",),
     ),
@@ -139,59 +140,59 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
     Family(
         "requests_under_way",
         GAUGE,
-        "Requests under way.",
+        "Requests in progress.",
         lambda parts: len(parts.dispatcher.exchanges),
     ),
     Family(
         "held_body_bytes",
         GAUGE,
-        "Body bytes held in memory.",
+        "Bytes of request bodies held in memory.",
         lambda parts: parts.front.held_bytes,
     ),
     Family(
         "open_file_limit",
         GAUGE,
-        "Open files the process may have.",
+        "Maximum of files that the process may open.",
         lambda parts: parts.open_files,
     ),
     Family(
         "loop_lag_seconds",
         GAUGE,
-        "How late the event loop runs its timers.",
+        "Delay with which the event loop runs its timers.",
         lambda parts: parts.sweeper.lag_s,
     ),
     Family(
         "access_log_lines_dropped",
         COUNTER,
         "Access log lines lost to a slow or full sink.",
-        # Of the log and of those that a reload put away: their last lines may still be waiting.
+        # Includes logs that a reload has replaced, because their last lines may still be pending.
         lambda parts: sum(log.dropped for log in (*parts.old_logs, parts.log)),
     ),
     Family(
         "replica_waiting",
         GAUGE,
-        "Requests that wait at a replica, ours and others'.",
+        "Requests that wait at a replica, of this router and of other clients.",
         _of_each("waiting"),
         ("replica",),
     ),
     Family(
         "replica_load",
         GAUGE,
-        "Requests at a replica, ours and others', running and waiting.",
+        "Requests that run or wait at a replica, of this router and of other clients.",
         _of_each("load"),
         ("replica",),
     ),
     Family(
         "replica_pending_tokens",
         GAUGE,
-        "Uncached prompt tokens sent and not begun.",
+        "Uncached prompt tokens of requests that wait at a replica.",
         _of_each("pending_tokens"),
         ("replica",),
     ),
     Family(
         "replica_kv_usage_ratio",
         GAUGE,
-        "Share of the KV cache in use, as the engine reported it.",
+        "Share of the KV cache in use, 0 to 1, as the engine reported it.",
         _of_each("kv_polled"),
         ("replica",),
     ),
@@ -205,14 +206,14 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
     Family(
         "replica_ttft_seconds",
         GAUGE,
-        "Dispatch to first content, smoothed.",
+        "Time from dispatch to first content, moving average.",
         _of_each("ttft_s"),
         ("replica",),
     ),
     Family(
         "replica_tpot_seconds",
         GAUGE,
-        "Seconds per output token, smoothed.",
+        "Time per output token, moving average.",
         _of_each("tpot_s"),
         ("replica",),
     ),
@@ -229,94 +230,94 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
     Family(
         "panic",
         GAUGE,
-        "1: so few replicas of a model are fit that unfit ones are asked, too.",
+        "1 if so few replicas of a model are fit that unfit ones get requests, too.",
         lambda parts: {name: float(panics) for name, panics in parts.fleet.panic.items()},
         ("model",),
     ),
     Family(
         "replica_spared_seconds",
         GAUGE,
-        "How long a replica that said it is busy is still spared.",
+        "Remaining time for which a replica is avoided because it answered that it is busy.",
         _spared,
         ("replica",),
     ),
     Family(
         "prefix_blocks",
         GAUGE,
-        "Prefix blocks a replica is taken to hold.",
+        "Prefix blocks that a replica is assumed to hold.",
         lambda parts: {r.id: parts.knowledge.prefixes.holding(r) for r in _replicas(parts)},
         ("replica",),
     ),
-    Family("prefix_index", COUNTER, "What the prefix index did.", _prefix_index, ("event",)),
+    Family("prefix_index", COUNTER, "Prefix index operations.", _prefix_index, ("event",)),
     Family(
         "engine_aborts",
         COUNTER,
-        "Engines told to stop an attempt that was given up, by what became of it.",
+        "Abort requests to engines for cancelled attempts, by outcome.",
         lambda parts: {
-            name: float(getattr(parts.aborter, name)) for name in ("told", "failed", "skipped")
+            name: float(getattr(parts.aborter, name)) for name in ("accepted", "failed", "skipped")
         },
         ("outcome",),
     ),
     Family(
         "polls_failed",
         COUNTER,
-        "Polls of engine metrics that told nothing, by what was wrong.",
+        "Polls of engine metrics without a result, by problem.",
         lambda parts: parts.fleet.polls_failed,
         ("problem",),
     ),
     Family(
         "signals_odd",
         COUNTER,
-        "Figures in engines' metrics that could not be believed, by name.",
+        "Impossible values in engines' metrics, by name of the metric.",
         lambda parts: parts.poller.odd,
         ("figure",),
     ),
     Family(
         "priority_ignored",
         COUNTER,
-        "Priority numbers in bodies without a meaning in their pool, by its dialect.",
+        "Priority numbers in request bodies that were ignored, by priority dialect of the pool.",
         lambda parts: parts.dispatcher.tenants.judge.ignored,
         ("dialect",),
     ),
     Family(
         "priority_clamped",
         COUNTER,
-        "Requests that said more than their ceiling, by where they did and the class they have.",
+        "Requests whose priority was lowered to their ceiling, by source and resulting class.",
         _clamped,
         ("source", "class"),
     ),
     Family(
         "stream_silence_seconds",
         GAUGE,
-        "The longest that a stream under way has shown its client nothing, by class.",
+        "Longest time since a running stream last sent content to its client, by class.",
         lambda parts: silence.by_class(parts.dispatcher.exchanges, monotonic()),
         ("class",),
     ),
     Family(
         "batches_under_way",
         GAUGE,
-        "Batches that are not over, and lines of them under way.",
+        "Batches in progress, and lines of batches in progress.",
         _batches,
         ("what",),
     ),
     Family(
         "batch_attempts",
         COUNTER,
-        "Attempts at lines of batches, by what the answer meant.",
+        "Attempts to process lines of batches, by verdict on the answer.",
         _batch_attempts,
         ("verdict",),
     ),
     Family(
         "kv_events",
         COUNTER,
-        "KV cache events of engines, by what became of them.",
+        "KV cache events from engines, by how they were handled.",
         lambda parts: counts_of(parts.kv_watcher.counters) if parts.kv_watcher else None,
         ("event",),
     ),
     Family(
         "token_questions",
         COUNTER,
-        "Questions for a prompt's token ids, by how they were answered.",
+        "Requests for the token IDs of a prompt, by outcome.",
         lambda parts: counts_of(parts.tokens.counters) if parts.tokens else None,
         ("answer",),
     ),
@@ -335,7 +336,7 @@ def _eldest(driver: QueueDriver) -> dict[str, float]:
 
 
 def queue_counts(driver: QueueDriver) -> QueueCounts:
-    """Of all pools together, those that are gone included."""
+    """Return the counts of all pools together, including removed pools."""
     counts = QueueCounts()
     for counted in (driver.pools.past, *(queue.counts for queue in driver.pools.queues)):
         counts.add(counted)
@@ -363,14 +364,14 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
     Family(
         "queue_eldest_seconds",
         GAUGE,
-        "How long the eldest of those that wait has, by class; 0: nobody waits.",
+        "Waiting time of the oldest waiting request, by class; 0 if none waits.",
         _eldest,
         ("class",),
     ),
     Family(
         "queue_policy_errors",
         COUNTER,
-        "Failures of the order policy; its lines go by arrival from then on.",
+        "Failures of the order policy; after one, requests are ordered by arrival.",
         _policy_errors,
         ("policy",),
     ),
@@ -379,7 +380,7 @@ QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
     Family(
         "queue_passed",
         COUNTER,
-        "Requests sent without having waited, by class.",
+        "Requests sent without waiting, by class.",
         _counted("passed"),
         ("class",),
     ),
@@ -393,35 +394,35 @@ QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
     Family(
         "queue_granted",
         COUNTER,
-        "Requests sent after having waited, by class.",
+        "Requests sent after waiting, by class.",
         _counted("granted"),
         ("class",),
     ),
     Family(
         "queue_inverted",
         COUNTER,
-        "Requests sent after having waited, while a more urgent one waited, by class.",
+        "Requests sent after waiting, while a more urgent request still waited, by class.",
         _counted("inverted"),
         ("class",),
     ),
     Family(
         "queue_promoted",
         COUNTER,
-        "Requests that waited so long that they went first, by class.",
+        "Requests that became starved, and so went before the usual order, by class.",
         _counted("promoted"),
         ("class",),
     ),
     Family(
         "queue_preempted",
         COUNTER,
-        "Requests put back for more urgent ones, by class.",
+        "Requests preempted for more urgent ones and queued again, by class.",
         _counted("preempted"),
         ("class",),
     ),
     Family(
         "queue_dropped",
         COUNTER,
-        "Requests that were refused, expired or left before they were sent, by class and reason.",
+        "Requests that ended before they were sent, by class and reason.",
         _dropped,
         ("class", "reason"),
     ),

@@ -29,16 +29,14 @@ from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, as_protocol
 
 BACKLOG = 4096
-_SETTLE_TURNS = 1000  # turns of the loop in which aborted connections report their end
-_NAMED = 8  # maximum number of down replicas named in one event
+_SETTLE_TURNS = 1000  # Event loop turns within which aborted connections must report their end.
+_NAMED = 8  # Maximum number of down replicas that one event names.
 
 
 class App:
-    """One router. Call `start` first and `stop` once at the end; `reload` and `drain` in
-    between.
-    """
+    """One router. Call `start` first, and `stop` once at the end."""
 
-    parts: Parts  # set by `start`
+    parts: Parts  # Set by `start`.
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class App:
         self.config = config
         self.read_again = read_again
         self.metrics = Metrics()
-        self.drained = asyncio.Event()  # set when a drain has finished
+        self.drained = asyncio.Event()  # Set when a drain has finished.
         self.draining = False
         self.port = 0
         self.admin_port = 0
@@ -61,14 +59,14 @@ class App:
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._certificate: Certificate | None = None
         self._open_files = 0
-        self._is_said = False  # whether the ready event was written
-        # it stops without a load balancer's knowledge, because no client is connected
+        self._is_said = False  # The ready event was logged.
+        # The router stops at once: no client is connected, so no load balancer has to notice.
         self._is_alone = False
 
     # -- start --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Builds the parts, probes the replicas once, listens. Raises OSError or ConfigError."""
+        """Build the parts, probe the replicas once, and listen. Raises OSError or ConfigError."""
         config = self.config
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
@@ -89,7 +87,7 @@ class App:
             raise
         self._say_ready(at_start=True)
         if not self._is_said:
-            # The fleet calls this shortly before the replica may get requests.
+            # Called in a later turn, because the fleet reports a replica before it gets requests.
             parts.on_up = partial(parts.loop.call_soon, self._say_ready)
 
     def _collector(self, parts: Parts) -> Collector:
@@ -106,7 +104,7 @@ class App:
         return Collector(self.metrics, *sources)
 
     def _say_ready(self, *, at_start: bool = False) -> None:
-        """Log once that a replica is up; at the start also that none is, and the reason."""
+        """Log once that a replica is up. At the start, also log that none is up, and why."""
         parts, config = self.parts, self.config
         if self._is_said or not (at_start or parts.fleet.ready):
             return
@@ -164,7 +162,7 @@ class App:
             await batch_server.run(self._from_within)
 
     def _from_within(self) -> asyncio.Protocol:
-        """Makes a connection of the batch server, which has no address of its own."""
+        """Create the client side of a connection from the batch server inside this process."""
         client = ClientConnection(self.parts.front)
         client.peer = "127.0.0.1"
         return as_protocol(client)
@@ -172,7 +170,7 @@ class App:
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stops now: running requests end with an error, and everything is closed."""
+        """Stop now: end running requests with an error, and close everything."""
         self.draining = True
         task, self._drain_task = self._drain_task, None
         if task is not None and task is not asyncio.current_task():
@@ -189,7 +187,7 @@ class App:
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()
-        # One turn of the loop lets the answers above be sent.
+        # In this turn of the event loop the answers from above are sent.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
             client.transport.abort()
@@ -218,8 +216,8 @@ class App:
     def drain(self, *, by_hand: bool = False) -> None:
         """Finish the running requests, then set `drained`; a second call does nothing.
 
-        `by_hand`: at once if no client is connected, because then no load balancer uses this
-        router.
+        `by_hand`: a person has stopped the router (SIGINT). Then, if no client is connected, the
+        router does not wait for a load balancer to notice.
         """
         if not self.draining:
             self.draining = True
@@ -229,7 +227,7 @@ class App:
 
     async def _drain(self) -> None:
         drain = self.config.drain
-        # A load balancer needs time to see /readyz, so the port still accepts connections.
+        # The port still accepts connections until a load balancer has read /readyz.
         if not self._is_alone:
             await asyncio.sleep(drain.lame_duck_s)
         if self.parts.batch_server is not None:
@@ -272,15 +270,15 @@ class App:
         return await usage.described(self.metrics.usage)
 
     def census(self) -> dict[str, int]:
-        """Counts the resources in use now. Every number is 0 after `stop`."""
+        """Return the numbers of resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     async def reload(self) -> str:
-        """Read the configuration again and apply it; returns the hash of the one now in force.
+        """Read the configuration again and apply it. Returns the hash of the new configuration.
 
-        Raises ConfigError, and keeps the old one, if the new one cannot be used.
+        Raises ConfigError if the new configuration is invalid; then the old one stays in force.
         """
         try:
             config = self.read_again() if self.read_again is not None else self.config

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """The credentials and TLS for connections to replicas, ready for use. Raises ConfigError."""
+    """The credentials and TLS settings for connections to replicas. Raises ConfigError."""
 
     def __init__(self, config: Config) -> None:
         try:
@@ -74,7 +74,7 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
-        self.on_up: Callable[[], object] | None = None  # called when a replica has come up
+        self.on_up: Callable[[], object] | None = None  # Called when a replica has come up.
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
@@ -111,10 +111,10 @@ class Parts:
         )
         self.batch_server: BatchServer | None = None
         if config.batches.enabled:
-            from router.batches.server import BatchServer  # needs SQLite: only if enabled
+            from router.batches.server import BatchServer  # Imported only if enabled: uses SQLite.
 
             rules = config.batches
-            # Lines use connections of the data port, most of which are for other clients.
+            # Batches may use a quarter of the data port's connections; the rest is for clients.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
             queue = self.dispatcher.queue
@@ -153,7 +153,7 @@ class Parts:
         return config.limits.connections or max(64, int(self.open_files * 0.45))
 
     def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
-        """Makes a replica for a configuration, which may not be in force yet."""
+        """Create a replica for a configuration, which need not be in force yet."""
         url = parse_replica_url(replica.url)
         address = Address(
             url.host,
@@ -178,7 +178,7 @@ class Parts:
         return made
 
     def watch(self, replica: Replica) -> None:
-        """Begins to probe and poll a replica."""
+        """Start to probe and poll a replica."""
         self.prober.watch(replica)
         self.poller.watch(replica)
         if self.kv_watcher is not None:
@@ -191,8 +191,9 @@ class Parts:
             self.kv_watcher.unwatch(replica)
 
     async def start_watching(self) -> None:
-        """Probes every replica once, then starts probes, polls and listeners. Raises
-        ConfigError.
+        """Probe every replica once, then start periodic probes, polls and KV event listeners.
+
+        Raises ConfigError.
         """
         await self.prober.start()
         await self.poller.start()
@@ -235,7 +236,7 @@ class Parts:
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:
-    """Reads the API keys. Raises ConfigError."""
+    """Read the API keys. Raises ConfigError."""
     if config.keys.file is None:
         return ()
     try:
@@ -254,13 +255,13 @@ def open_log(config: Config) -> AccessLog:
 
 
 def config_hash(config: Config) -> str:
-    """Returns a hash of the configuration: twelve hex digits."""
+    """Return a hash of the configuration: twelve hex digits."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
 
 
 def failed(err: BaseException) -> None:
-    log_event(logging.ERROR, "a part of the router failed", error=repr(err))
+    log_event(logging.ERROR, "a background task of the router failed", error=repr(err))
 
 
 def _unresolved(host: str, why: str) -> None:
-    log_event(logging.WARNING, "a name does not resolve", key=host, host=host, error=why)
+    log_event(logging.WARNING, "host name does not resolve", key=host, host=host, error=why)

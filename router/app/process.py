@@ -15,10 +15,12 @@ from router.observe import events
 
 
 def serve(config: Config, read_again: Callable[[], Config]) -> int:
-    """Run a router until it is stopped; returns the exit status.
+    """Run a router until it is stopped. Returns the exit status.
 
-    SIGTERM and SIGINT drain, a second one stops at once, and so does SIGINT if no client is
-    connected; SIGHUP reloads. Raises OSError if an address is not available.
+    SIGTERM and SIGINT start a drain, and a second signal stops the router at once. If no client is
+    connected, the first SIGINT stops it at once. SIGHUP reloads the configuration.
+
+    Raises OSError if an address is not available.
     """
     import uvloop
 
@@ -45,7 +47,7 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
         try:
             await app.reload()
         except ConfigError:
-            pass  # the log has the error; the old configuration stays
+            pass  # `reload` has logged the error, and the old configuration stays in force.
 
     tasks: set[asyncio.Task[None]] = set()
 
@@ -57,7 +59,8 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, terminate, number)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-    # Exclude existing objects from collection; the data plane creates few reference cycles.
+    # `gc.freeze` excludes existing objects from garbage collection. The data plane creates few
+    # reference cycles, so collections are rarely useful.
     gc.collect()
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)

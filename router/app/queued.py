@@ -1,4 +1,4 @@
-"""Reports the state of the queue: the number of waiting requests, their tenants, and the outcomes.
+"""Reports the state of the queue: waiting requests, their tenants, and how requests left it.
 
 Must never: change anything, or list more tenants than `MOST`.
 """
@@ -14,23 +14,26 @@ from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 
-MOST: Final = 100  # tenants that are named, those with the most waiting requests
+MOST: Final = 100  # Tenants in the report: those with the most waiting requests.
 _COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preempted")
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """Returns the number of waiting requests."""
+    """Return the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 
 def batch_lines_waiting(driver: QueueDriver, model: str) -> int:
-    """How many requests of class batch wait for the replicas of a model. Those that wait for their
-    own key do not count, so that they hold up no other owner; each key has few of them."""
+    """Return how many requests of class batch wait for the replicas of a model.
+
+    A request that its key's limit blocks does not count, so it cannot delay the batches of other
+    owners. Each key has few of these.
+    """
     return driver.pools.of(model).eligible[BATCH]
 
 
 def described(driver: QueueDriver | None) -> dict[str, Any]:
-    """Returns the data of GET /queue."""
+    """Return the data of GET /queue."""
     if driver is None:
         return {"enabled": False}
     queues = driver.pools.queues
@@ -50,7 +53,7 @@ def described(driver: QueueDriver | None) -> dict[str, Any]:
 
 
 def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
-    """Returns, for each replica, the classes that are closed now and the reason."""
+    """Return the classes that each replica does not accept now, each with the reason."""
     found: dict[str, dict[str, str]] = {}
     for queue in () if driver is None else driver.pools.queues:
         for place in queue.places():
@@ -77,7 +80,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "classes": {
             name: {
                 "waiting": depth[number],
-                "blocked": depth[number] - eligible[number],  # blocked by the limits of their keys
+                "blocked": depth[number] - eligible[number],  # Blocked by the limits of their keys.
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what in _COUNTED},
                 "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},

@@ -1,7 +1,7 @@
-"""A reload: finds what differs between the present and the new configuration, and applies it.
+"""Reloads the configuration: finds the differences to the present one, and applies them.
 
-`prepare` does everything that can fail, on new objects: it reads files, makes policies and makes
-replicas. `commit` puts these objects in force by a sequence of swaps that cannot fail.
+`prepare` does everything that can fail, on new objects: it reads files, and creates policies and
+replicas. `commit` replaces the old objects by these; no step of it can fail.
 
 Must never: leave a configuration half applied, or create anything in `commit`.
 """
@@ -28,24 +28,24 @@ from router.observe.log.access_log import AccessLog
 
 
 class Prepared(NamedTuple):
-    """A configuration that can be put in force, and the objects that were made for it."""
+    """A valid configuration, and the objects that were created for it."""
 
     config: Config
     policies: Policies
     hedging: HedgingPolicy
-    orders: Sequence[OrderPolicy]  # one policy for each queue
+    orders: Sequence[OrderPolicy]  # One policy for each queue.
     upstream: Upstream
     keys: Sequence[KeyLine]
-    tls: ssl.SSLContext | None  # with the data port's certificate; None without TLS
+    tls: ssl.SSLContext | None  # Has the data port's certificate; None without TLS.
     log: AccessLog
-    wanted: Mapping[str, ReplicaConfig]  # all replicas, by ID
-    made: Mapping[str, Replica]  # replicas that are not in the fleet yet
+    wanted: Mapping[str, ReplicaConfig]  # All replicas, by ID.
+    made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
 
 
 def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
-    """Make what `config` needs. Raises ConfigError; nothing in force has changed then.
+    """Create the objects that `config` needs. Nothing in force is changed.
 
-    `emulated`: replicas beside those of the configuration.
+    `emulated`: replicas in addition to those of the configuration. Raises ConfigError.
     """
     old = parts.config
     fixed = [*fixed_changes(old, config)]
@@ -72,7 +72,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
     wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
     made = _new_replicas(parts, config, upstream, wanted)
-    # Made last, because it is the only one that must be closed if a later step fails.
+    # The log is opened last: it is the only object that a failure after it would have to close.
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
@@ -80,7 +80,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """Makes the replicas that are new or whose URL changed; all if `upstream` changed."""
+    """Create the replicas that are new or whose URL changed; all of them if `upstream` changed."""
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
@@ -91,7 +91,7 @@ def _new_replicas(
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
-    """Puts the configuration in force. `certificate` is the data port's."""
+    """Put the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
     config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
     if certificate is not None and tls is not None:
@@ -124,7 +124,7 @@ def _diff_fleet(
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
 ) -> None:
-    """Removes, replaces and adds replicas; those that stay keep their state."""
+    """Remove, replace and add replicas. Unchanged replicas keep their state."""
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)

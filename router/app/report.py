@@ -1,4 +1,4 @@
-"""Reports about the router for people and scripts: what it holds, its replicas, its hedging."""
+"""The admin API's reports on resources in use, replicas and hedging."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STATES = ("ready", "unknown", "down", "asleep", "ejected", "half_open", "drainin
 
 
 def census(parts: Parts) -> dict[str, int]:
-    """Counts the resources in use now. Every number is 0 after a stop."""
+    """Return the numbers of resources in use now. Every number is 0 after a stop."""
     replicas = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
     open_ = sum(len(r.pool.all) for r in replicas)
     idle = sum(r.pool.idle for r in replicas)
@@ -44,7 +44,7 @@ def census(parts: Parts) -> dict[str, int]:
 
 
 def replicas(parts: Parts) -> list[dict[str, Any]]:
-    """Returns the data of GET /replicas. An unknown value is null."""
+    """Return the data of GET /replicas. An unknown value is null."""
     now = monotonic()
     exact = parts.knowledge.exact
     closed = queued.closed(parts.dispatcher.queue)
@@ -58,19 +58,19 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "priority": {
                 "dialect": dialect_of(r).name,
                 "honoured": is_honoured(r),
-                "last_told": r.priority_told.decode("ascii") or None,
+                "last_sent": r.last_priority.decode("ascii") or None,
             },
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
-            "slots": slots_of(r),  # reported by the engine, or learned
-            "slots_told": r.signals.slots,
+            "slots": slots_of(r),  # Reported by the engine, or learned.
+            "slots_reported": r.signals.slots,
             "closed_to": closed.get(r.id, {}),
             "waiting": r.waiting,
             "load": r.load,
             "pending_tokens": r.pending_tokens,
-            "kv_usage": r.kv_polled,  # as the engine reported it
-            "kv_usage_estimate": r.kv_usage,  # estimated since; gates and policies use it
+            "kv_usage": r.kv_polled,  # As the engine last reported it.
+            "kv_usage_estimate": r.kv_usage,  # The estimate for now, used by gates and policies.
             "kv_tokens": r.kv_tokens,
             "prefix_blocks": parts.knowledge.prefixes.holding(r),
             "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
@@ -90,7 +90,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
 
 
 def classes(parts: Parts) -> str:
-    """Returns the priority classes that a client may request, for the start-up event."""
+    """Return which priority classes clients may request, as text for the start-up event."""
     tenants = parts.dispatcher.tenants
     most = tenants.judge.open_ceiling
     if tenants.has_keys:
@@ -103,7 +103,7 @@ _PREDICTED = (100, 1_000, 10_000, 100_000)
 
 
 def hedging(parts: Parts) -> dict[str, Any]:
-    """Returns the data of GET /hedging. An unknown value and an infinite delay are null."""
+    """Return the data of GET /hedging. An unknown value and an infinite delay are null."""
     rules, counts = parts.config.hedging, parts.hedge_counts
     return {
         "policy": rules.policy,
@@ -134,7 +134,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "saved_s": counts.would_save_s,
             },
         },
-        # A copy is sent when both have passed: a multiple of the predicted time, and some seconds.
+        # A copy is sent after both delays: a multiple of the predicted time, and a fixed time.
         "models": [
             {
                 "model": name or None,

@@ -1,8 +1,8 @@
-"""The time since streaming clients last received content, or since their request.
+"""Computes how long streaming clients have been waiting for content.
 
-The times are computed on demand over all running requests; nothing is counted in between. A client
-that stopped reading is left out, because the router is not the cause of its silence. A comment that
-keeps the connection open does not count as content.
+The time is counted since the last content, or since the request if there was none. It is computed
+for all running requests when the metrics are read. A client that stopped reading is left out,
+because it causes the wait itself. Comments that keep the connection open are not content.
 
 Must never: add a cost to a request.
 """
@@ -16,7 +16,7 @@ from router.dispatch.exchange import Exchange
 
 
 def by_class(exchanges: Iterable[Exchange], now: float) -> dict[str, float]:
-    """The longest time by class, in seconds; 0: no stream, or all have just received content."""
+    """Return the longest time by class, in seconds; 0 if the class has no running stream."""
     longest = dict.fromkeys(CLASSES, 0.0)
     for x in exchanges:
         name = x.urgency.stated

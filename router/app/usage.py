@@ -1,6 +1,6 @@
-"""Reports the usage of tenants for people and scripts: GET /usage.
+"""Reports the usage of tenants: GET /usage.
 
-Must never: change anything, or block the event loop for long, because tokens would be late.
+Must never: change anything, or block the event loop for long, because that delays tokens.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from router.core.urgency import CLASSES
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import TenantUsage, Used, together
 
-_AT_ONCE: Final = 50  # tenants between two turns of the event loop: less than a millisecond
+_AT_ONCE: Final = 50  # Tenants per turn of the event loop: less than a millisecond.
 
 
 async def described(usage: TenantUsage) -> dict[str, Any]:
-    """Everything since the start, by tenant (most tokens first) and by class."""
+    """Return all usage since the start, by tenant (most tokens first) and by class."""
     total = Used()
     found: list[tuple[int, dict[str, Any]]] = []
     for number, (name, classes) in enumerate([*usage.tenants.items()], 1):
@@ -28,16 +28,16 @@ async def described(usage: TenantUsage) -> dict[str, Any]:
             for urgency in (*CLASSES, UNCLASSED)
             if urgency in classes
         }
-        told = {"tenant": name, **_used(used), "classes": by_class}
-        found.append((used.prompt + used.output, told))
+        entry = {"tenant": name, **_used(used), "classes": by_class}
+        found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
     found.sort(key=_tokens, reverse=True)
     return {
-        "since": round(usage.since, 3),  # seconds since 1970
+        "since": round(usage.since, 3),  # Seconds since 1970.
         "seconds": round(time() - usage.since, 3),
         "total": _used(total),
-        "tenants": [told for _, told in found],
+        "tenants": [entry for _, entry in found],
     }
 
 
@@ -48,10 +48,10 @@ def _tokens(entry: tuple[int, dict[str, Any]]) -> int:
 def _used(used: Used) -> dict[str, Any]:
     return {
         "requests": used.requests,
-        "prompt_tokens": used.prompt,  # including the cached ones
+        "prompt_tokens": used.prompt,  # Includes the cached tokens.
         "cached_tokens": used.cached,
         "output_tokens": used.output,
-        "estimated": used.estimated,  # requests without an engine's count of all tokens
+        "estimated": used.estimated,  # Requests whose tokens were estimated, at least in part.
         "cost": used.cost if used.is_priced else None,
-        "unpriced_tokens": used.unpriced,  # not included in the cost
+        "unpriced_tokens": used.unpriced,  # Tokens without a price; the cost does not include them.
     }

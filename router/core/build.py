@@ -1,20 +1,20 @@
-"""Tells which version this program is and how it was built: compiled or pure Python."""
+"""The version of this program, and whether it was built compiled or as pure Python."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-# `pyproject.toml` reads it here. A process that serves does not import `importlib.metadata` for it,
-# which takes 1 MB.
+# `pyproject.toml` reads the version from here. Reading it from `importlib.metadata` would cost the
+# serving process 1 MB of memory.
 VERSION = "0.1.0"
 
 
 def build_kind() -> str:
-    """Whether the hot path is machine code; setup.py lists its modules."""
+    """Return whether the hot path is compiled or pure Python; setup.py lists its modules."""
     return "compiled" if is_compiled() else "pure Python"
 
 
 def is_compiled() -> bool:
-    """Whether the hot path was imported, or would be, from extension modules."""
+    """Return whether the hot path is imported from extension modules (compiled with mypyc)."""
     found = find_spec("router.wire.client")
     return found is not None and not (found.origin or "").endswith(".py")

@@ -1,7 +1,8 @@
-"""Maps a client address to the address that limits count by.
+"""Maps a client address to the address or network by which the router counts that client.
 
-An IPv6 client owns a whole /64 and may change its address within it at any time. So IPv6 addresses
-count by /64. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d) counts as IPv4.
+An IPv6 client owns a whole /64 network and may change its address within it at any time. So all
+addresses of one /64 count as one client. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d)
+counts as IPv4.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def counted(address: IPv4Address | IPv6Address) -> str:
-    """Return the name under which the address counts."""
+    """Return the address or network, as text, by which the client is counted."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), _NETWORK), strict=False))
     return str(address)
 
 
 def counted_peer(peer: str) -> str:
-    """Return the name under which a peer counts; a peer without an IP address counts as itself."""
+    """Return the text by which a peer is counted; without an IP address it is `peer` itself."""
     address = parsed(peer)
     return peer if address is None else counted(address)

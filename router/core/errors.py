@@ -1,8 +1,8 @@
 """Every error that can end a request, and which party caused it.
 
-All errors form one tree. A `RouterError` carries the `Reason`, the HTTP status, the `Source` that
-caused it, and how long the client should wait before it tries again. `Reason` is a closed enum: its
-word is the log field, the metric label and the `code` of the error body.
+A `RouterError` has a `Reason`, an HTTP status, the `Source` that caused it, and how long the client
+should wait before it tries again. `Reason` is a closed enum. Its value is the access log's field,
+the metric label and the `code` of the error body.
 
 Must never: depend on sockets, HTTP bytes or engines.
 """
@@ -21,7 +21,7 @@ class Source(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a request ended. A closed set: the log field, the metric label and the error `code`."""
+    """Why a request ended: the access log's field, the metric label and the error body's `code`."""
 
     # Enum's own hash is Python code, and counters look up reasons for each request.
     __hash__ = str.__hash__
@@ -29,14 +29,14 @@ class Reason(StrEnum):
     OK = "ok"
 
     # Caused by the client: the content of the request.
-    BAD_REQUEST = "bad_request"  # unreadable framing or head
+    BAD_REQUEST = "bad_request"  # The framing or the head of the request is invalid.
     BAD_TARGET = "bad_target"  # A request target that matches no possible route.
     BAD_HOST = "bad_host"
     BAD_HEADER = "bad_header"
     BAD_TRANSFER_ENCODING = "bad_transfer_encoding"
     BAD_JSON = "bad_json"
     BAD_MULTIPART = "bad_multipart"
-    BAD_MODEL = "bad_model"  # not a string, empty or far too long
+    BAD_MODEL = "bad_model"  # The model's name is not a string, is empty or is too long.
     UNREAD_BODY = "unread_body"  # The body cannot be read, and a limit depends on its content.
     BAD_PRIORITY = "bad_priority"  # Neither a known name nor a number.
     KEY_REQUIRED = "key_required"  # No API key, or an unknown key.
@@ -46,7 +46,7 @@ class Reason(StrEnum):
     KEY_TOKENS = "key_tokens"  # The key has reached its limit of tokens.
     MODEL_REQUIRED = "model_required"
     MODEL_NOT_FOUND = "model_not_found"
-    NOT_FOUND = "not_found"  # a path that is not served from this port
+    NOT_FOUND = "not_found"  # The path is not served from this port.
     METHOD_NOT_ALLOWED = "method_not_allowed"
     METHOD_UNKNOWN = "method_unknown"
     UPGRADE_NOT_SERVED = "upgrade_not_served"
@@ -56,7 +56,7 @@ class Reason(StrEnum):
     TARGET_TOO_LONG = "target_too_long"
     HEAD_TOO_LARGE = "head_too_large"
     BODY_TOO_LARGE = "body_too_large"
-    LOOP = "loop"  # The router's own Via came back.
+    LOOP = "loop"  # The request's Via header names this router: it was forwarded back to it.
 
     # Caused by the client: its timing, or its disconnection.
     HEAD_TIMEOUT = "head_timeout"
@@ -80,27 +80,27 @@ class Reason(StrEnum):
     SERVER_ERROR = "server_error"  # The replica answered 500, 502 or 504.
     REPLICA_REFUSED = "replica_refused"  # The replica's own 4xx, forwarded.
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
-    STATE_LOST = "state_lost"  # the replica that held a stored response is gone
+    STATE_LOST = "state_lost"  # The replica that held a stored response is gone.
 
     # Caused by the router.
     HEDGE_LOST = "hedge_lost"  # For an attempt: another copy of the request answered first.
-    # For an attempt: its request went back to the queue, to serve a more urgent one.
+    # For an attempt: it was cancelled and its request queued again, for a more urgent request.
     PREEMPTED = "preempted"
     NO_REPLICA = "no_replica"  # No replica is up.
     # The model is known, but no replica serves it at the moment.
     MODEL_RESTARTING = "model_restarting"
-    FLEET_FULL = "fleet_full"  # every replica is at its own limit
-    QUEUE_FULL = "queue_full"  # The queue of its class is full.
-    QUEUE_FLOW_FULL = "queue_flow_full"  # The queue is full for its own user.
-    QUEUE_BYTES_FULL = "queue_bytes_full"  # The queue is full by bytes of bodies.
+    FLEET_FULL = "fleet_full"  # Every replica is at its own limit.
+    QUEUE_FULL = "queue_full"  # The limit of waiting requests of its class is reached.
+    QUEUE_FLOW_FULL = "queue_flow_full"  # The limit of waiting requests of its flow is reached.
+    QUEUE_BYTES_FULL = "queue_bytes_full"  # The limit of bytes of all waiting bodies is reached.
     # A waiting request was removed: its flow held the largest part of a full queue.
     QUEUE_EVICTED = "queue_evicted"
-    QUEUE_TOO_LONG = "queue_too_long"  # it could not be served before its deadline
+    QUEUE_TOO_LONG = "queue_too_long"  # The request could not be served before its deadline.
     QUEUE_TIMEOUT = "queue_timeout"  # It waited as long as its class allows.
     WHOLE_TIMEOUT = "whole_timeout"  # A response that is not streamed took longer than allowed.
-    NO_FILES = "no_files"  # out of file descriptors
-    NO_PORTS = "no_ports"  # out of ephemeral ports
-    MEMORY_LIMIT = "memory_limit"  # too many bytes of bodies held at once
+    NO_FILES = "no_files"  # The process has no free file descriptor.
+    NO_PORTS = "no_ports"  # The host has no free ephemeral port.
+    MEMORY_LIMIT = "memory_limit"  # The limit of bytes of all bodies in memory is reached.
     DRAINING = "draining"
     INTERNAL = "internal"
 
@@ -173,9 +173,9 @@ STATUS: dict[Reason, int] = {
     Reason.INTERNAL: 500,
 }
 
-# Refusals because a key has reached one of its limits: no engine was needed.
+# Refusals because a key has reached one of its limits. No replica was involved.
 KEY_LIMITS = frozenset({Reason.KEY_CONCURRENCY, Reason.KEY_REQUESTS, Reason.KEY_TOKENS})
-# The client went away or was disconnected, whatever the router and the replicas did.
+# The client disconnected, or the router disconnected it because of the client's behaviour.
 DISCONNECTED = frozenset({Reason.CLIENT_GONE, Reason.WRITE_TIMEOUT, Reason.EARLY_DATA})
 
 _REPLICA = frozenset(
@@ -217,7 +217,7 @@ _ROUTER = frozenset(
 
 
 def source_of(reason: Reason) -> Source:
-    """Return the party that caused an end with this reason."""
+    """Return the party that caused the end of a request that ended for this reason."""
     if reason in _REPLICA:
         return Source.REPLICA
     return Source.ROUTER if reason in _ROUTER else Source.CLIENT
@@ -251,7 +251,7 @@ class RouterError(Exception):
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used. `problems` are lines `path: what is wrong`."""
+    """An invalid configuration. `problems`: lines of the form `path: what is wrong`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

@@ -1,4 +1,4 @@
-"""The share of a replica's KV cache in use now, estimated from the engine's last report.
+"""Estimates the share of a replica's KV cache that is in use now, from the engine's last report.
 
 A report is up to a poll interval old, and the gauges of vLLM 0.32 lag by up to another second. So
 the estimate compares two counts: the requests that held the cache according to the report, and the
@@ -20,7 +20,7 @@ requests at the replica now (`load`).
 Generated tokens since the report are not counted: a stream adds about 50 tokens in a second.
 
 The result is stored in `kv_usage`, where gates, routing policies and the hedger read it. It is
-renewed when a report arrives and when `load` changes, so a reader pays for one attribute.
+updated when a report arrives and when `load` changes, so reading it costs one attribute access.
 
 Must never: do I/O, or look at a clock.
 """
@@ -31,7 +31,7 @@ from router.core.replica_load import ReplicaLoad
 
 
 def kv_estimate(place: ReplicaLoad, more: int = 0, tokens: int = 0) -> float:
-    """The estimated share, 0 to 1; -1: unknown.
+    """Return the estimated share, 0 to 1; -1: unknown.
 
     `more`: requests that are granted but hold no lease yet; `tokens`: their uncached prompt tokens.
     """
@@ -56,16 +56,16 @@ def kv_estimate(place: ReplicaLoad, more: int = 0, tokens: int = 0) -> float:
 
 
 def renew_kv(place: ReplicaLoad) -> None:
-    """`load` has changed: update `kv_usage`."""
+    """Update `kv_usage` after `load` has changed."""
     usage = kv_estimate(place)
     place.kv_usage = None if usage < 0.0 else usage
 
 
 def report_kv(place: ReplicaLoad, usage: float | None, running: int | None) -> None:
-    """The engine has reported its KV cache usage, and how many requests ran then.
+    """Take an engine's report of its KV cache usage and of its running requests.
 
-    `usage`: `None` if it is unknown or too old. `running`: `None` if the engine did not say. Call
-    this after `load` and `kv_tokens` were updated from the same report.
+    `usage`: `None` if it is unknown or too old. `running`: `None` if the engine did not report it.
+    Call this after `load` and `kv_tokens` were updated from the same report.
     """
     if usage is None:
         place.kv_reported = -1.0
@@ -76,7 +76,8 @@ def report_kv(place: ReplicaLoad, usage: float | None, running: int | None) -> N
     place.kv_reported = usage
     place.kv_counted = counted
     place.kv_scales = running is not None
-    # Requests that are not in the reported usage. They have the mean of the tokens sent lately.
+    # Requests that the reported usage does not include. Each is assumed to have the mean number of
+    # tokens of the requests that were sent since the report.
     sent = place.kv_sent
     missing = min(max(0, load - counted), sent)
     place.kv_sent_tokens = place.kv_sent_tokens * missing // sent if sent else 0

@@ -2,21 +2,22 @@
 shows.
 
 A lease is the right to one slot at a replica. It is taken when the replica is chosen, and released
-exactly once: only the first call of `release` counts. Counting at the choice, not when the request
-is sent, keeps a burst from going to one replica.
+exactly once: only the first call of `release` has an effect. The lease is taken before the request
+is sent, so that the requests of one burst do not all choose the same replica.
 
-An engine's gauges lag: vLLM 0.32 shows requests that were sent 0.5 to 1 s ago. So a poll that is
-later than a send does not include that request. The state of an own attempt therefore has two
-sources. A stream shows by itself when it begins. An attempt that is not streamed ("whole") shows
-nothing until it ends; the gauges describe it as soon as they can include it.
+An engine's gauges lag: vLLM 0.32 shows a request 0.5 to 1 s after it was sent. So a poll shortly
+after a request was sent does not include it. The state of the router's own attempts therefore has
+two sources. The router sees the first event of a stream itself. An attempt that is not streamed
+("whole") shows nothing until it ends, so the gauges describe it as soon as they can include it.
 
 Rules for the waiting requests at a replica:
 
 1. An own stream waits from its choice until its first content event (`begun`).
 2. A whole attempt is unseen, and counts as waiting, until it ends or until a poll takes it over. A
    poll takes over the attempts that were sent at least `SETTLE_S` before the poll began.
-3. The gauges give the number of waiting attempts among those taken over: the requests that wait at
-   the engine, less the own ones that are known to wait, plus the own ones that the gauges miss.
+3. The gauges give the number of waiting attempts among those taken over. It is the number of
+   requests that wait at the engine, less the router's own attempts that are known to wait, plus the
+   router's own attempts that the gauges do not show.
 4. An attempt that ends after it ran frees a place in the engine's batch, so one attempt that waits
    by rule 3 begins. The count therefore falls between two polls.
 5. Foreign load is the number of requests that a poll counted beyond the router's own attempts, now
@@ -146,7 +147,7 @@ def poll_counted(
     there = (running or 0) + (waiting or 0)
     if slots.whole_settled and number == slots.polls:
         _take_over(slots, waiting or 0, now)
-    # Own attempts that are known to wait, or are unseen.
+    # The router's own attempts that are known to wait, or that no poll has shown yet.
     own_waiting = slots.waiting - slots.foreign_waiting - slots.whole_seen
     more_waiting = max(0, (waiting or 0) - own_waiting)
     missing = 0
@@ -175,7 +176,7 @@ def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
     slots.waiting -= slots.whole_older
     slots.pending_tokens -= tokens
     slots.whole_taken += slots.whole_older
-    # This was prefilled in the meantime, unless the engine still has a queue.
+    # The engine has prefilled these tokens since the last poll, unless requests still wait there.
     slots.polled_tokens //= 2
     if not waiting:
         slots.polled_tokens = max(slots.polled_tokens, tokens)

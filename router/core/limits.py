@@ -6,7 +6,10 @@ import resource
 
 
 def raise_open_files() -> int:
-    """Raise the open-file limit to its hard maximum, because every stream takes two; returns it."""
+    """Raise the open-file limit to its hard maximum, and return the limit that is now in force.
+
+    Every stream needs two file descriptors.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 1_048_576
     if soft < wanted:
@@ -14,5 +17,5 @@ def raise_open_files() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
         except (OSError, ValueError):
-            pass  # not ours to raise: what is there is reported
+            pass  # The system forbids it, so the present limit is returned.
     return soft

@@ -1,8 +1,9 @@
 """Records when a replica last showed work, and how long its work usually takes.
 
-Suspicion of a replica needs evidence. A late first token is no evidence while the replica computes
-for other requests; silence is. These count as work: a content event of any stream, a whole
-response, and totals of the engine that have grown between two polls.
+A late first token does not show that a replica hangs, because the replica may compute for other
+requests. So a replica becomes suspect only if it shows no work at all. These count as work: a
+content event of any stream, a whole response, and totals of the engine that have grown between two
+polls.
 
 These do not count as work: the head of a response (vLLM sends it before it computes anything), a
 comment in a stream, and the answer to a probe. A replica that hangs sends all of them.
@@ -26,16 +27,17 @@ class Progress:
 
     def __init__(self) -> None:
         self.at = -inf  # When the replica last showed work.
-        # Seconds from dispatch to the first content of a stream that did not wait for others; 0:
-        # unknown.
+        # Mean seconds from the dispatch to the first content of a stream that did not wait for
+        # other requests; 0: unknown.
         self.first_s = 0.0
         self.first_tokens = 0.0  # Mean uncached prompt tokens of such a stream.
-        self.whole_s = 0.0  # Seconds from dispatch to a response that is not streamed; 0: unknown.
+        # Mean seconds from the dispatch to a response that is not streamed; 0: unknown.
+        self.whole_s = 0.0
 
     def first_token(self, took_s: float, tokens: int, is_alone: bool) -> None:
         """Record the first content of a stream. `is_alone`: no other request waited there with it.
 
-        The time of a stream that waited for others measures their work, not its own.
+        If the stream waited for other requests, its time measures their work, so it is not used.
         """
         usual = self.first_s
         if usual <= 0.0:

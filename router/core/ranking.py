@@ -1,11 +1,11 @@
 """Keeps objects by a level that changes often, and returns one with the highest level.
 
 Objects of one level share a bucket. So a change costs the same for ten objects and for ten
-thousand. Finding the highest level needs no search: stepping down over empty levels takes at most
-as many steps as levels were climbed before. Levels are small whole numbers.
+thousand. Finding the highest level needs no search: the top steps down over empty levels, at most
+as many steps as it was raised before. Levels are small whole numbers.
 
-A change is only recorded. It is applied at the next question, or when many changes are recorded,
-because levels change with every request and the highest is rarely needed.
+`move` only records a change. Recorded changes are applied by the next call of `largest`, or when
+there are many, because levels change with every request and the highest is rarely needed.
 
 Must never: depend on the meaning of a level.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_NOTED: Final = 256  # Recorded changes that are applied even without a question.
+_NOTED: Final = 256  # With this many recorded changes, they are applied at once.
 
 
 class Ranked:

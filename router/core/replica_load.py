@@ -50,28 +50,30 @@ class ReplicaLoad(Candidate):
     def __init__(self, id: str, *, weight: float = 1.0) -> None:
         super().__init__(id, weight=weight)
         self.limit = UNLIMITED  # Maximum of attempts in progress.
-        self.cadence_s: float | None = None  # seconds per output token now; None: no stream runs
+        self.cadence_s: float | None = None  # Seconds per output token now; None: no stream runs.
         # The input of `core/kv_estimate.py`, which keeps `kv_usage` up to date.
-        self.kv_reported = -1.0  # share of the KV cache by the engine's last report; -1: unknown
-        self.kv_counted = 0  # requests that held this share
-        self.kv_scales = False  # the engine reported that number
+        self.kv_reported = -1.0  # Share in use by the engine's last report, 0 to 1; -1: unknown.
+        self.kv_counted = 0  # Requests that held this share.
+        self.kv_scales = False  # Whether the engine reported `kv_counted`.
         self.kv_sent = 0  # Own attempts that the report does not include, or that were sent since.
-        self.kv_sent_tokens = 0  # their uncached prompt tokens
+        self.kv_sent_tokens = 0  # The uncached prompt tokens of these attempts.
         # The part of `load` that comes from other clients, running and waiting.
         self.foreign_load = 0
         self.foreign_waiting = 0  # The part of `waiting` that comes from other clients.
-        self.polls = 0  # polls begun so far
+        self.polls = 0  # Polls that have begun.
         self.polls_heard = 0  # Polls that returned or failed.
         self.polled_inflight = 0  # Own attempts in progress when the last poll was counted.
-        self.polled_tokens = 0  # prompt tokens of whole attempts that the engine took at once
-        # Attempts that are not streamed ("whole") and that no poll has taken over, in two
-        # generations: sent since `whole_marked_at` ...
+        # Prompt tokens of whole attempts that the engine prefilled between two polls.
+        self.polled_tokens = 0
+        # Attempts that are not streamed ("whole") and that no poll has taken over form two
+        # generations. The fresh generation was sent since `whole_marked_at`, the older one before.
         self.whole_fresh = 0
         self.whole_fresh_tokens = 0
-        self.whole_older = 0  # ... and before it
+        self.whole_older = 0
         self.whole_older_tokens = 0
-        self.whole_turn = 0  # number of the fresh generation
-        self.whole_marked_at = 0.0  # seconds
-        self.whole_settled = False  # the current poll began `SETTLE_S` or more after that
+        self.whole_turn = 0  # The number of the fresh generation.
+        self.whole_marked_at = 0.0  # Monotonic seconds.
+        # Whether the current poll began at least `SETTLE_S` after `whole_marked_at`.
+        self.whole_settled = False
         self.whole_taken = 0  # Whole attempts in progress that a poll has taken over.
         self.whole_seen = 0  # The attempts among these that wait.

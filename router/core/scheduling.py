@@ -16,7 +16,7 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Alarm(ABC):
-    """One call at one time, which can be moved."""
+    """A timer for one call; the time of the call can be changed."""
 
     __slots__ = ()
 
@@ -41,7 +41,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def soon(self, act: Callable[[], None]) -> None:
-        """Call `act` at the end of this turn, after all calls that were added before."""
+        """Call `act` at the end of this turn of the event loop, after calls added before."""
 
     @abstractmethod
     def alarm(self, act: Callable[[], None]) -> Alarm:

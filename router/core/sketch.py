@@ -1,14 +1,14 @@
-"""Quantiles of a stream in bounded memory: DDSketch, counts in logarithmic buckets.
+"""Computes quantiles of a stream of values in bounded memory, with logarithmic buckets (DDSketch).
 
-Bucket i holds the values in (g^(i-1), g^i] with g = (1+a)/(1-a), so that 2*g^i/(g+1) is within a
-share `a` of each of them: every returned quantile is within that share of the true one. Source:
+Bucket i counts the values in (g^(i-1), g^i] with g = (1+a)/(1-a). The value 2*g^i/(g+1) differs
+from each of them by at most the relative error `a`, so every returned quantile does, too. Source:
 Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error
-guarantees", PVLDB 12(12), 2019. Two sketches of the same accuracy merge into the sketch of both
-streams.
+guarantees", PVLDB 12(12), 2019. Two sketches of the same accuracy can be merged. The result is the
+sketch of both streams.
 
-When there are more buckets than allowed, the lowest are merged: high quantiles keep their accuracy,
-low ones are then too high. 2,048 buckets at 1 % cover over seventeen powers of ten, so that this
-does not happen for times.
+If there are more buckets than allowed, the lowest ones are merged. High quantiles keep their
+accuracy; low quantiles are then too high. 2,048 buckets with an error of 1 % cover more than
+seventeen powers of ten, so durations never need this.
 
 Must never: grow with the number of values, or read a clock.
 """
@@ -22,7 +22,7 @@ from mypy_extensions import mypyc_attr
 
 ACCURACY = 0.01
 BUCKETS_MAX = 2048
-_LEAST = 1e-9  # values up to here (a nanosecond, where they are seconds) count as 0
+_LEAST = 1e-9  # Values up to this one count as 0 (a nanosecond, if the values are seconds).
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
@@ -40,10 +40,11 @@ class Sketch:
         self.accuracy = accuracy
         self.buckets_max = buckets_max
         self.zeros = 0
-        self.total = 0.0  # the sum of all values
+        self.total = 0.0  # The sum of all values.
         self._counts: dict[int, int] = {}
         self._per_log = 1.0 / (log1p(accuracy) - log1p(-accuracy))
-        self._floor: int | None = None  # the bucket that lower ones fell into; None: none did
+        # The bucket into which lower buckets were merged; None: no bucket was merged.
+        self._floor: int | None = None
 
     def add(self, value: float) -> None:
         """Count one value. Raises OverflowError for infinity."""
@@ -59,14 +60,14 @@ class Sketch:
             self.zeros += 1
 
     def merge(self, other: Sketch) -> None:
-        """Count all that `other` counted. Raises ValueError if their accuracies differ."""
+        """Add all values of another sketch. Raises ValueError if the accuracies differ."""
         if other.accuracy != self.accuracy:
             raise ValueError(f"cannot merge {other.accuracy:g} into {self.accuracy:g}")
         self.zeros += other.zeros
         self.total += other.total
         counts = self._counts
-        # A copy, highest first: a sketch may be merged with itself, and a bucket that is to fall
-        # together with others need not be made first.
+        # `sorted` makes a copy, because a sketch may be merged with itself. The highest bucket is
+        # first, so that low buckets that will be merged are not created separately.
         for bucket, count in sorted(other._counts.items(), reverse=True):
             if bucket in counts:
                 counts[bucket] += count
@@ -79,15 +80,16 @@ class Sketch:
 
     @property
     def mean(self) -> float | None:
-        """None of nothing."""
+        """The mean of all values; `None` if there are none."""
         count = self.count
         return self.total / count if count else None
 
     def quantile(self, q: float, *, above: int = 0) -> float | None:
-        """The smallest value that at least a share `q` does not exceed; None of nothing.
+        """Return the smallest value that a share `q` (0 to 1) of all values does not exceed.
 
-        `above` more values are taken to be larger than all that were counted, such as requests
-        that never showed a first token; infinity if the quantile is among them.
+        `above`: a number of further values that are larger than all counted values. An example is
+        the requests that never showed a first token. Returns infinity if the quantile is one of
+        these, and `None` if there are no values.
         """
         count = self.count
         if not count + above:
@@ -101,7 +103,7 @@ class Sketch:
         raise AssertionError("the last bucket is at the count")
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(value, how many are about it or less), ascending: the distribution itself."""
+        """Yield the cumulative distribution, ascending: a value, and how many are at most it."""
         seen = self.zeros
         if seen:
             yield 0.0, seen
@@ -111,11 +113,11 @@ class Sketch:
             yield 2.0 * growth**bucket / (growth + 1.0), seen
 
     def __len__(self) -> int:
-        """Buckets in use, the one of zeros aside."""
+        """The number of buckets in use, without the bucket for 0."""
         return len(self._counts)
 
     def _add_to(self, bucket: int, count: int) -> None:
-        """Count into a bucket that does not exist yet."""
+        """Add to the count of a bucket that does not exist yet."""
         counts = self._counts
         if self._floor is not None and bucket < self._floor:
             bucket = self._floor

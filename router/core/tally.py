@@ -13,6 +13,6 @@ class Tally:
     """Counts since the start. A base class, so that compiled code counts directly."""
 
     def __init__(self) -> None:
-        self.client_connections = 0  # accepted
-        self.connections_opened = 0  # to replicas
-        self.connections_reused = 0  # attempts sent on a kept connection
+        self.client_connections = 0  # Accepted connections of clients.
+        self.connections_opened = 0  # Opened connections to replicas.
+        self.connections_reused = 0  # Attempts that were sent over a pooled connection.

@@ -1,5 +1,4 @@
-"""The exceptions that reading JSON raises, as one tuple for every `except`, so that none is
-forgotten."""
+"""The exceptions that decoding JSON can raise, as one tuple for `except` clauses."""
 
 from __future__ import annotations
 
@@ -7,5 +6,5 @@ from typing import Final
 
 import msgspec
 
-# Bytes that are no JSON or not of the type asked for; text that is not UTF-8; nested too deeply.
+# In this order: invalid JSON or a value of another type; text that is not UTF-8; too deep nesting.
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,9 +1,9 @@
-"""Chooses a replica: asks the pool's policy, with the fleet's data on the request's prefix.
+"""Chooses a replica by the model's policy, with the fleet's data on the request's prefix.
 
-If a policy raises or returns an invalid choice, a random choice replaces it for that request; the
-failure is counted and logged. In large fleets, a policy sees a window of the candidates and the
-holders of the prefix. Examining a thousand replicas would cost more than a slightly better choice
-is worth.
+If a policy raises or returns an invalid choice, the request goes to a random candidate; the failure
+is counted and logged. In large fleets, a policy gets only a sample of the candidates, and the
+candidates that hold the prefix. Examining a thousand replicas would cost more than the slightly
+better choice is worth.
 
 Must never: do I/O, or count load (the lease does).
 """
@@ -93,7 +93,7 @@ class Chooser:
             chosen = policy.pick(view, candidates, ctx).candidate
             if chosen in candidates:
                 return chosen
-            problem = f"it chose {chosen!r}, which is no candidate"
+            problem = f"it chose {chosen!r}, which is not a candidate"
         except Exception as err:
             problem = repr(err)
         self._failed(policy, problem)
@@ -107,14 +107,14 @@ class Chooser:
     def _window(
         self, candidates: Sequence[Replica], held: Mapping[Replica, int]
     ) -> Sequence[Replica]:
-        """Return `sample` neighbours from a random index on, and the holders among the
-        candidates."""
+        """Return `sample` adjacent candidates from a random index on, and the candidates that hold
+        the prefix."""
         count = len(candidates)
         start = int(self._rng.random() * count)
         window = [*candidates[start : start + self._sample]]
         if len(window) < self._sample:
             window += candidates[: self._sample - len(window)]
-        # If very many replicas hold the prefix, it does not distinguish them; the window is enough.
+        # If very many replicas hold the prefix, some are in the window in most cases.
         if 0 < len(held) <= self._sample:
             if candidates is not self._crowd:  # The tuple changes only when the fleet changes.
                 self._crowd = candidates
@@ -126,13 +126,13 @@ class Chooser:
                     window.append(holder)
         return window
 
-    # -- what happens to a choice -------------------------------------------------------------
+    # -- events of an attempt -----------------------------------------------------------------
 
     def dispatched(self, view: RequestView, replica: Replica) -> tuple[int, int]:
-        """Remember the prefix at `replica`, to which the request is sent.
+        """Add the request's prefix to the index entry of `replica`, to which the request is sent.
 
-        It is remembered at once, so that a burst of similar requests goes to one replica. Returns
-        the estimated uncached prompt tokens, and the leading blocks held there.
+        The index is updated at once, so that a burst of similar requests goes to one replica.
+        Returns the estimated uncached prompt tokens, and the number of leading blocks held there.
         """
         blocks = view.blocks
         tokens = view.prompt_tokens
@@ -154,9 +154,9 @@ class Chooser:
         return tokens, held
 
     def withdrawn(self, view: RequestView, replica: Replica, held: int) -> None:
-        """Forget the prefix of an attempt that showed no content or an error.
+        """Remove the prefix of an attempt that showed no content, or only an error.
 
-        The replica may not have prefilled it.
+        The replica may not have prefilled the prompt.
         """
         if view.blocks:
             self._knowledge.failed(replica, view.blocks, held)

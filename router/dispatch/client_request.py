@@ -63,11 +63,11 @@ class ClientRequest:
         self.route = route
         self.path = path
         self.fields = fields
-        # Copies, because each read of `fields` looks an attribute up and these two are read often.
+        # Copies, because these two are read often, and `fields` is slow to read in compiled code.
         self.model = fields.model  # From the body or `x-router-model`; `None`: not named.
         self.streamed = bool(fields.stream)
         self.name = name  # The name by which engines know the request.
-        self.key = key  # The API key; `None`: the request has no key that the router knows.
+        self.key = key  # The API key; `None`: the request has no key of the key file.
         self.flow = flow  # The flow whose share of the fleet the request uses.
         self.arrived_wall = time()  # Seconds since 1970.
         self.common = b""  # The header lines that are sent to every replica.
@@ -84,7 +84,7 @@ class ClientRequest:
             self.aborter = aborter if is_nameable(path, fields) else None
         # The body has a name chosen by the client, or may have one. No engine may use that name.
         self.has_rid = is_given(fields.rid) or is_unread
-        # The body's `parameters` as a member without such a name; `None`: the body has none.
+        # The body's `parameters` as a member without such a name; `None`: there is no name in it.
         self.parameters: bytes | None = None
         if fields.parameters is not None:
             self.parameters = unnamed_parameters(fields.parameters)
@@ -95,7 +95,7 @@ class ClientRequest:
         self.stream_options = None if options is None else bytes(options)
 
     def expected_output(self) -> int:
-        """Return the output tokens of several choices together; -1: one choice, or unknown."""
+        """Return the expected output tokens of all choices together; -1: one choice, or unknown."""
         choices = self.fields.n
         if choices is None or choices <= 1:
             return -1

@@ -1,7 +1,8 @@
-"""Records a request of the proxy that is over: its tenant's usage, and a line in the access log.
+"""Records a request that has ended: its tenant's usage, and its line in the access log.
 
-Called once per request, whatever ended it, after `request_end.end_request`. Must never: raise, do
-I/O, or keep the request.
+It is called once per request, whatever ended the request, after `request_end.end_request`.
+
+Must never: raise, do I/O, or keep the request.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from router.wire.tunnel import Tunnel
 
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
-_HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}  # other words mean nothing
+_HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}  # Other values are not logged.
 
 
 class Completion:
@@ -109,9 +110,9 @@ class Completion:
     def refused(
         self, client: ClientConnection, head: RequestHead | None, request_id: str, err: RouterError
     ) -> None:
-        """Record a request that never became an exchange.
+        """Record a request that was rejected before an `Exchange` was created for it.
 
-        `head`: `None` if the head was not read.
+        `head`: `None` if the head could not be read.
         """
         kind = "other"
         method = path = ""
@@ -171,11 +172,11 @@ class Completion:
         work, key = x.work, x.asked.key
         usage = work.usage
         prompt = output = cached = 0
-        # An answer that broke off is counted as far as it came. A refusal has no counts.
+        # The received part of a broken answer counts. A refused request has no counts.
         has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
-            told = usage.prompt_tokens
-            prompt = x.view.prompt_tokens if told is None else told
+            reported = usage.prompt_tokens
+            prompt = x.view.prompt_tokens if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
         self.metrics.usage.count(

@@ -1,7 +1,7 @@
-"""The parts that the requests of one router share: deciders, counters and settings.
+"""The objects that the requests of one router share: policies, budgets, counters and settings.
 
-Drivers and requests get the context explicitly, so none of them needs the dispatcher. The
-dispatcher of the proxy, or the simulated router, makes it and keeps it up to date.
+Request drivers and requests get the context as an argument, so they do not depend on the
+dispatcher. The dispatcher of the proxy, or the simulated router, creates it and applies reloads.
 
 Must never: hold anything that belongs to one request.
 """
@@ -67,8 +67,8 @@ class Context:
             self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
-        self.closing = False  # The router is stopping; no request or attempt is begun.
-        # Reports a defect that has ended one request or none. The proxy logs the defect.
+        self.closing = False  # The router is stopping; it begins no request and no attempt.
+        # Called with an unexpected exception that affects one request at most. The proxy logs it.
         self.crashed: Callable[[Exception], None] = _raise
         self._rng = rng
 
@@ -87,13 +87,13 @@ class Context:
     def takes_steps(self) -> bool:
         """Whether pending requests of a flow make its next request less urgent.
 
-        This is unnecessary if the order policy of the queue shares by flow.
+        This is unnecessary if the queue's order policy shares capacity fairly between flows.
         """
         return self.rules.steps and (self.queue is None or not self.queue.is_fair)
 
     def backoff_s(self, rules: Rules, attempts: int) -> float:
-        """Return the pause before another attempt: full jitter over a time that doubles (as in
-        Envoy)."""
+        """Return the pause in seconds before another attempt: exponential backoff with full jitter,
+        as in Envoy."""
         longest = min(rules.backoff_s * (2.0**attempts - 1.0), rules.backoff_max_s)
         return self._rng.random() * longest
 

@@ -100,7 +100,7 @@ class Dispatcher(Handler, Keeper):
         self.exchanges: set[Exchange] = set()
         self.completion = Completion(metrics, log)
         self.token_ids: TokenIds | None = None  # Set when KV events are enabled.
-        # Posts aborts to engines; `None`: closing the connection must suffice.
+        # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
@@ -295,7 +295,8 @@ class Dispatcher(Handler, Keeper):
         self._sweeper.add(exchange)
         view = exchange.view
         if self.token_ids is not None and view.blocks:
-            question = self.token_ids.ask(view.kind, fields, body, partial(self._told, exchange))
+            place = partial(self._place_with_tokens, exchange)
+            question = self.token_ids.ask(view.kind, fields, body, place)
             if question is not None and not question.is_done:
                 exchange.question = question
                 fields.drop()
@@ -307,7 +308,7 @@ class Dispatcher(Handler, Keeper):
         self._place(exchange)
 
     def _pool_of(self, fields: Fields) -> str:
-        """Return the dialect of the engines that serve the request's model."""
+        """Return the priority dialect of the engines that serve the request's model."""
         return self.fleet.dialects.of(self.fleet.routed(fields.model))
 
     def _stated_urgency(
@@ -342,9 +343,11 @@ class Dispatcher(Handler, Keeper):
         if patience_s != inf:
             exchange.limit(arrived + patience_s)
 
-    def _told(self, exchange: Exchange, chains: TokenChains | None) -> None:
-        """Place a request that waited for its token ids; `chains` is `None` if they came too
-        late."""
+    def _place_with_tokens(self, exchange: Exchange, chains: TokenChains | None) -> None:
+        """Choose a replica for a request that waited for its token ids.
+
+        `chains`: `None` if they came too late.
+        """
         exchange.question = None
         exchange.view.chains = chains
         try:
@@ -389,7 +392,7 @@ class Dispatcher(Handler, Keeper):
                 # A JSON body is mostly text; assume 4 bytes per token.
                 view.prompt_tokens = body_bytes // 4
         elif body_bytes < self._block_bytes:
-            # The body fills no block, so an exact size matters little.
+            # The body is smaller than one block, so the exact size matters little.
             view.prompt_tokens = body_bytes // 4
         elif self._hashes_prefixes:
             tenant = b""
@@ -419,8 +422,8 @@ class Dispatcher(Handler, Keeper):
     ) -> str:
         """Return the class under which the request may be hedged.
 
-        Returns "" if a second copy could do harm, or if neither the class nor the client asks for
-        one.
+        Returns "" if a second copy could do harm, or if neither the class's settings nor the client
+        asks for a copy.
         """
         route, may_ask = exchange.route, may_hedge(exchange.asked.key)
         found = self.hedger.hedges_as(exchange.urgency.stated, head.routing.hedge, may_ask)
@@ -506,15 +509,15 @@ class Dispatcher(Handler, Keeper):
             return None
         exchange.pinned = owner = self.fleet.owner_of(stored, exchange.asked.flow.party)
         if owner is None and self.tenants.requires_keys:
-            # The response may be from before this process started, so its owner is unknown.
+            # The response may be older than this process; then its owner is unknown.
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Return the least loaded fit replica, for a request that uses no GPU.
 
-        The request is sent at once, even if the fleet is full. Raises RouterError if no replica is
-        fit.
+        Such a request never waits, even if all replicas are at their limits. Raises RouterError if
+        no replica is fit.
         """
         model = exchange.view.model
         if has_judged_body(exchange.asked.head.method):
@@ -559,7 +562,7 @@ class Dispatcher(Handler, Keeper):
     def _answer(
         self, exchange: Exchange, client: ClientConnection, body: bytes, extra: bytes = b""
     ) -> None:
-        """Send a 200 response of the router's own.
+        """Send a 200 response that the router itself has made.
 
         `extra`: complete header lines.
         """
@@ -582,7 +585,7 @@ class Dispatcher(Handler, Keeper):
 
 
 def _called(head: RequestHead, name: bytes) -> bytes:
-    """Return the client's request id if it is safe to log, else the router's id."""
+    """Return the client's request id if it is short and safe to log, else the router's own id."""
     given = head.request_id
     if given is not None and _REQUEST_ID.fullmatch(given):
         return given
@@ -590,10 +593,10 @@ def _called(head: RequestHead, name: bytes) -> bytes:
 
 
 def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
-    """Whether the priority in a body that was not parsed can be overridden, or does no harm.
+    """Whether a priority in a body that was not parsed can be overridden, or has no effect.
 
-    Members can be appended to a plain JSON object. A compressed body does no harm, because no
-    supported engine reads compressed bodies.
+    A member can be appended to an uncompressed JSON object. In a compressed body a priority has no
+    effect, because no supported engine reads compressed bodies.
     """
     encoding = head.content_encoding
     is_plain = encoding is None or encoding == b"identity"

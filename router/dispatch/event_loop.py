@@ -1,6 +1,6 @@
-"""The event loop as a `Scheduler`.
+"""Implements `Scheduler` with the asyncio event loop.
 
-Must never: be used for the deadline of a whole request (the sweep in `wire/sweep` checks those).
+Must never: be used for the deadlines of requests, which the sweep in `wire/sweep.py` checks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LoopAlarm(Alarm):
 
 
 class LoopScheduler(Scheduler):
-    """The time of a running event loop."""
+    """The clock and the timers of a running event loop."""
 
     __slots__ = ("_loop",)
 

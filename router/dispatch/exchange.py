@@ -1,15 +1,15 @@
 """One request in the proxy, from the complete request to the end of its response.
 
 The request's `RequestDriver` owns the attempts and decides about them. The exchange sends the
-attempts, commits to one, and relays, answers or truncates. In any callback the client may leave,
-the replica may fail, or the configuration may change. Every request ends in `_finish`, which runs
-once.
+attempts, and relays the response of one of them to the client. If that is not possible, it sends an
+error or truncates the response. In any callback the client may leave, the replica may fail, or the
+configuration may change. Every request ends in `_finish`, which takes effect once.
 
 Each resource is released by its owner:
 
-- leases and the place in the retry budget by `RequestDriver` (`cancel`, `close`),
-- the queue ticket by `QueueDriver.over`,
-- the tenant's limits by `Dispatcher.finished`.
+- `RequestDriver` (`cancel`, `close`) releases the leases and the place in the retry budget,
+- `QueueDriver.over` releases the queue ticket,
+- `Dispatcher.finished` releases the tenant's limits.
 
 The exchange decides what is sent to the client and when; its `Reply` writes the bytes.
 """
@@ -59,7 +59,7 @@ from router.wire.sweep import NEVER
 
 @trait
 class Keeper(ABC):
-    """Keeps the requests that have not ended."""
+    """The owner of the requests that have not ended (the dispatcher)."""
 
     __slots__ = ()
 
@@ -79,6 +79,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         "_done",
         "_keeper",
         "_stall_due",
+        "begin_due",
         "deadline",
         "question",
         "reply",
@@ -115,8 +116,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             no_body=asked.head.method == b"HEAD",
             http_1_0=asked.head.http_1_0,
             gap_s=times.token_gap_s,
-            wait_due=NEVER,
         )
+        # When the answer must begin: the client's own deadline. NEVER if the client has none, while
+        # the request is queued (the queue checks the deadline then), and after the first content.
+        self.begin_due = NEVER
         self._commit_due = NEVER
         if view.stream and route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
@@ -124,21 +127,21 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.deadline = min(self.total_due, self._commit_due)
 
     def limit(self, until: float) -> None:
-        """Set the time until which the client wants the answer to begin, and watch it."""
+        """Set the time by which the client wants the answer to begin, and check it from now on."""
         self.want_until(until)
-        self.reply.wait_due = until
+        self.begin_due = until
         self.deadline = min(until, min(self.total_due, self._commit_due))
 
     def on_queued(self, now: float) -> None:
-        self.reply.wait_due = NEVER
+        self.begin_due = NEVER
         self.deadline = min(self.total_due, min(self._commit_due, self._stall_due))
 
     def on_granted(self, now: float) -> None:
-        self.reply.wait_due = self.wanted_until
+        self.begin_due = self.wanted_until
         if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
-            # The early 200 may have been postponed while the request could still be refused.
+            # The early 200 was postponed while the request could still be refused.
             self._commit_due = self.arrived + self.times.commit_after_s
-        self.deadline = min(self.deadline, min(self.reply.wait_due, self._commit_due))
+        self.deadline = min(self.deadline, min(self.begin_due, self._commit_due))
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked
@@ -162,7 +165,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def may_move(self) -> bool:
         return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
 
-    # -- what its driver asks of it ---------------------------------------------------------------
+    # -- interface for the request driver ---------------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
         attempt.io = AttemptIO(self, attempt)
@@ -184,7 +187,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         model = self.view.model
-        # A request that is no inference and names no model can go to any replica.
+        # A request that is not inference and names no model can go to any replica.
         anyone = model is None and not has_judged_body(self.asked.head.method)
         return self.context.fleet.eligible(model, tried, anyone=anyone)
 
@@ -192,7 +195,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.deadline = min(self.deadline, due)
 
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """Send the request over the connection that the attempt has got."""
+        """Send the request over the connection of the attempt."""
         io.conn = conn
         self.driver.connected(io.attempt)
         send(io, conn, self)
@@ -201,7 +204,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.release_body()
 
     def is_sending(self) -> bool:
-        """Whether a replica has not yet read all of the body."""
+        """Whether a part of the body has not been sent to a replica yet."""
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is not None and conn.is_sending:
@@ -217,25 +220,21 @@ class Exchange(AttemptedRequest, ClientExchange):
         return stream.rest(self.body or [])
 
     def shown_at(self) -> float:
-        """Return when the client last received content of the answer.
+        """Return when the last content came, or the request's arrival if there was none.
 
-        Returns the request's arrival if there was no content. Returns infinity while the client
-        does not read, because the client itself causes that wait.
+        Returns infinity while the client does not read, because the client itself causes that wait.
         """
         return self.said_at() if self._stall_due == NEVER else NEVER
 
     def said_at(self) -> float:
-        """Return when the answer's last content came, or the request's arrival if there was
+        """Return when the replica's last content came, or the request's arrival if there was
         none."""
         if not self.work.first_at:
             return self.arrived
-        return self.work.broke_at or self.reply.wait_due - self.reply.gap_s
+        return self.work.broke_at or self.reply.gap_due - self.reply.gap_s
 
     def release_body(self) -> None:
-        """Stop keeping the body for other attempts.
-
-        The body stays in memory until all of it was sent.
-        """
+        """Stop keeping the body for other attempts. Its memory is released after all was sent."""
         self.body = None
         self.body_sent()
 
@@ -247,7 +246,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
         """Stop an attempt at an engine that does not stop when its connection closes."""
         asked = self.asked
-        assert asked.aborter is not None, "nobody else gives names"
+        assert asked.aborter is not None, "only the aborter names attempts"
         authorization = asked.head.authorization if asked.forwards_key else None
         asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
 
@@ -260,7 +259,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
         """Commit to an attempt that shows its first content.
 
-        Returns the reply that gets its bytes; `None` if they are discarded.
+        Returns the reply that relays its bytes; `None` if they are discarded.
         """
         now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
@@ -268,10 +267,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             return None
         reply = self.reply
         before = self.work.shown(replica, now)
-        reply.wait_due = now + reply.gap_s
-        self._commit_due = NEVER
-        # From here on, tokens move only `wait_due`. `on_deadline` updates `deadline` later.
-        self.deadline = min(reply.wait_due, min(self.total_due, self._stall_due))
+        reply.gap_due = now + reply.gap_s
+        self.begin_due = self._commit_due = NEVER
+        # From here on, tokens change only `gap_due`. `on_deadline` updates `deadline` later.
+        self.deadline = min(reply.gap_due, min(self.total_due, self._stall_due))
         head = reader.head
         assert head is not None
         if self.route.inference and not self.route.light:
@@ -284,7 +283,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self._pause()
         has_begun = reply.status != 0
         if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
-            # The client already has a 200 for a stream, so only a stream can follow.
+            # The client has already received a 200 for a stream, so only a stream can follow.
             self.driver.completed(attempt, error_of(head.status), now)
             self._tell_inside_stream(reader)
             return None
@@ -295,7 +294,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         return reply
 
     def _learn_response(self, made: str, replica: Replica) -> None:
-        """Remember which replica holds a stored response, and its owner if this request created
+        """Record which replica holds a stored response, and the owner if this request created
         it."""
         owners = self.context.fleet.owners
         if not self.route.inference:
@@ -312,7 +311,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
         """Relay an attempt's event stream to the client.
 
-        `before`: the replica whose stream broke and is continued; `None` if there is none.
+        `before`: the replica whose broken stream this attempt continues; `None` if it is the first.
         """
         context, reply = self.context, self.reply
         stream = reply.continuation
@@ -348,7 +347,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         """Note that the stream broke and that another replica was asked for the rest."""
         self.work.stops(now)
         self.work.broke_at = self.said_at()
-        self.reply.wait_due = NEVER
+        self.reply.gap_due = NEVER
         self.deadline = min(self._stall_due, min(self.total_due, self.driver.due()))
 
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
@@ -368,7 +367,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             return
         replica = attempt.at
         if head.load is not None:
-            self.context.fleet.told_by_the_way(replica, head.load)
+            self.context.fleet.load_reported(replica, head.load)
         ttft_s = None
         if head.is_sse or (self.view.stream and not head.is_json):
             ttft_s = now - attempt.began
@@ -402,11 +401,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
 
-    # -- answers of our own -------------------------------------------------------------------
+    # -- errors and answers of the router -----------------------------------------------------
 
     def tell_aside(self) -> None:
-        """Send the client the error of the earliest attempt that was put aside; all attempts
-        failed."""
+        """Send the client the error answer that was kept first, because all attempts failed."""
         attempt = self.driver.state.put_aside
         assert attempt is not None
         reader, replica = io_of(attempt).said, attempt.at
@@ -442,7 +440,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self._done or self.driver.tells_aside(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
-            served = self.context.fleet.told_models(models_of(self.asked.key))
+            served = self.context.fleet.served_text(models_of(self.asked.key))
             err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client
@@ -479,16 +477,16 @@ class Exchange(AttemptedRequest, ClientExchange):
         reason = error_of(head.status)
         if head.status == 200:
             reason = Reason.BAD_RESPONSE
-            told = of_router(RouterError(reason, "the replica's answer is no stream"))
+            facts = of_router(RouterError(reason, "the replica's answer is not an event stream"))
         else:
-            told = of_replica(head.status, body)
-        self.reply.late_error(told)
+            facts = of_replica(head.status, body)
+        self.reply.late_error(facts)
         client = self._client
         self._finish(reason, monotonic())
         client.close_after_writing()
 
     def _may_commit(self) -> bool:
-        """Whether an early 200 is safe: the request can no longer be refused."""
+        """Whether an early 200 may be sent: the request will not be refused any more."""
         ticket, queue = self.ticket, self.context.queue
         if ticket is None or queue is None:
             return True
@@ -509,7 +507,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     # -- the client and the clock -------------------------------------------------------------
 
     def client_gone(self, reason: Reason) -> None:
-        """End the request in the callback in which the client left.
+        """End the request in the callback that reports the client's disconnect.
 
         The attempts are cancelled at once, so no GPU time is wasted.
         """
@@ -530,9 +528,9 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._finish(reason, monotonic())
 
     def _estimate_work(self) -> None:
-        """Estimate an engine's work for a client that left before any content.
+        """Estimate the tokens that an engine used for a client that left before any content.
 
-        A request costs nothing if no engine got it or if the engine refused it.
+        A request costs nothing if no engine received it or if the engine refused it.
         """
         if self.work.replica is not None or not self.route.inference or self.route.light:
             return
@@ -578,11 +576,11 @@ class Exchange(AttemptedRequest, ClientExchange):
         now = monotonic()
         reply, replica = self.reply, self.work.replica
         if self.driver.state.commit == Commit.CONTENT:
-            reply.wait_due = max(reply.wait_due, now + reply.gap_s)
-        # Before any content `wait_due` is the client's own deadline, which a pause does not change.
+            reply.gap_due = max(reply.gap_due, now + reply.gap_s)
         self.first_s = self.patience_s()
         self.driver.await_first(now + reply.gap_s)
-        self.deadline = min(self.deadline, reply.wait_due, self.driver.due())
+        due = min(reply.gap_due, self.begin_due)
+        self.deadline = min(self.deadline, due, self.driver.due())
         is_relayed = reply.is_counted and not self.work.broke_at
         if replica is not None and is_relayed and not self.work.is_flowing:
             self.work.flows(replica.cadence, now)
@@ -598,17 +596,16 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.crashed(err)
 
     def _look(self, now: float) -> None:
-        # Tokens move only `wait_due`. `deadline` is updated here, a few times a minute.
-        wait_due = self.reply.wait_due
+        # Tokens change only `gap_due`. `deadline` is updated here, a few times a minute.
+        gap_due = self.reply.gap_due
         if self.total_due <= now:
             self.driver.timed_out(Reason.TOTAL_TIMEOUT)
         elif self._stall_due <= now:
             self._client.abort(Reason.WRITE_TIMEOUT)
-        elif wait_due <= now and self._stall_due == NEVER:
-            if self.driver.state.commit == Commit.CONTENT:
-                self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
-            else:
-                self.outlived()  # As when the client leaves, no replica is blamed.
+        elif gap_due <= now and self._stall_due == NEVER:
+            self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
+        elif self.begin_due <= now and self._stall_due == NEVER:
+            self.outlived()  # Not a failure of the replica.
         else:
             self.driver.look(now)
             if self._done:
@@ -616,7 +613,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             if self._commit_due <= now:
                 self._commit_due = now + self.times.commit_after_s
                 self._commit_status()
-            wait = wait_due if self._stall_due == NEVER else NEVER
+            wait = min(gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
             self.deadline = min(
                 wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
             )
@@ -626,7 +623,8 @@ class Exchange(AttemptedRequest, ClientExchange):
     def shut(self) -> None:
         """End the request because the router stops.
 
-        The client gets an error in the form that is still possible.
+        The client gets an error response, an error event or a visible truncation, depending on what
+        was sent before.
         """
         reason = Reason.DRAINING
         try:
@@ -635,7 +633,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.crashed(err)
 
     def crashed(self, err: Exception) -> None:
-        """End the request after a defect, as `shut` does.
+        """End the request after an unexpected exception, as `shut` does.
 
         The failing code may fail again, so each further step runs less code.
         """
@@ -654,13 +652,11 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.abort(reason)
 
     def _break_off(self, err: RouterError) -> None:
-        if (
-            self.reply.is_complete
-        ):  # The defect came after the last byte of the response was written.
+        if self.reply.is_complete:  # The exception came after the whole response was written.
             self._cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
             self._client.close_after_writing()
-        # Without a status, the client has received nothing of the winning attempt.
+        # Before the status is sent, the client has received nothing of the winning attempt.
         elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
             self._cancel(err.reason)
             self.truncate(err.reason)
@@ -684,7 +680,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.body = None
         self._client.exchange = None
         reply = self.reply
-        # A defect here must not stop the steps below or the other counters.
+        # An exception here must not stop the steps below.
         try:
             self._count_tokens(is_whole)
         except Exception as err:

@@ -1,7 +1,7 @@
-"""Logs a warning if clients' priority numbers have no meaning in a model's pool: once per model.
+"""Logs one warning per model if clients send priority numbers that the model's pool ignores.
 
-Must never: warn of a number that came before the pool's engines could be detected, or keep the
-name of a model that the fleet does not serve.
+Must never: warn while the pool's engines may still be detected, or keep the name of a model that
+the fleet does not serve.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from router.fleet.dialects import UNKNOWN
 from router.observe.events import log_event
 
-PATIENCE_S: Final = 60.0  # An engine that is not detected by then may never be detected.
+PATIENCE_S: Final = 60.0  # Time within which the engines of a pool are usually detected.
 
 
 class IgnoredNumbers:
-    """Remembers which warnings were logged. Its size is bounded by the models of the fleet."""
+    """Records which warnings were logged. Its size is bounded by the number of served models."""
 
     __slots__ = ("_since", "_warned")
 
@@ -29,7 +29,7 @@ class IgnoredNumbers:
     def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
         """Handle a number that was ignored in a model's pool.
 
-        `models`: those that the fleet serves.
+        `models`: the models that the fleet serves. `dialect`: the pool's priority dialect.
         """
         name = model if model is not None and model in models else ""
         if name in self._warned:

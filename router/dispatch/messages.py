@@ -5,18 +5,18 @@ from __future__ import annotations
 from router.core.errors import Reason
 
 MESSAGES: dict[Reason, str] = {
-    Reason.CONNECT_FAILED: "no replica could be connected to",
+    Reason.CONNECT_FAILED: "the router could not connect to any replica",
     Reason.CONNECT_TIMEOUT: "no replica accepted the connection in time",
-    Reason.REPLICA_RESET: "the replica closed the connection before its response was whole",
-    Reason.BAD_RESPONSE: "the replica's response could not be understood",
-    Reason.DEADLINE_PASSED: "the deadline that the request came with has passed",
+    Reason.REPLICA_RESET: "the replica closed the connection before its response was complete",
+    Reason.BAD_RESPONSE: "the replica sent an invalid response",
+    Reason.DEADLINE_PASSED: "the deadline set by the client has passed",
     Reason.TTFT_TIMEOUT: "the replica did not begin to answer in time",
     Reason.TOKEN_GAP_TIMEOUT: "the replica stopped in the middle of its response",
     Reason.WHOLE_TIMEOUT: "the replica did not finish its answer in time",
-    Reason.TOTAL_TIMEOUT: "the request took longer than it may",
+    Reason.TOTAL_TIMEOUT: "the request exceeded the total timeout",
     Reason.EMPTY_STREAM: "the replica ended its stream without content",
-    # An error that a replica answers is relayed. These messages are for errors that were not kept,
-    # because another attempt was to answer and then failed as well.
+    # An error answer of a replica is relayed. These messages are for error answers that were not
+    # kept, because another attempt was made, which then failed as well.
     Reason.STREAM_ERROR: "the replica reported an error instead of content",
     Reason.SERVER_ERROR: "the replica answered with a server error",
     Reason.REPLICA_REFUSED: "the replica refused the request",
@@ -24,5 +24,5 @@ MESSAGES: dict[Reason, str] = {
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",
     Reason.DRAINING: "the router is shutting down",
-    Reason.INTERNAL: "an error of the router",
+    Reason.INTERNAL: "internal error of the router",
 }

@@ -1,11 +1,11 @@
 """Writes the response of one request to the client: head, body, comments and the router's events.
 
-The reply frames the body (sized, chunked, or until the connection ends) and counts it. Its exchange
-decides what is sent and when a connection may be reused. An event stream passes a `UsageTap` on its
-way.
+The reply frames the body (by Content-Length, by chunks, or by the end of the connection) and counts
+its bytes. Its exchange decides what is sent and when a connection may be reused. An event stream is
+read by a `UsageTap` while it is relayed.
 
-The path of a token is `AttemptIO.on_data` → `relay` → `client.write`: no task, no await, no log
-call, no timer, one concatenation.
+Every token takes the calls `AttemptIO.on_data` → `relay` → `client.write`. They need no task, no
+await, no log call and no timer, and one concatenation.
 
 Must never: decide about an attempt, end the request, or write after its exchange has ended it.
 """
@@ -35,12 +35,13 @@ from router.wire.http1 import error_shapes as shapes
 from router.wire.http1.error_shapes import ErrorFacts
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import COMPLETE, ResponseReader
+from router.wire.sweep import NEVER
 
 _COMMENT: Final = b": waiting for the first token\n\n"
-_FRAME_BYTES: Final = 256  # Bytes of an answer around its text.
+_FRAME_BYTES: Final = 256  # Assumed bytes of an answer that are not its text.
 _LINE_BYTES: Final = 400  # Bytes of a line with one token; the lines of /api/chat have about 130.
 _COLON: Final = 0x3A  # The first byte of a comment in an event stream.
-_NONE: Final = Progress()  # For responses that show no progress of an engine.
+_NONE: Final = Progress()  # Used until the replica is known; nothing reads it.
 
 
 class Reply:
@@ -61,6 +62,7 @@ class Reply:
         "_whole",
         "bytes_out",
         "continuation",
+        "gap_due",
         "gap_s",
         "is_complete",
         "is_text",
@@ -68,7 +70,6 @@ class Reply:
         "keep_alive",
         "progress",
         "status",
-        "wait_due",
     )
 
     def __init__(
@@ -80,27 +81,26 @@ class Reply:
         no_body: bool,
         http_1_0: bool,
         gap_s: float,
-        wait_due: float,
     ) -> None:
         self._client = client
         self._target = target  # The request's path, which determines the shape of errors.
         self._request_id = request_id
         self._no_body = no_body
         self._http_1_0 = http_1_0
-        self.gap_s = gap_s  # The longest time between two pieces of a body.
-        # When the replica's next bytes are due. Before the first content: the client's deadline.
-        self.wait_due = wait_due
+        self.gap_s = gap_s  # The longest time between two pieces of a body, in seconds.
+        # When the replica's next bytes are due; NEVER before the first content.
+        self.gap_due = NEVER
         self.status = 0  # The status sent to the client; 0: none.
-        self.bytes_out = 0  # Bytes of the body.
+        self.bytes_out = 0  # Bytes of the body that were written.
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
         self.is_complete = False  # All of the response was written.
-        self.is_work = False  # An engine's answer that took tokens was relayed.
-        # The answer came on a path that the router does not know, and it may be text.
+        self.is_work = False  # The response is an engine's answer for which tokens are counted.
+        # The answer is of a path that the router does not know, and it may be text.
         self.is_text = False
         self.progress = _NONE  # The progress of the replica whose content is relayed.
         self._is_sized = False  # The response's head has a Content-Length.
         self._chunked = False
-        # Reads the body on its way to the client, and returns what to relay.
+        # Called with each part of the body; returns the bytes to relay.
         self._look: Callable[[bytes], bytes] | None = None
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
@@ -110,20 +110,20 @@ class Reply:
         # The replica's response has ended, but its last bytes were withheld.
         self._has_ended = False
 
-    # -- from the replica ---------------------------------------------------------------------
+    # -- responses of the replica -------------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
-        """Relay 1xx responses: early hints to clients that support them, nothing else."""
+        """Relay 103 (early hints) to clients that support it. Other 1xx responses are dropped."""
         if not self._http_1_0:
             for head in heads:
                 if head.status == 103:
                     self._client.write(interim_head(head))
 
     def begin(self, reader: ResponseReader, replica: str | None, *, counts_tokens: bool) -> None:
-        """Write the response's head, and the whole response if it is complete and no stream.
+        """Write the response's head. If the response is complete and not a stream, write all of it.
 
-        `replica`: the name to show to the client, if any. `counts_tokens`: read token counts from
-        the body.
+        `replica`: its name for a debug header; `None`: no such header. `counts_tokens`: read token
+        counts from the body.
         """
         head = reader.head
         assert head is not None
@@ -150,7 +150,7 @@ class Reply:
             replica=replica,
         )
         if whole and length is not None and not bodyless:
-            # The usual answer that is no stream takes one write.
+            # An answer that is not a stream usually needs only this write.
             body = b"".join(reader.parts)
             lines += body
             self.bytes_out += length
@@ -168,8 +168,8 @@ class Reply:
     def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
         """Read the counts of an event stream. Called before `begin`, if the response has not begun.
 
-        A `continuation` wraps the tap. If another replica continues the stream, it gets another
-        tap.
+        `continuation` wraps the tap. If another replica continues the stream, this is called again
+        with another tap.
         """
         self._tap = tap
         self.continuation = continuation
@@ -177,7 +177,7 @@ class Reply:
         self._look = tap.feed if continuation is None else continuation.feed
 
     def relay(self, reader: ResponseReader) -> bool:
-        """Relay what has come.
+        """Relay the bytes that the reader has received.
 
         Returns True if the response is complete. This runs for every token.
         """
@@ -187,7 +187,7 @@ class Reply:
             parts.clear()
             if body:
                 now = monotonic()
-                self.wait_due = now + self.gap_s
+                self.gap_due = now + self.gap_s
                 if body[0] != _COLON:
                     self.progress.at = now
                 look = self._look
@@ -256,8 +256,8 @@ class Reply:
 
     @property
     def content_events(self) -> int:
-        """The number of content events of a stream; -1: the response is no stream, or it is
-        opaque."""
+        """The number of content events of a stream; -1: the response is not a stream, or its events
+        cannot be read."""
         return -1 if self._tap is None else self._tap.content_events
 
     @property
@@ -281,19 +281,19 @@ class Reply:
         return self._whole or UNKNOWN
 
     def estimated_output(self) -> int:
-        """Estimate the output tokens of an answer without counts from what was relayed of it."""
+        """Estimate the output tokens of an answer without counts from the bytes relayed so far."""
         lines = 0 if self._end is None else self._end.lines
-        # Lines of JSON: one token each, or more if the engine puts several into one line.
+        # In a stream of JSON lines, each line has a token; a long line has several.
         if lines > 1:
             return max(lines, self.bytes_out // _LINE_BYTES)
         return max(0, self.bytes_out - _FRAME_BYTES) // 4
 
-    # -- of our own ---------------------------------------------------------------------------
+    # -- comments, events and errors of the router --------------------------------------------
 
     def comment(self) -> None:
-        """Send a comment, and before it a 200 if there was none.
+        """Send an SSE comment. If no status was sent yet, send a 200 first.
 
-        Comments keep the client's read timeout from firing while an engine queues the request.
+        Comments prevent a read timeout of the client while the request waits at an engine.
         """
         if not self.status:
             self.status = 200
@@ -311,14 +311,14 @@ class Reply:
             event = b"%x\r\n%b\r\n" % (len(event), event)
         self._client.write(event)
 
-    def late_error(self, told: ErrorFacts) -> None:
+    def late_error(self, facts: ErrorFacts) -> None:
         """Write an error event into a stream that has begun. The stream ends after it."""
         tap = self._tap
         number = 0 if tap is None else tap.events
         family = shapes.family_of(self._target)
-        event = shapes.event_of(told, family, self._request_id.decode("ascii"), number)
+        event = shapes.event_of(facts, family, self._request_id.decode("ascii"), number)
         if tap is not None:
-            # In the middle of an engine's event, the error event would become a part of it.
+            # Without the blank line, the error would become part of an engine's incomplete event.
             event = tap.let_go() + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
 
@@ -341,11 +341,11 @@ class Reply:
     def truncate(self, err: RouterError) -> bool:
         """Make it visible that the rest of a response is missing.
 
-        Returns True if closing the connection in order suffices; False if a reset is needed.
+        Returns True if the connection may be closed in the usual way; False if it must be reset.
         """
         if self._tap is not None and not self._is_sized:
             self.late_error(shapes.of_router(err))
             return True
-        # The last chunk is missing, or the body is shorter than Content-Length, so no client takes
-        # it for complete. An error event would fill the missing bytes.
+        # The last chunk is missing, or the body is shorter than Content-Length, so every client
+        # sees that it is incomplete. An error event would be read as a part of the body.
         return self._chunked or self._is_sized

@@ -1,5 +1,5 @@
-"""Builds the response head for the client: the replica's fields, the router's framing and its
-id."""
+"""Builds the response head for the client: the replica's fields, the router's framing, and the
+request id."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def response_head(
 ) -> bytes:
     """Build a response head.
 
-    `length`: `None` if chunks or the connection's end delimit the body.
+    `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -50,7 +50,7 @@ def interim_head(head: ResponseHead) -> bytes:
 
 
 def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
-    """Build the head of a stream that begins before its replica has answered."""
+    """Build the head of a stream to which the router commits before a replica has answered."""
     out = [
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",

@@ -1,7 +1,7 @@
 """The settings that requests read, as plain values of compiled classes.
 
 They are built once for a configuration and replaced together on a reload. A request keeps the
-`Rules` it began with. Reading a field of the configuration itself costs compiled code a lookup.
+`Rules` with which it began. `Config` is not a compiled class, so its fields are slower to read.
 
 Must never: be changed after it is made.
 """
@@ -69,7 +69,7 @@ class Rules:
 
     def __init__(self, config: Config) -> None:
         limits, timeouts = config.limits, config.timeouts
-        self.times = Times(timeouts)  # For classes without timeouts of their own.
+        self.times = Times(timeouts)  # For classes without their own timeouts.
         none = ClassTimeouts()
         self._by_class = {
             name: Times(timeouts, settings.timeouts)

@@ -1,16 +1,18 @@
 """Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
 
-The steps: `identify` (the key), `urgency` (the priority) and `flow` (the flow that shares the
-fleet), all before an exchange is made, and `enter` once the prompt is measured. `TenantShare.leave`
-releases what `enter` returned; it counts once, whatever ended the request.
+The steps are `identify` (the API key), `urgency` (the priority), `flow` (the flow by which the
+fleet is shared), and `enter` (the limits). `enter` is called when the size of the prompt is known.
+`TenantShare.leave` releases what `enter` returned; only its first call has an effect.
 
-A tenant's limits outlive a reload: accounts are kept by the key's name, and take the new limits.
+On a reload, the used amounts of limits are kept: accounts are found by the key's name and get the
+new limits.
 
-The batch server gets the name of each client (`introduce`); such a name is no secret. Its later
-requests for the client name it in the `x-router-owner` header. Only the batch server can use that
-header, because only it has this process's token. The header is never sent to a replica.
+The batch server gets the name of each client (`introduce`); such a name is not secret. Later, the
+batch server sends requests on behalf of the client, with that name in the `x-router-owner` header.
+Only the batch server can use that header, because only it has this process's token. The header is
+never sent to a replica.
 
-Must never: answer a client, or keep anything of a request that is over.
+Must never: answer a client, or keep data of a request that has ended.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from router.intake.values import output_tokens_of
 from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
-# Prefix of an owner's name if the key is in the key file; other owners are hashes.
+# Prefix of the names of owners whose key is in the key file; the names of other owners are hashes.
 _NAMED: Final = b"key:"
 _REASONS = {
     LimitCheck.CONCURRENCY: Reason.KEY_CONCURRENCY,
@@ -47,15 +49,15 @@ _REASONS = {
     LimitCheck.TOKENS: Reason.KEY_TOKENS,
 }
 _WORDS = {
-    LimitCheck.CONCURRENCY: "this key has as many requests at replicas as it may",
-    LimitCheck.REQUESTS: "this key has sent as many requests a minute as it may",
-    LimitCheck.TOKENS: "this key has used as many tokens a minute as it may",
+    LimitCheck.CONCURRENCY: "this key has reached its limit of concurrent requests",
+    LimitCheck.REQUESTS: "this key has reached its limit of requests per minute",
+    LimitCheck.TOKENS: "this key has reached its limit of tokens per minute",
 }
 
 
 class TenantShare:
-    """What one request holds of its tenant's limits, and its place among the flow's pending
-    requests."""
+    """The part of its tenant's limits that one request holds, and its place among the pending
+    requests of its flow."""
 
     __slots__ = ("_flow", "_grant", "_pending", "concurrency", "steps")
 
@@ -66,7 +68,7 @@ class TenantShare:
         grant: Grant | None,
         concurrency: Concurrency | None,
     ) -> None:
-        self.steps = 0  # Requests of its flow that were pending when it came.
+        self.steps = 0  # Pending requests of its flow when it arrived.
         # Counts the request while it is at a replica; `None`: the key has no limit, or the request
         # was counted at its arrival.
         self.concurrency = concurrency
@@ -77,8 +79,7 @@ class TenantShare:
     def leave(self, usage: Usage, worked: bool, now: float) -> None:
         """Release the limits of a request that is over, and charge the tokens it used.
 
-        A request for which no engine worked is charged no tokens. Only the first call has an
-        effect.
+        No tokens are charged if no engine worked for it. Only the first call has an effect.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -134,7 +135,7 @@ class Tenants:
         hashed: Callable[[bytes], str],
         now: float,
     ) -> None:
-        """Apply another configuration and the keys that are now in the key file."""
+        """Apply a new configuration, and the keys that are now in the key file."""
         self.flows.adopt(hashed, config.trusted_proxies)
         rules = config.keys
         self._keys = Keyring(lines)
@@ -161,14 +162,15 @@ class Tenants:
 
     @property
     def under_way(self) -> int:
-        """The number of requests that hold something of their tenants' limits."""
+        """The number of requests that hold a part of their tenants' limits."""
         return sum(account.under_way for account in self._accounts.values())
 
     @property
     def at_replicas(self) -> int:
-        """The number of requests at replicas that key limits count.
+        """The number of requests at replicas that count in a key's limit.
 
-        The queues of requests that such a limit blocks are counted as well.
+        The queues that hold requests of keys with a limit are added. Used to check that everything
+        was released.
         """
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
@@ -186,14 +188,14 @@ class Tenants:
             if key is None and self.requires_keys:
                 raise RouterError(
                     Reason.KEY_REQUIRED,
-                    "a known API key is needed: Authorization: Bearer KEY, or x-api-key: KEY",
+                    "a valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY",
                 )
         return key
 
     def _named(self, head: RequestHead, said: bytes) -> Key | None:
-        """Return the key for which the batch server sends a request.
+        """Return the key of the client on whose behalf the batch server sends a request.
 
-        Returns `None` if the owner has no key. Raises RouterError (KEY_REQUIRED) if the key was
+        Returns `None` if the client has no key. Raises RouterError (KEY_REQUIRED) if the key was
         removed in the meantime.
         """
         token, _, owner = said.partition(b" ")
@@ -205,14 +207,14 @@ class Tenants:
             return None
         key = self._keys.by_name.get(owner[len(_NAMED) :].decode("ascii", "replace"))
         if key is None:
-            raise RouterError(Reason.KEY_REQUIRED, "the API key that asked for this is gone")
+            raise RouterError(Reason.KEY_REQUIRED, "the API key of this batch was removed")
         return key
 
     def introduce(self, head: RequestHead, is_replaced: bool) -> bytes:
         """Return header lines that name the client to the batch server, each with a CRLF before it.
 
         They include the client's own credentials if these are forwarded to replicas. `is_replaced`:
-        replicas get an Authorization header of the router instead. Raises RouterError
+        the router replaces the client's Authorization header, so it is left out. Raises RouterError
         (KEY_REQUIRED).
         """
         lines = b"\r\nx-router-owner: " + owner_of(self.identify(head), head)
@@ -228,7 +230,8 @@ class Tenants:
     ) -> Urgency:
         """Return the urgency of an inference request.
 
-        `pool`: the dialect of the engines for its model. Raises RouterError (BAD_PRIORITY).
+        `pool`: the priority dialect of the engines that serve its model. Raises RouterError
+        (BAD_PRIORITY).
         """
         header = head.routing.priority
         return self.judge.urgency(fields, header, head.path_class, head.joined, peer, key, pool)
@@ -242,7 +245,7 @@ class Tenants:
             user = user_of(header_of(head.joined, self._header), fields.user)
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
-            # A batch line; its owner sent a credential when the batch was created.
+            # The request is a line of a batch. Its owner sent a credential with the batch.
             authorization = head.owner
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 
@@ -251,33 +254,34 @@ class Tenants:
     ) -> None:
         """Reject a body that was not parsed, if a limit depends on its contents.
 
-        The limit may be on the model, the priority or the tokens. The forwarded request must be the
-        one that was checked. Raises RouterError (UNREAD_BODY). `is_known`: the router knows the
-        members of the route's bodies.
+        The limit may be on the model, the priority or the tokens; it cannot be checked without the
+        contents. `is_known`: the router knows the members of the route's bodies. Raises RouterError
+        (UNREAD_BODY).
         """
         limits_it = is_inference and is_known and self.has_keys
         if not limits_it and key is not None:
             counts_tokens = is_inference and key.tokens_per_minute is not None
             limits_it = counts_tokens or key.models is not None
         if limits_it:
-            raise _unread("keys demand", fields.why)
+            raise _unread("API keys are used", fields.why)
 
     def check_unreadable(self, key: Key | None, fields: Unread, pool: str) -> None:
-        """Reject a body that was neither parsed nor can be edited, if a priority ceiling applies.
+        """Reject a body that was not parsed and cannot be edited, if a priority ceiling applies.
 
-        The engine could read a priority from it that the router cannot replace. Raises RouterError
-        (UNREAD_BODY). `pool`: the dialect of the engines for its model.
+        It may contain a priority that the router cannot replace. `pool`: the priority dialect of
+        the engines that serve its model. Raises RouterError (UNREAD_BODY).
         """
         if self.judge.ceiling_of(key) != CRITICAL and pool != NONE:
-            raise _unread("the priority ceiling demands", fields.why)
+            raise _unread("a priority ceiling applies", fields.why)
 
     def check_unedited(
         self, key: Key | None, fields: Fields, content_type: bytes | None, pool: str
     ) -> None:
         """Reject a priority in a body that the router cannot rewrite, if a ceiling applies.
 
-        Such a body is a form, or a body on an unknown path, and the engines support priorities.
-        Raises RouterError (BAD_PRIORITY, UNREAD_BODY). `pool`: the dialect of these engines.
+        Such a body is a form, or its path is unknown. It matters only if the engines support
+        priorities. `pool`: the priority dialect of these engines. Raises RouterError (BAD_PRIORITY,
+        UNREAD_BODY).
         """
         if self.judge.ceiling_of(key) == CRITICAL or pool == NONE:
             return
@@ -285,7 +289,7 @@ class Tenants:
             check_no_priority(fields)
         elif self.has_keys and (content_type is None or b"json" in content_type.lower()):
             # Engines also accept UTF-16, and numbers that are not valid JSON.
-            raise _unread("keys demand", fields.why)
+            raise _unread("API keys are used", fields.why)
 
     def enter(
         self,
@@ -301,11 +305,14 @@ class Tenants:
     ) -> TenantShare | None:
         """Check the limits of an inference request, and count it.
 
-        Returns `None` if the request holds nothing of a tenant's limits. `is_batch`: it only gets
-        what the other requests of its key leave. `takes_steps`: the flow's pending requests count
-        (`Context.takes_steps`). `waits`: it goes to the queue, and waits there while its key has
-        reached its limit of requests at replicas. Raises RouterError (KEY_CONCURRENCY,
-        KEY_REQUESTS, KEY_TOKENS).
+        Returns `None` if the request holds no part of a tenant's limits.
+
+        `is_batch`: the request may use only what the other requests of its key leave free.
+        `takes_steps`: the flow's pending requests are counted (`Context.takes_steps`). `waits`: the
+        request goes to the queue, and waits there while its key has reached its limit of requests
+        at replicas.
+
+        Raises RouterError (KEY_CONCURRENCY, KEY_REQUESTS, KEY_TOKENS).
         """
         grant: Grant | None = None
         concurrency: Concurrency | None = None
@@ -325,7 +332,8 @@ class Tenants:
 
 
 def _unread(limit: str, why: str) -> RouterError:
-    return RouterError(Reason.UNREAD_BODY, f"the body cannot be judged, as {limit}: {why}")
+    message = f"the body must be checked because {limit}, but it cannot be read: {why}"
+    return RouterError(Reason.UNREAD_BODY, message)
 
 
 def _granted(
@@ -357,9 +365,9 @@ def models_of(key: Key | None) -> frozenset[str] | None:
 
 
 def owner_of(key: Key | None, head: RequestHead) -> bytes:
-    """Return a name of the client that is not secret and outlives this process.
+    """Return a name of the client that is not secret and does not change when the router restarts.
 
-    It is stored on disk.
+    The batch server stores it on disk.
     """
     if key is not None:
         return _NAMED + key.name.encode()
@@ -370,10 +378,10 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
 
 
 def check_model(key: Key, model: str | None, fields: Fields) -> frozenset[str] | None:
-    """Return the models that the key may ask for; `None`: any model.
+    """Return the models that the key may use; `None`: any model.
 
-    `model` is the body's own member; without one, an engine serves its default model. Raises
-    RouterError (MODEL_NOT_ALLOWED) if the key may not ask for the model.
+    `model`: the body's own member; without it, an engine serves its default model. Raises
+    RouterError (MODEL_NOT_ALLOWED) if the key may not use the model.
     """
     models = key.models
     if models is None:
@@ -382,7 +390,7 @@ def check_model(key: Key, model: str | None, fields: Fields) -> frozenset[str] |
         check_adapters(fields, models)
         return models
     if model is None:
-        words = "this key is for some models only: name one in the body's `model`"
+        words = "this key may use some models only: name one of them in the body's `model`"
     else:
-        words = f"this key may not ask for the model `{model}`"
+        words = f"this key may not use the model `{model}`"
     raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param="model")

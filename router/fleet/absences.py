@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 
 class Absences:
-    """Names that are known but have no fit replica, each with the time since when."""
+    """The known names that have no fit replica, each with the time since when."""
 
     __slots__ = ("_since",)
 
@@ -21,8 +21,7 @@ class Absences:
         self._since: dict[str, float] = {}
 
     def update(self, known: Collection[str], present: Collection[str], now: float) -> None:
-        """Take a rebuild of the fleet: the names in `known`, and those that have a fit replica in
-        `present`."""
+        """Update the times. `known`: the fleet's names. `present`: those with a fit replica."""
         since = self._since
         for name in known:
             if name not in present:

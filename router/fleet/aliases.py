@@ -1,9 +1,9 @@
-"""Finds the listed model that stands for a name that no replica lists, so the engine judges the
-name.
+"""Maps a model name that no replica lists to the listed model under which its requests are handled.
 
-Some engines accept any name; others accept more names than they list (`model:adapter`). Queues,
-routing and the prefix index use the listed model that stands for such a name. The request body
-keeps the name that the client wrote. The rules, in this order:
+Some engines accept any name; others accept more names than they list (`model:adapter`). For such a
+name, queues, routing and the prefix index use a listed model, which "stands for" the name. The
+request body keeps the name that the client wrote, and the engine accepts or rejects it. The rules,
+in this order:
 
 1. `model:adapter` stands for `model`, if the engines of all replicas of `model` accept such names.
 2. `ANY` stands for every name if a replica lists it by its configuration (`models: ["*"]` or
@@ -14,7 +14,7 @@ keeps the name that the client wrote. The rules, in this order:
 
 The router refuses a name if no rule applies.
 
-Must never: wait, or judge a name that is listed.
+Must never: wait, or map a name that is listed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _MORE: Final = ":"  # Separates the model from the adapter.
 
 
 def _refuses(replica: Replica) -> bool:
-    told = replica.config.unknown_models
-    return told == "reject" or (told is None and replica.descriptor.refuses_models)
+    configured = replica.config.unknown_models
+    return configured == "reject" or (configured is None and replica.descriptor.refuses_models)
 
 
 def _has_adapters(replica: Replica) -> bool:
@@ -37,7 +37,7 @@ def _has_adapters(replica: Replica) -> bool:
 
 
 class Aliases:
-    """The names that stand for unlisted names in one fleet."""
+    """Maps unlisted model names of one fleet."""
 
     __slots__ = ("_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
 
@@ -59,8 +59,8 @@ class Aliases:
             self._is_stale = True
 
     def of(self, name: str) -> str:
-        """Return what stands for an unlisted name: a model, `ANY`, or the name itself if no rule
-        applies."""
+        """Return the model that stands for an unlisted name, or `ANY`; if no rule applies, the name
+        itself."""
         if self._is_stale:
             self._build()
         model = name.rpartition(_MORE)[0]

@@ -1,7 +1,7 @@
 """Measures the current speed of a replica's streams, in seconds per output token.
 
 A stream counts its events while it is relayed: one addition per event. `look` divides the time that
-the streams ran since the last look by the tokens that came in that time. So the figure describes
+the streams ran since the last call by the tokens that came in that time. So the result describes
 the streams that run now, and it is `None` when no stream runs. An average over finished streams
 would not change while only long streams run, or while no stream runs.
 
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# Summed running time of all streams that one measurement needs. Less time is carried over to the
-# next look.
+# The running time, summed over all streams, that one measurement needs. Less time is carried over
+# to the next call of `look`.
 LEAST_S: Final = 0.25
 SMOOTHING: Final = 0.1  # Weight of one finished stream in the average of tokens per event.
 MOST_TOKENS: Final = 64.0  # Upper limit of tokens per event.
@@ -28,9 +28,9 @@ class Cadence:
     __slots__ = ("_at", "_event_tokens", "_last_s", "_ran_s", "_streams", "events")
 
     def __init__(self) -> None:
-        self.events = 0  # Events relayed since the last look, less the events that carry no token.
+        self.events = 0  # Relayed events since the last `look`, less those that carry no token.
         self._streams = 0  # Streams that run now.
-        self._ran_s = 0.0  # Running time of all streams since the last look, counted until `_at`.
+        self._ran_s = 0.0  # Running time of all streams since the last `look`, until `_at`.
         self._at = 0.0  # Time (monotonic seconds) until which `_ran_s` was counted.
         self._event_tokens = 1.0
         self._last_s: float | None = None
@@ -54,14 +54,13 @@ class Cadence:
         self._event_tokens += (found - self._event_tokens) * SMOOTHING
 
     def look(self, now: float) -> float | None:
-        """Return the seconds per output token since the last look; `None` if no stream runs."""
+        """Return the seconds per output token since the last call; `None` if no stream runs."""
         self._ran(now)
         if self._ran_s < LEAST_S:
             if not self._streams:
                 self._last_s = None
             return self._last_s
-        # A stream without an event is counted as one token, because its next token may be about to
-        # come.
+        # Every stream counts as at least one token, because its next token may come at any moment.
         tokens = max(self.events * self._event_tokens, float(self._streams), 1.0)
         found = self._ran_s / tokens
         self.events = 0

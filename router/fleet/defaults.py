@@ -1,4 +1,4 @@
-"""The models that the replicas of each pool serve if a request names no model: their own models.
+"""The own models of replicas: the models that they serve if a request names no model.
 
 An engine that ignores the field `model` of a request serves its own model, even if the request
 names one of its adapters. This table decides whether an API key with a list of allowed models may
@@ -60,7 +60,7 @@ class Defaults:
         for replica in replicas:
             models, adapters = replica.models, replica.adapters
             if models is None or not (replica.listed or models - {ANY}):
-                continue  # The models of this replica are unknown.
+                continue  # The replica's models are unknown.
             own = owns.get((models, adapters))
             if own is None:
                 # A configured model counts as the replica's own model, unless the engine lists it

@@ -1,5 +1,4 @@
-"""Decides whether a replica is fit for requests, from active probes and from the results of
-requests.
+"""Decides whether a replica is fit for requests, by active probes and by the results of requests.
 
 *Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
 take it down. A replica that waits for its first probe (`await_probe`) is not up; that first probe
@@ -16,18 +15,20 @@ nothing about the replica.
 else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
 ejected for this.
 
-*Zombies* answer probes and accept requests, but generate nothing. A busy replica is not a zombie.
-So the caller counts an overdue token, a timeout or a lost race only while the replica shows no work
-for any request (`core/progress.py`). The first overdue first token makes a replica suspect. A
-second one, or the failure of the overdue attempt, ejects it. Only work clears the suspicion; a good
-probe, or an answer without generated content, does not. With hedging, an attempt rarely lives until
-it is overdue. So several races in a row that the first attempt loses, without any work in between,
-also make a replica suspect. One more lost race after the suspicion has expired ejects it.
+*Zombie*: a replica that answers probes and accepts requests, but generates nothing. A busy replica
+is not a zombie. So the caller counts an overdue token, a timeout or a lost race only while the
+replica shows no work for any request (`core/progress.py`). The first overdue first token makes a
+replica suspect. A second one, or the failure of the overdue attempt, ejects it. Only work clears
+the suspicion; a good probe, or an answer without generated content, does not.
 
-An ejected zombie that shows work is alive: its ejection ends at once (`revived`).
+With hedging, an attempt is mostly cancelled before it is overdue. A race is lost if the copy of an
+attempt shows content first. Several lost races in a row, without any work in between, also make a
+replica suspect. One more lost race after the suspicion has expired ejects it.
 
-*Half-open*: one attempt at a time is the trial, besides the attempts that were in progress when the
-ejection ended. Only an attempt that was sent since then decides.
+If an ejected zombie shows work, its ejection ends at once (`revived`).
+
+*Half-open*: one attempt at a time is the trial, in addition to the attempts that were in progress
+when the ejection ended. Only an attempt that was sent after that time decides.
 
 `breaker` returns the whole state as the state of a circuit breaker: closed, suspect, open or
 half_open.
@@ -73,7 +74,8 @@ KNOWN_DEAD = 3
 
 COLDEST = 0.1  # The smallest share of its weight that a replica gets (Envoy: 10 %).
 
-# Lost races in a row. A replica that is as good as the other loses one by chance, but hardly three.
+# Lost races in a row that make a replica suspect. A good replica may lose one race by chance, but
+# hardly three in a row.
 RACES: Final = 3
 
 # The pause for a busy replica that sends no Retry-After: the first pause, and the longest.
@@ -115,13 +117,13 @@ class Health:
         self.is_new = False  # No probe has returned yet; see `await_probe`.
         self.probe_streak = 0  # > 0: good probes in a row; < 0: bad probes in a row.
         self.failures = 0  # Failed attempts in a row that count against the replica.
-        # Ejections without a long time between them; each one doubles the next period.
+        # Recent ejections, without a long healthy time between them; each doubles the next period.
         self.ejections = 0
         self.ended = 0.0  # When the last ejection ended.
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # One trial request is allowed.
-        # When it became suspect (overdue first token or lost races). Work clears it.
+        # When it became suspect, by an overdue first token or lost races; None: it is not suspect.
         self.suspected_at: float | None = None
         self.zombie = False  # It was ejected for showing no work: its trial must show content.
         self.warm_since: float | None = None  # When its slow start began; None: it is warm.
@@ -142,9 +144,9 @@ class Health:
     def is_suspect(self, now: float) -> bool:
         """Return whether other replicas should be preferred at present.
 
-        A suspicion expires after the length of a first ejection. If no result came in that time
-        (because the client left), a request has to try the replica. The next overdue token ejects
-        it all the same.
+        A suspicion expires after the length of a first ejection. Otherwise, if no result came in
+        that time (because the client left), the replica would never get another request. The next
+        overdue token still ejects it.
         """
         since = self.suspected_at
         return since is not None and now - since < self.rules.eject_base_s
@@ -229,7 +231,7 @@ class Health:
         return True
 
     def took(self, dispatched: float | None) -> None:
-        """Record that it accepted a request and answered it well. `dispatched`: as in
+        """Record that the replica answered a request well, so it is not busy. `dispatched`: as in
         `showed_content`."""
         if dispatched is None or dispatched >= self.busy_since:
             self.refusals = 0
@@ -263,8 +265,8 @@ class Health:
         it.
 
         Three lost races in a row make a replica suspect. Attempts that are in progress at that
-        moment may lose as well. So the next lost race counts only after the suspicion has expired:
-        it shows that another try failed.
+        moment may lose as well. So the next lost race counts only after the suspicion has expired,
+        because then it is a new failure.
         """
         self.races_lost += 1
         if self.races_lost < RACES or self.is_ejected(now) or self.is_suspect(now):
@@ -275,21 +277,21 @@ class Health:
         self.suspected_at = now
         return False
 
-    def refused(self, now: float, rng: Random, told_s: float | None) -> bool:
+    def refused(self, now: float, rng: Random, retry_after_s: float | None) -> bool:
         """Record an answer that the replica is busy. Returns True if a pause begins.
 
-        `told_s`: the pause in seconds that the replica asked for; `None` if it gave none.
+        `retry_after_s`: the pause in seconds that the replica asked for; `None` if it gave none.
         """
         is_busy = self.is_busy(now)
-        if told_s is None:
+        if retry_after_s is None:
             if is_busy:
                 # The attempt was sent before the pause began: one burst causes one pause.
                 return False
-            told_s = min(PAUSE_S * 2.0 ** min(self.refusals, 30), PAUSE_MAX_S)
-            told_s *= rng.uniform(0.8, 1.2)
+            retry_after_s = min(PAUSE_S * 2.0 ** min(self.refusals, 30), PAUSE_MAX_S)
+            retry_after_s *= rng.uniform(0.8, 1.2)
             self.refusals += 1
         self.busy_since = now
-        self.busy_until = max(self.busy_until, now + told_s)
+        self.busy_until = max(self.busy_until, now + retry_after_s)
         return not is_busy and self.is_busy(now)
 
     def failed(
@@ -320,7 +322,7 @@ class Health:
     def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
-            # It was well for a long time. A replica that flaps keeps its longer periods.
+            # It was healthy for a long time. If it fails repeatedly, the period stays long.
             self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
         self.ejected_at = now
@@ -331,7 +333,7 @@ class Health:
         self.zombie = zombie
 
     def _reopen(self, now: float | None) -> None:
-        """End a trial that succeeded."""
+        """Close the circuit breaker after a successful trial."""
         self.half_open = False
         if now is not None:
             self.warm_since = now
@@ -350,7 +352,7 @@ class Health:
         half-open."""
         if not (self.zombie and self.is_ejected(now) and worked_at > self.ejected_at):
             return False
-        self.ejections = max(0, self.ejections - 1)  # The ejection was a mistake.
+        self.ejections = max(0, self.ejections - 1)  # The ejection was wrong, so it does not count.
         self.ejected_until = 0.0
         self.ended = now
         self.half_open = True

@@ -2,13 +2,14 @@
 
 It is needed if neither the configuration nor the engine states that number:
 
-1. Running requests hold a share of the KV cache. The requests divided by this share would fill it.
-2. An engine has a queue, and its running count does not grow from one poll to the next: then the
+1. Running requests hold a share of the KV cache. The number of running requests divided by this
+   share is the number that would fill the cache.
+2. If an engine has a queue, and its running count does not grow from one poll to the next, the
    running requests are its capacity. One poll is enough if the KV cache is full or the engine has
-   preempted a request. A queue may also be prompts on their way into the batch. So more polls are
-   needed if more prompt tokens than one batch wait and the cache has free space.
-3. An engine that runs more than its learned capacity was not full. If it runs much more (at least
-   one slot), its slots are unknown again.
+   preempted a request. A queue may also consist of prompts that wait for their prefill. So more
+   polls are needed if more prompt tokens than one batch wait and the cache has free space.
+3. If an engine runs more requests than its learned capacity, it was not full then. If it runs many
+   more (at least one slot), its slots are unknown again.
 
 Until a number is learned the answer is `None`, never 0. Admission uses `guess` instead: `FIRST`
 requests, or `GROWTH` times the running requests of a poll that showed no queue. A poll that shows
@@ -22,11 +23,11 @@ from __future__ import annotations
 from typing import Final
 
 POLLS: Final = 2  # Polls in a row with a queue and no growth.
-POLLS_PREFILL: Final = 5  # The same, if the queue may be prompts on their way into the batch.
-PREFILL_TOKENS: Final = 8192  # The batch of vLLM 0.32. Tokens beyond it may wait for their prefill.
+POLLS_PREFILL: Final = 5  # The same, if the queue may be prompts that wait for their prefill.
+PREFILL_TOKENS: Final = 8192  # The prefill batch of vLLM 0.32. Further tokens wait for a later one.
 MUCH_MORE: Final = 1.1  # Factor above the learned capacity from which the slots are unknown again.
-STEADY: Final = 0.9  # Share of the peak in these polls. An engine that runs less is emptying.
-# Share of the sent requests. A poll that shows less was taken before the last of them arrived.
+STEADY: Final = 0.9  # Share of the peak in these polls. With fewer requests, the load is falling.
+# Share of the sent requests. A poll that shows fewer was taken before the last of them arrived.
 SHOWN: Final = 0.9
 KV_FULL: Final = 0.8  # Share of the cache in use. Above it, waiting requests wait for cache space.
 KV_LEAST: Final = 0.02  # Below this share, the estimate of what fits is too uncertain.
@@ -45,7 +46,7 @@ class LearnedCapacity:
 
     def forget(self) -> None:
         """Forget everything: the engine has restarted, perhaps with other settings."""
-        # Running requests while it had a queue; None: it never had one.
+        # Running requests while the engine had a queue; None: it never had one.
         self._full: float | None = None
         self._fit: float | None = None  # Requests that would fit into its cache; None: unknown.
         self._is_sure = False  # No later poll has contradicted `_full`.
@@ -63,7 +64,7 @@ class LearnedCapacity:
 
     @property
     def slots(self) -> float | None:
-        """The same, if the engine was seen to be full; `None` if it was not."""
+        """The learned number, only if the engine was observed to be full; else `None`."""
         return self.requests if self._is_sure else None
 
     def observed(
@@ -89,7 +90,7 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
-            # A difference below one slot comes from averaging.
+            # A difference below one slot is caused by averaging.
             is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
             self._is_sure = self._is_sure and is_little
             self._full = float(running)
@@ -99,7 +100,7 @@ class LearnedCapacity:
             self._queued = 0
             return
         if not running:
-            self._queued = 0  # The engine hangs.
+            self._queued = 0  # A queue without running requests: the engine hangs.
             return
         is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
         if is_steady:

@@ -1,4 +1,4 @@
-"""The models of one replica: by configuration, by its own list, and as an error message names them.
+"""The models of one replica, by its configuration and by its own list, and their text in errors.
 
 Pure functions. Must never: look at a replica, or send a request to one.
 """
@@ -29,8 +29,11 @@ def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | N
     return names
 
 
-def told(listed: Iterable[str], models: Container[str] | None) -> str:
-    """Return listed models as text for an error. `models`: those the client may use, or `None`."""
+def served_text(listed: Iterable[str], models: Container[str] | None) -> str:
+    """Return listed models as text for an error message.
+
+    `models`: the models that the client may use; `None`: all.
+    """
     names = [n for n in listed if n != ANY and (models is None or n in models)]
     if not names:
         return ""

@@ -1,7 +1,7 @@
 """The answer to /v1/models, encoded once for each change of the list.
 
-A list may have thousands of entries, so encoding it takes milliseconds. A client may request the
-list thousands of times over one connection.
+A list may have thousands of entries, so encoding it takes milliseconds, and a client may request it
+often.
 
 Must never: be changed. The fleet makes a new object when its list changes.
 """

@@ -27,7 +27,7 @@ class ModelPool:
     def __init__(self, members: Sequence[Replica]) -> None:
         self.names: list[str] = []  # Empty if the members list no models.
         self.members = members  # In the order of the fleet.
-        self.candidates = members  # Members that may receive requests.
+        self.candidates = members  # Members that may get requests.
         self.fit = len(members)  # Members that are up and not ejected.
         self.ejected = 0
         # True if so few members are fit that every member that is up is a candidate.
@@ -36,7 +36,7 @@ class ModelPool:
     def judge(
         self, away: Collection[Replica], ejected: Collection[Replica], panic_share: float
     ) -> None:
-        """Find the candidates. `away`: replicas that are down or asleep."""
+        """Determine the candidates. `away`: replicas that are down or asleep."""
         up = fit = members = self.members
         if away or ejected:
             up = [r for r in members if r not in away]
@@ -105,7 +105,9 @@ class ModelPools:
         return [] if found is None else found[1]
 
     def same(self, models: frozenset[str]) -> frozenset[str]:
-        """Return the equal list object of another replica if there is one, else `models`. Comparing
-        equal lists is fast if they are the same object."""
+        """Return an equal list that another replica already uses, else `models`.
+
+        Comparing two lists is fast if they are the same object.
+        """
         found = self._of.get(models)
         return models if found is None or found[0] is None else found[0]

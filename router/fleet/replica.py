@@ -1,4 +1,4 @@
-"""One replica: the facts that a policy sees, and everything else that the router knows about it.
+"""One replica: the facts that policies use, and all other data of the router about it.
 
 The fleet table owns these objects, and only the table changes them. There are two exceptions:
 leases and polls change their counts (`core/replica_load.py`), and the prober and the poller set
@@ -49,6 +49,8 @@ class Replica(ReplicaLoad):
         "hit_seen_at",
         "host_line",
         "is_unlisted",
+        "last_priority",
+        "last_signals",
         "learned",
         "listed",
         "low_first",
@@ -57,14 +59,12 @@ class Replica(ReplicaLoad):
         "models",
         "objects",
         "polls_awaited",
-        "priority_told",
         "progress",
         "refuses_priority",
         "removed",
         "served",
         "signals",
         "signals_at",
-        "told",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
@@ -84,7 +84,7 @@ class Replica(ReplicaLoad):
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
         # None: unknown, because no probe has succeeded yet or because the replica lists no models.
         self.models: frozenset[str] | None = served(config, None)
-        self.is_unlisted = False  # Its models are unknown, while other replicas list theirs.
+        self.is_unlisted = False  # Its models are unknown, while other replicas list their models.
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
         self.served = 0  # Attempts that succeeded.
@@ -106,10 +106,9 @@ class Replica(ReplicaLoad):
         self.metrics_on: bool | None = None  # The engine has Prometheus metrics.
         # The engine has reported that it does not support priorities.
         self.refuses_priority = False
-        self.priority_told = b""  # The last priority number that was sent to it with a request.
-        # The last signals that were reported; unlike `signals`, they are kept when they are too
-        # old.
-        self.told = NO_SIGNALS
+        self.last_priority = b""  # The last priority number that was sent to it with a request.
+        # The last reported signals. They stay when they are too old; `signals` is then reset.
+        self.last_signals = NO_SIGNALS
         # Requests that have ended since the last prefix-cache hit, and should have been hits.
         self.expected_hits = 0
         # When a poll showed the last hit. The hit belongs to a request sent before that time.
@@ -119,7 +118,7 @@ class Replica(ReplicaLoad):
         self.cadence = Cadence()  # The streams that are relayed from this replica count here.
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
-        """Take over new settings for the same replica; everything learned about it stays."""
+        """Apply new settings for the same replica. Everything that was learned about it stays."""
         if config.engine is not None:
             self.engine = config.engine
         if config.priority != self.config.priority:
@@ -132,8 +131,10 @@ class Replica(ReplicaLoad):
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
-        """Copy from `other` what it serves and whether it is up. Both are the same engine, reached
-        in another way."""
+        """Copy from `other` the models that it serves and whether it is up.
+
+        Both objects are the same engine, with other connection settings.
+        """
         self.objects = other.objects
         self.listed = other.listed
         self.adapters = other.adapters
@@ -154,7 +155,7 @@ class Replica(ReplicaLoad):
     @property
     def pool(self) -> Pool:
         """The connections of the replica."""
-        assert self._pool is not None, "nothing is sent to a simulated replica"
+        assert self._pool is not None, "a simulated replica has no connections"
         return self._pool
 
     @property
@@ -177,13 +178,13 @@ class Replica(ReplicaLoad):
             self._pool.close_idle()
 
     def give_up(self) -> None:
-        """Send the requests that wait for a connection to another replica, because this one is not
+        """Let requests that wait for a connection here go to other replicas; this one is not
         fit."""
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
-        """Close the pool, because the replica has left the fleet: each connection closes when it is
+        """Close the pool, because the replica has left the fleet. Each connection closes when it is
         free."""
         if self._pool is not None:
             self._pool.close()
@@ -209,8 +210,8 @@ class Replica(ReplicaLoad):
         """Count a request that ended well and was sent at `sent_at`, when its prefix seemed to be
         cached here.
 
-        Engines count a hit when a request begins. A request that was sent before the last hit was
-        seen may be that hit, however late it ends.
+        Engines count a hit when a request begins. So a request that was sent before a poll showed
+        the last hit does not count: it may be that hit, even if it ends much later.
         """
         if sent_at > self.hit_seen_at:
             self.expected_hits += 1
@@ -267,7 +268,7 @@ class Replica(ReplicaLoad):
             and self.signals.generated_tokens is not None
             and now - self.signals_at <= rules.suspect_min_s / 2
         ):
-            return rules.suspect_min_s  # Metrics that were read just now would show any work.
+            return rules.suspect_min_s  # Recent metrics would show any work.
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
         slots = self.slots
         is_full = wholes > 0 if slots is None else wholes + self.foreign_load >= slots
@@ -278,13 +279,14 @@ class Replica(ReplicaLoad):
 
     @property
     def limit_now(self) -> int:
-        """Maximum attempts now. Half-open: one more than ran there before the trial."""
+        """Return the maximum of attempts now. While half-open, one trial is added to the attempts
+        that ran before the trial."""
         if not self.health.half_open:
             return self.max_inflight
         return min(self.max_inflight, self.before_trial + 1)
 
     def state(self, now: float) -> str:
-        """The state in one word, for people and metrics."""
+        """Return the state as one word, for people and metrics."""
         if self.removed:
             return "draining"
         if self.health.is_new:

@@ -9,8 +9,8 @@ A replica is eligible only if its state is known: it waits for its first good pr
 model list. A replica that lists no models serves any model, but only if no replica of the fleet
 lists its own models.
 
-Two questions are answered for each model: which replicas are fit, and which of these are preferred.
-A suspect or busy replica receives no request while a replica that is neither serves the model.
+For each model, the table keeps the fit replicas, and those of them that are preferred. A suspect or
+busy replica gets no request while a replica that is neither serves the model.
 
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
@@ -37,7 +37,7 @@ from router.fleet.dialects import Dialects
 from router.fleet.engines.common.models import MODELS_MOST, adapters
 from router.fleet.engines.common.orca import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
-from router.fleet.listed import ANY, served, told
+from router.fleet.listed import ANY, served, served_text
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
 from router.fleet.monitor.same_engine import SameEngine
@@ -49,15 +49,16 @@ from router.fleet.signals import NO_SIGNALS, Signals
 from router.wire.http1.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
-RETRY_AFTER_S = 2  # A replica that was just lost is back, or ejected, within seconds.
-SUSPICION_S = 1.0  # Between two checks of a suspect or an ejected zombie.
-WARMING_S = 0.5  # Between two steps of a slow start.
+RETRY_AFTER_S = 2  # A replica that was just lost is often back within seconds.
+SUSPICION_S = 1.0  # Time between two checks of a suspect or an ejected zombie.
+WARMING_S = 0.5  # Time between two steps of a slow start.
 POLLS_AWAITED = 3  # Failed polls in a row after which an engine is treated as one without metrics.
 # A poll that fails for one of these reasons has that effect at once.
-TELLS_NOTHING = frozenset(("status", "garbage", "nothing"))
-# Replicas. In a larger fleet, the next tick handles all refusals since the last one together.
+WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
+# Number of replicas. In a larger fleet, busy answers do not cause a rebuild each; the next tick of
+# the sweep handles all of them together.
 LARGE = 64
-_KNOWN_MAX = 10_000  # Model names that are remembered through restarts.
+_KNOWN_MAX = 10_000  # Maximum of model names that are remembered while their replicas are down.
 _SAME_S = 0.001  # The attempt's own last content is not a later sign of work.
 
 
@@ -88,7 +89,7 @@ class Fleet:
         self.leaving: set[Replica] = set()
         self.owners = ResponseAffinity()
         self._same_engine = SameEngine()
-        self.ready: tuple[Replica, ...] = ()  # Tuples, because a policy sees these very objects.
+        self.ready: tuple[Replica, ...] = ()  # A tuple, because policies get this object itself.
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
@@ -104,7 +105,8 @@ class Fleet:
         self._listing: dict[Replica, frozenset[str] | None] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
-        self._absent_since = clock()  # When the fleet last became empty: here, or in `rebuild`.
+        # Since when no replica is ready; set here and in `rebuild`.
+        self._absent_since = clock()
         self._one_pool = True
         self._lists_models = False  # A replica of the fleet lists its models.
         self.awaits_probe = False  # A replica of the fleet waits for its first probe.
@@ -127,7 +129,7 @@ class Fleet:
         self.add_all((replica,))
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
-        """Add several replicas at once, because each change of the fleet looks at all replicas."""
+        """Add several replicas with one rebuild, because a rebuild examines all replicas."""
         if not replicas:
             return
         for replica in replicas:
@@ -183,8 +185,8 @@ class Fleet:
     ) -> Sequence[Replica]:
         """Return the fit replicas for a model that are not in `tried`.
 
-        `model` is `None` if the request names none. `anyone`: the request needs no model, whatever
-        the fleet serves. Raises RouterError if there is no such replica.
+        `model`: `None` if the request names none. `anyone`: the request needs no model, so any fit
+        replica can take it. Raises RouterError if there is no such replica.
         """
         if model is None and not self._one_pool and not anyone:
             raise _unnamed()
@@ -216,7 +218,8 @@ class Fleet:
         """Return the error for requests that wait for a model that does not exist; `None`: keep
         waiting.
 
-        While a first probe is in progress, its replica may still list the model.
+        There is no such error while the first probe of a replica is pending, because that replica
+        may list the model.
         """
         if self.awaits_probe or not self._is_unknown(model):
             return None
@@ -294,10 +297,10 @@ class Fleet:
         models = replica.models
         return frozenset() if models is None and self._lists_models else models
 
-    def told_models(self, models: Collection[str] | None) -> str:
-        """Return the served models as text for an error. `models`: those the client may use;
-        `None`: any."""
-        return told(self._by_model, models)
+    def served_text(self, models: Collection[str] | None) -> str:
+        """Return the served models as text for an error message. `models`: the models that the
+        client may use; `None`: all."""
+        return served_text(self._by_model, models)
 
     @property
     def known_models(self) -> dict[str, None]:
@@ -350,8 +353,8 @@ class Fleet:
         """Record the first content of an attempt. `ttft_s`: time to first token; `None` if the
         content is the whole answer.
 
-        `is_alone`: no other request waited at the replica when this one was sent. `is_timed`: false
-        if the content may have arrived before it was read, so that its time teaches nothing.
+        `is_alone`: no other request waited at the replica when this one was sent. `is_timed`: False
+        if the content may have arrived before it was read; then its time is not used.
         """
         progress = replica.progress
         progress.at = now
@@ -429,12 +432,12 @@ class Fleet:
         while."""
         if replica.removed:
             return
-        told_s = None if retry_after is None else seconds_of(retry_after, time())
-        if not replica.health.refused(now, self._rng, told_s):
+        pause_s = None if retry_after is None else seconds_of(retry_after, time())
+        if not replica.health.refused(now, self._rng, pause_s):
             return
         if len(self.replicas) <= LARGE:
             self.rebuild()
-        # If all replicas refuse, a rebuild for each would cost hundreds of milliseconds a second.
+        # If all replicas are busy, a rebuild for each answer would take too much CPU time.
         else:
             self.deadline = min(self.deadline, now)
             self._sweeper.add(self)
@@ -472,16 +475,16 @@ class Fleet:
             self._turned_against(replica, True)
 
     def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
-        """Take the result of an active probe. Before a good probe, pass the model list to
-        `learned`.
+        """Take the result of an active probe.
 
-        `at_start`: the router itself has just started, so the age of the replica is unknown.
+        `learned` must be called with the model list before a good probe is reported. `at_start`:
+        the router itself has just started, so the replica may have been running for a long time.
         """
         health = replica.health
         was_new = health.is_new
         if replica.removed or not health.probed(good, self._clock()):
             return
-        # Connections from before the change may be stale. Envoy closes them, too.
+        # Connections from before the change may be stale, so they are closed, as in Envoy.
         if health.up:
             replica.close_idle()
         else:
@@ -500,14 +503,14 @@ class Fleet:
             tell()
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
-        """Take the replica's /v1/models. The list is kept while the replica restarts."""
+        """Take the replica's answer to /v1/models. The list is kept while the replica restarts."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
         replica.listed = listed
         replica.adapters = adapters(objects)
         models = served(replica.config, replica.listed)
-        assert models is not None, "it lists them"
+        assert models is not None, "the replica has just listed its models"
         shown = {name: entry for name, entry in objects.items() if name in models}
         if shown != replica.objects:
             replica.objects = shown
@@ -529,12 +532,12 @@ class Fleet:
         `poll_begins`."""
         if replica.removed:
             return
-        before, told = replica.signals, replica.told
-        replica.signals = replica.told = signals
+        before, last = replica.signals, replica.last_signals
+        replica.signals = replica.last_signals = signals
         replica.signals_at = now
         replica.slots = signals.slots
         self._noticed(replica)
-        self._same_engine.observed(replica, told)
+        self._same_engine.observed(replica, last)
         replica.polls_awaited = 0
         poll_counted(replica, poll, signals.running, signals.waiting, now)
         if signals.kv_tokens is not None:
@@ -549,19 +552,19 @@ class Fleet:
             replica.inflight,
         )
         replica.cadence_s = replica.cadence.look(now)
-        if has_worked(told, signals):
+        if has_worked(last, signals):
             replica.progress.at = now
             if self._look(replica, now):
                 self.rebuild()
         self.knowledge.sized(replica)
         self.knowledge.tend()
-        if restarted(told, signals):  # However long the engine was silent in between.
+        if restarted(last, signals):  # `last` may be older than `stale_s`.
             self.knowledge.restarted(replica)
             replica.learned.forget()
             replica.health.begins_slowly(now)
             replica.refuses_priority = False  # The new process may be another version.
             self._on_event("restarted", replica)
-        elif replica.misses_cache(told.cache_hits, signals.cache_hits, now):
+        elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
             self.knowledge.restarted(replica)
             self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:
@@ -571,7 +574,7 @@ class Fleet:
             self.rebuild()
         self._room(replica)
 
-    def told_by_the_way(self, replica: Replica, value: bytes) -> None:
+    def load_reported(self, replica: Replica, value: bytes) -> None:
         """Read the header `endpoint-load-metrics` of a response (vLLM sends it if the client asked
         for it)."""
         usage = read_load_header(value).kv_usage
@@ -585,7 +588,7 @@ class Fleet:
         self._noticed(replica)
         poll_failed(replica)
         if replica.polls_awaited:
-            replica.polls_awaited = 0 if problem in TELLS_NOTHING else replica.polls_awaited - 1
+            replica.polls_awaited = 0 if problem in WITHOUT_METRICS else replica.polls_awaited - 1
         replica.cadence_s = replica.cadence.look(now)
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
             was_asleep = replica.signals.asleep
@@ -633,12 +636,12 @@ class Fleet:
         self.defaults.changed()
         away: set[Replica] = set()
         ejected: set[Replica] = set()
-        is_untold = False
+        awaits_list = False
         for replica in self.replicas.values():
             health = replica.health
             if not health.up or replica.signals.asleep:
                 away.add(replica)
-                is_untold = is_untold or replica.models is None
+                awaits_list = awaits_list or replica.models is None
             if health.is_ejected(now):
                 ejected.add(replica)
             replica.weight = replica.config.weight * health.factor(now)
@@ -677,7 +680,7 @@ class Fleet:
             self._passed_over[None] = _without(ready, self.ready)
         self._has_limits = any(r.limit != UNLIMITED for r in ready)
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
-        self._remember(is_untold)
+        self._remember(awaits_list)
         known = self._known_models
         served = known if self._any_model else {m for m, found in self._by_model.items() if found}
         self._absent_models.update(known, served, now)
@@ -685,18 +688,18 @@ class Fleet:
         self._arm(now)
         self._room(None)
 
-    def _remember(self, is_untold: bool) -> None:
+    def _remember(self, awaits_list: bool) -> None:
         """Remember all models that a replica lists, whether or not it is up.
 
-        A model that no replica lists any more is forgotten, unless `is_untold` is set: then a
-        replica that is down or asleep has not yet listed its models.
+        A model that no replica lists any more is forgotten. `awaits_list`: a replica that is down
+        or asleep has not listed its models yet; then no model is forgotten.
         """
         listed, known = self._pools.names, self._known_models
         for name in listed:
             if len(known) >= _KNOWN_MAX:
                 break
             known[name] = None
-        if len(known) > len(listed) and not is_untold:
+        if len(known) > len(listed) and not awaits_list:
             for name in [name for name in known if name not in listed]:
                 del known[name]
 
@@ -752,7 +755,7 @@ def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
 
 
 def _by(request_id: bytes) -> str:
-    """Return text that names the request, for people."""
+    """Return text for people that names the request; "" if it has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 

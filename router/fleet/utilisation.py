@@ -27,8 +27,8 @@ def capacity(replica: Replica) -> float | None:
 def slots_of(replica: Replica) -> float | None:
     """Return the number of requests that the engine runs at once, reported or learned.
 
-    `None`: the engine reports no slots, and it was never seen to be full. `max_inflight` is not
-    used here, because it may be far above the number that the engine runs.
+    `None`: the engine reports no slots, and no poll has shown it full. `max_inflight` is not used
+    here, because it may be far above the number that the engine runs.
     """
     return replica.learned.slots if replica.slots is None else replica.slots
 

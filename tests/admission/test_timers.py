@@ -115,7 +115,7 @@ def test_the_limit_of_a_key_is_named_where_it_was_the_cause() -> None:
     assert ticked.next_at == TIMEOUT_S  # no promotion: only the timeout can end this wait
     (over,) = aged(parts, TIMEOUT_S).expired
     assert over.error.reason is Reason.QUEUE_TIMEOUT
-    assert over.error.message.startswith("the key had as many requests")
+    assert over.error.message.startswith("the key's limit of concurrent requests")
 
 
 def test_thousands_expire_in_several_ticks() -> None:

@@ -420,8 +420,8 @@ async def test_the_fleet_says_who_is_told_what() -> None:
         second.engine = "vllm"
         shown = router.app.replicas()
         assert [entry["priority"] for entry in shown] == [
-            {"dialect": "none", "honoured": False, "last_told": None},
-            {"dialect": "vllm", "honoured": None, "last_told": None},
+            {"dialect": "none", "honoured": False, "last_sent": None},
+            {"dialect": "vllm", "honoured": None, "last_sent": None},
         ]
         assert first.engine == "tgi"
 
@@ -450,7 +450,7 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
             assert entry["priority"] == {
                 "dialect": shown,
                 "honoured": shown != "none",
-                "last_told": None if told[-1] is None else str(told[-1]),
+                "last_sent": None if told[-1] is None else str(told[-1]),
             }
 
     story()

@@ -156,7 +156,7 @@ async def test_the_log_tells_who_waited_and_how_long() -> None:
         assert "queue_ms" not in lines[0]
         assert "engine_ms" not in lines[0]  # its ttft_ms has this value
         for line, body in zip(lines, turnstile.bodies, strict=True):
-            assert line["told"] == str(body["priority"])
+            assert line["engine_priority"] == str(body["priority"])
         for line in lines[1:]:
             assert line["engine_ms"] > 0.0
             assert line["engine_ms"] + line["queue_ms"] <= line["duration_ms"] + 0.01

@@ -17,15 +17,15 @@ async def test_it_says_what_keeps_requests_away_and_what_the_engine_was_told() -
     async with running(turnstile, replica={**ONE, "engine": "vllm"}, queue=queue()) as router:
         (shown,) = await page(router, "/replicas")
         assert shown["closed_to"] == {}
-        assert shown["priority"]["last_told"] is None
+        assert shown["priority"]["last_sent"] is None
         first = await send(router, "first", queued=False)
         second = await send(router, "second")
         (shown,) = await page(router, "/replicas")
         assert shown["closed_to"] == dict.fromkeys(
             ("critical", "high", "normal", "low", "batch"), "limit"
         )
-        assert shown["priority"]["last_told"] == str(turnstile.bodies[0]["priority"])
-        assert (shown["slots"], shown["slots_told"]) == (None, None)  # never seen to be full
+        assert shown["priority"]["last_sent"] == str(turnstile.bodies[0]["priority"])
+        assert (shown["slots"], shown["slots_reported"]) == (None, None)  # never seen to be full
         for client in (first, second):
             turnstile.open()
             assert (await client.recv_response()).status == 200

@@ -112,7 +112,7 @@ async def test_a_report_on_a_response_is_corrected_as_a_poll_is() -> None:
     replica = table.add("a")
     leases = begun(replica, 10)
     header = b'JSON {"named_metrics": {"kv_cache_usage_perc": 0.98}}'
-    table.fleet.told_by_the_way(replica, header)
+    table.fleet.load_reported(replica, header)
     assert replica.kv_usage == replica.kv_polled == 0.98
     for lease in leases[:5]:
         lease.release()

@@ -88,7 +88,7 @@ async def test_any_and_what_it_lists() -> None:
     fleet.learned(replica, {"a": {"id": "a"}})
     assert (fleet.routed("a"), fleet.routed("b"), fleet.routed("c")) == ("a", "b", "*")
     assert table.ids("a") == table.ids("*") == ["r"]
-    assert fleet.told_models(None) == "; served here: `a`, `b`"
-    assert fleet.told_models({"b", "z"}) == "; served here: `b`"
-    assert fleet.told_models(set()) == ""
+    assert fleet.served_text(None) == "; served here: `a`, `b`"
+    assert fleet.served_text({"b", "z"}) == "; served here: `b`"
+    assert fleet.served_text(set()) == ""
     table.close()

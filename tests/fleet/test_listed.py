@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 
 from router.config.model import Replica as Config
-from router.fleet.listed import ANY, served, told
+from router.fleet.listed import ANY, served, served_text
 
 Unknown = Literal["forward", "reject"] | None
 
@@ -44,23 +44,23 @@ def test_the_models_of_a_replica(
 
 
 def test_names_are_sorted_and_the_wildcard_is_no_name() -> None:
-    assert told(["m", ANY, "a"], None) == "; served here: `a`, `m`"
+    assert served_text(["m", ANY, "a"], None) == "; served here: `a`, `m`"
 
 
 def test_a_client_reads_the_names_of_its_own_models_only() -> None:
-    assert told(["m", "secret"], {"m", "other"}) == "; served here: `m`"
+    assert served_text(["m", "secret"], {"m", "other"}) == "; served here: `m`"
 
 
 @pytest.mark.parametrize(("listed", "models"), [([], None), ([ANY], None), (["m"], set[str]())])
 def test_nothing_is_said_where_there_is_nothing_to_name(
     listed: list[str], models: set[str] | None
 ) -> None:
-    assert told(listed, models) == ""
+    assert served_text(listed, models) == ""
 
 
 def test_a_long_list_is_cut_and_counted() -> None:
     names = [f"m{n:02}" for n in range(23)]
-    assert "and" not in told(names[:20], None)
-    text = told(reversed(names), None)
+    assert "and" not in served_text(names[:20], None)
+    text = served_text(reversed(names), None)
     assert text.endswith("`m18`, `m19` and 3 more")
     assert "m20" not in text

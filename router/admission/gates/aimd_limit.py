@@ -3,12 +3,14 @@
 The limit counts requests that have not shown content. It uses additive increase and multiplicative
 decrease, as TCP and Netflix's concurrency limits do:
 
-- While the limit is used up, each answer at the usual pace raises it by 1 / limit, which is one per
-  round. Before the first decrease each such answer raises it by one (slow start).
+- While the limit is used up, each answer in usual time raises it by 1 / limit, which is one per
+  round. (A round is as many answers as the limit.) Before the first decrease each such answer
+  raises it by one (slow start).
 - A late or failed answer lowers the limit by a tenth, at most once per round. Late means several
   times (`_SLOW`) and at least `_LATE_S` longer than the best recent answer. Failed means that the
   replica refused the request or timed out.
-- The best answer is forgotten after one to two windows, since its work may have been shorter.
+- The best time is forgotten after one to two windows, because it may be of an unusually easy
+  request.
 
 Must never: fall below `LEAST`, so that dispatch does not stop for lack of metrics.
 """
@@ -21,8 +23,8 @@ from typing import Final
 LEAST: Final = 4
 FIRST: Final = 64.0
 MOST: Final = 1024.0
-_SLOW: Final = 3.0  # an answer is late from this many times the best time
-_LATE_S: Final = 0.5  # and from this much longer: a replica that answers at once is not overloaded
+_SLOW: Final = 3.0  # An answer is late if it takes this many times the best time, ...
+_LATE_S: Final = 0.5  # ... and also this much longer: quick answers show no overload.
 _CUT: Final = 0.9
 _WINDOW_S: Final = 60.0
 
@@ -34,8 +36,8 @@ class AimdLimit:
 
     def __init__(self) -> None:
         self.limit = FIRST
-        self._best_s = inf  # the least time per unit of work in this window
-        self._last_best_s = inf  # the same in the window before
+        self._best_s = inf  # The shortest time per unit of work in this window, in seconds.
+        self._last_best_s = inf  # The same in the previous window.
         self._window_at = -inf
         self._cut_at = -inf
 
@@ -43,8 +45,8 @@ class AimdLimit:
         return int(self.limit)
 
     def answered(self, sent_at: float, now: float, work: float, others: int) -> None:
-        """An answer is complete. `others`: the other requests that have shown no content yet;
-        `work`: the size of the request in any unit, such as tokens."""
+        """Learn from a complete answer. `others`: the other requests that have shown no content
+        yet. `work`: the size of the request in any unit, such as tokens."""
         if now - self._window_at > _WINDOW_S:
             self._window_at = now
             self._last_best_s, self._best_s = self._best_s, inf
@@ -59,8 +61,8 @@ class AimdLimit:
             self.limit = min(MOST, self.limit + step)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """An answer was refused, timed out or late: lower the limit. Requests sent before the last
-        decrease do not count, because they belong to the same round."""
+        """Lower the limit, because a request was refused, timed out or was late. Requests sent
+        before the last decrease do not count, because they belong to the same round."""
         if sent_at > self._cut_at:
             self._cut_at = now
             self.limit = max(float(LEAST), self.limit * _CUT)

@@ -1,8 +1,8 @@
-"""Decides whether a replica takes one more request, by its waiting requests, KV cache and pace.
+"""Decides whether a replica takes one more request, by its waiting requests, KV cache and speed.
 
-The target is what an engine can use: three waiting requests, or one prefill batch of uncached
-tokens, whichever admits more. Further requests would wait in the engine's own queue, where the
-router cannot reorder them. Fewer would leave the engine without work.
+The target is three waiting requests, or one prefill batch of uncached tokens, whichever admits
+more. With more requests, some would wait in the engine's own queue, where the router cannot reorder
+them. With fewer, the engine could run out of work.
 
 Rules:
 1. Waiting requests are counted by leases: own attempts without a first content event, other
@@ -20,9 +20,9 @@ Rules:
 4. If the number of slots is not known, it is guessed (`fleet/learned_capacity.py`). The guess is at
    least twice the number of requests that certainly run. So an engine of any size is filled by
    doubling, and a small engine never gets a burst that its gauges cannot show yet.
-5. If a replica has no load, neither its KV cache nor its pace closes the gate: such a report must
-   be wrong. The KV cache usage is the replica's estimate (`core/kv_estimate.py`). The last polled
-   value would keep an engine idle that has become empty since.
+5. If a replica has no load, neither its KV cache usage nor its speed closes the gate, because these
+   values must be outdated. The KV cache usage is the replica's estimate (`core/kv_estimate.py`).
+   The last polled value could keep an engine idle that has become empty since the poll.
 6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
    All attempts without content then count against a learned limit (`aimd_limit.py`). A stream that
    has shown content does not count.
@@ -40,8 +40,8 @@ from router.admission.rules import ClassRules
 from router.core.kv_estimate import kv_estimate
 from router.core.replica_load import ReplicaLoad
 
-LEAST: Final = 64.0  # tokens
-UNSEEN: Final = 32_768  # tokens: four batches of 8192, vLLM 0.32's default on most GPUs
+LEAST: Final = 64.0  # Minimum tokens that a request counts as.
+UNSEEN: Final = 32_768  # Tokens: four batches of 8192, the default of vLLM 0.32 on most GPUs.
 UNLIMITED: Final = float(1 << 60)
 
 # Why a replica takes no more requests; 0: it takes one.
@@ -54,18 +54,18 @@ _PACE: Final = 6
 _KV_CACHE: Final = 7
 OBSTACLES: Final = (
     "",
-    "limit",  # the configured limit of attempts is reached
-    "learned limit",  # the AIMD limit of a replica without metrics is reached
-    "waiting",  # the limit of waiting requests is reached, and no slot is free
-    "prefill",  # the same limit is reached, and a batch of prompt tokens waits for its prefill
-    "busy",  # the replica has load, and the class may use idle replicas only
-    "pace",  # its streams are slower than the class allows
-    "kv_cache",  # its KV cache is as full as the class allows
+    "limit",  # The configured limit of attempts is reached.
+    "learned limit",  # The AIMD limit of a replica without metrics is reached.
+    "waiting",  # The limit of waiting requests is reached, and no slot is free.
+    "prefill",  # The same limit is reached, and a batch of prompt tokens waits for its prefill.
+    "busy",  # The replica has load, and the class may use idle replicas only.
+    "pace",  # The replica's streams are slower than the class allows.
+    "kv_cache",  # The replica's KV cache usage has reached the limit of the class.
 )
 
 
 class Facts:
-    """A copy of a replica's facts. It is read once and evaluated for every class."""
+    """A copy of a replica's facts, from which the gate is computed for every class."""
 
     __slots__ = (
         "cadence_s",
@@ -92,16 +92,16 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
-        self.unseen = 0  # waiting whole attempts that no poll has counted yet
-        self.unseen_tokens = 0  # their uncached prompt tokens
-        self.reach_tokens = UNSEEN  # `unseen` are presumed to run below this number of tokens
-        self.taken = 0  # whole attempts that a poll has counted
-        self.seen = 0  # whole attempts that the last poll saw waiting
+        self.unseen = 0  # Waiting whole attempts that no poll has counted yet.
+        self.unseen_tokens = 0  # Their uncached prompt tokens.
+        self.reach_tokens = UNSEEN  # With fewer `unseen_tokens`, the attempts are presumed to run.
+        self.taken = 0  # Whole attempts that a poll has counted.
+        self.seen = 0  # Whole attempts that were waiting at the last poll.
         # `GateCache` sets these two, because only a poll changes them.
         self.slots: float = UNLIMITED
-        self.is_guess = False  # the number of slots is not known
+        self.is_guess = False  # The number of slots is guessed.
         self.cadence_s = 0.0
-        self.kv_usage = -1.0  # estimated share of the KV cache; -1: unknown
+        self.kv_usage = -1.0  # Estimated share of the KV cache in use, 0 to 1; -1: unknown.
 
     def read(self, place: ReplicaLoad) -> None:
         """Copy the facts of a replica. An unknown fact gets a value that never closes the gate."""
@@ -140,7 +140,7 @@ class Facts:
 
 
 def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
-    """The classes that may send one more request to a replica, as bits: 1 << class.
+    """Return the classes that may send one more request to a replica, as bits: 1 << class.
 
     `learned`: the AIMD limit of a replica without metrics; 0: it reports metrics.
     """
@@ -155,7 +155,7 @@ def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
 
 
 def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
-    """What closes a replica to one class: an index into `OBSTACLES`; 0: nothing."""
+    """Return why a replica is closed to one class: an index into `OBSTACLES`; 0: it is open."""
     found = _closes_to_all(facts, learned)
     if not found:
         waiting, slots = _waiting(facts, learned)
@@ -164,14 +164,14 @@ def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
 
 
 def _closes_to_all(facts: Facts, learned: int) -> int:
-    """What closes the replica to all classes; 0: nothing."""
+    """Return why the replica is closed to all classes; 0: it is not."""
     if facts.inflight >= facts.limit:
         return _LIMIT
     return _LEARNED if learned and facts.waiting - facts.foreign >= learned else 0
 
 
 def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
-    """The number of requests that wait at the replica, and the slots of its engine."""
+    """Return the number of requests that wait at the replica, and the slots of its engine."""
     waiting = facts.waiting
     load = facts.load
     slots = facts.slots
@@ -187,7 +187,10 @@ def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
 
 
 def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
-    """What closes the replica to one class; 0: nothing. `waiting`, `slots`: see `_waiting`."""
+    """Return why the replica is closed to one class; 0: it is open.
+
+    `waiting`, `slots`: see `_waiting`.
+    """
     load = facts.load
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens

@@ -1,7 +1,7 @@
 """Keeps the last answer of each replica's gate until the facts of the replica change.
 
-Every change of facts is reported to the queue. So a new request need not examine every replica: if
-no gate is closed to its class, it may go to all of them.
+Every change of facts is reported to the queue. So a new request need not examine every replica. If
+no gate is closed to its class, all replicas are open to it.
 
 Must never: be read between a change of facts and the call of `look`.
 """
@@ -20,10 +20,10 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
-_ANY: Final = ""  # the lane of requests that name no model: all fit replicas
-_SHUT_S: Final = 0.1  # pause after the first failed connection; each further one doubles it
-_SHUT_MOST_S: Final = 2.0  # longest pause
-_SHUT_FORGOTTEN_S: Final = 10.0  # after this time without a failure the pause starts anew
+_ANY: Final = ""  # The lane of requests that name no model: all fit replicas.
+_SHUT_S: Final = 0.1  # The pause after the first failed connection; each further one doubles it.
+_SHUT_MOST_S: Final = 2.0  # The longest pause.
+_SHUT_FORGOTTEN_S: Final = 10.0  # After this time without a failure, the pause is `_SHUT_S` again.
 
 
 class CachedGate:
@@ -47,20 +47,24 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
-        self.polls = -1  # value of `polls_heard` when slots and `learned` were last updated
-        self.mask = ALL  # the classes it is open to, as bits
-        self.is_shut = False  # a connection failed: no request is sent there ...
-        self.shut_until = -INFINITY  # ... before this time
-        self.shut_s = 0.0  # length of the current pause
-        self.learned: AimdLimit | None = None  # for a replica without metrics
-        self.poll_at = -INFINITY  # time from which the next early poll may be requested
-        self.poll_s = 0.0  # interval of early polls; 0: none was requested yet
-        self.used = 0  # tokens of requests under way there; counted only with reservations
-        self.peak = 0  # the highest `used` while the gate was closed to class normal
+        self.polls = -1  # The value of `polls_heard` when slots and `learned` were last updated.
+        self.mask = ALL  # The classes to which the gate is open, as bits.
+        self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
+        self.shut_until = -INFINITY
+        self.shut_s = 0.0  # The length of the current pause, in seconds.
+        self.learned: AimdLimit | None = None  # The limit of a replica without metrics.
+        self.poll_at = -INFINITY  # When the next early poll may be requested.
+        self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.
+        # Tokens of requests in progress at the replica; counted only with reservations.
+        self.used = 0
+        self.peak = 0  # The highest `used` while the gate was closed to class normal.
 
 
 class OpenGates:
-    """The replicas of a list that are open to a class. Valid until any gate's answer changes."""
+    """A cached result: the replicas of a list that are open to a class.
+
+    It is valid until the answer of any gate changes.
+    """
 
     __slots__ = ("found", "moves", "places")
 
@@ -89,12 +93,12 @@ class GateCache:
         self._pool = pool
         self._classes = classes
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
-        self._shut = 0  # replicas that are closed to all classes
-        self._closed = [0] * CLASSES  # by class: how many others are closed to it
-        self._moves = 0  # number of changed answers, of all gates
+        self._shut = 0  # Replicas that are closed to all classes.
+        self._closed = [0] * CLASSES  # By class: the other replicas that are closed to it.
+        self._moves = 0  # The number of changed answers of all gates.
         self._opened = [OpenGates() for _ in range(CLASSES)]
-        self._places: Sequence[ReplicaLoad] = ()  # the argument of the last `of_all`
-        self._gates: list[CachedGate] = []  # the gates of these replicas
+        self._places: Sequence[ReplicaLoad] = ()  # The argument of the last `of_all`.
+        self._gates: list[CachedGate] = []  # The gates of these replicas.
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -109,19 +113,25 @@ class GateCache:
         return gate
 
     def of_all(self, places: Sequence[ReplicaLoad]) -> None:
-        """Make a gate for each replica that has none. The caller must not change `places` later."""
+        """Create a gate for each replica that has none. The caller must not change `places`."""
         if places is not self._places:
             self._gates = [self.of(place) for place in places]
             self._places = places
 
     def look(self, gate: CachedGate) -> None:
-        """The facts of a replica have changed: read them again. All granted leases are taken."""
+        """Read the facts of a replica again, because they have changed.
+
+        Call it only after the leases of all granted requests were taken.
+        """
         self._read(gate)
         self._judge(gate)
 
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
-        """Whether a replica takes one more request of a class, by its current facts, not the cached
-        answer. All granted leases are taken."""
+        """Whether a replica takes one more request of a class, by its current facts.
+
+        The cached answer is not used. Call it only after the leases of all granted requests were
+        taken.
+        """
         gate = self.of(place)
         self._read(gate)
         learned = gate.learned
@@ -129,7 +139,10 @@ class GateCache:
         return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """What closes a replica to a class, as a word for people; "": nothing. See `admits`."""
+        """Return why a replica is closed to a class, as text for people; "": it is open.
+
+        See `admits`.
+        """
         gate = self.of(place)
         self._read(gate)
         learned = gate.learned
@@ -138,10 +151,10 @@ class GateCache:
         return "connect" if gate.is_shut else OBSTACLES[found]
 
     def shut(self, gate: CachedGate, now: float) -> None:
-        """A connection to the replica failed: send nothing there for a pause, which doubles with
-        each further failure."""
+        """Close the gate for a pause, because a connection failed. Each further failure doubles the
+        pause."""
         if gate.is_shut:
-            return  # several connections fail together; they count as one failure
+            return  # Several connections fail at the same time; they count as one failure.
         is_again = now - gate.shut_until < _SHUT_FORGOTTEN_S
         gate.shut_s = min(_SHUT_MOST_S, 2.0 * gate.shut_s) if is_again else _SHUT_S
         gate.shut_until = now + gate.shut_s
@@ -152,7 +165,7 @@ class GateCache:
         place = gate.place
         facts = gate.facts
         facts.read(place)
-        if place.polls_heard != gate.polls:  # only a poll changes the facts below
+        if place.polls_heard != gate.polls:  # Only a poll changes the facts below.
             gate.polls = place.polls_heard
             if not self._pool.is_blind(place):
                 gate.learned = None
@@ -189,10 +202,10 @@ class GateCache:
             closed = self._closed
             for urgency in range(CLASSES):
                 if not mask & (1 << urgency):
-                    closed[urgency] = closed[urgency] + by  # `+=` on a list boxes both numbers
+                    closed[urgency] = closed[urgency] + by  # Compiled `+=` would box both numbers.
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
-        """The replicas of `places` that are open to a class. A replica without a gate is open."""
+        """Return the replicas of `places` that are open to a class; one without a gate is open."""
         closed = self._shut + self._closed[urgency]
         if not closed:
             return places
@@ -214,9 +227,10 @@ class GateCache:
         return gate is None or (gate.mask & (1 << urgency)) != 0
 
     def capacity(self) -> float:
-        """The token capacity of all fit replicas: their KV caches, or the most tokens they held.
+        """Return the token capacity of all fit replicas; 0: no capacity is known.
 
-        A replica with neither counts as the mean of the others. 0: no capacity is known.
+        The capacity of a replica is the size of its KV cache, or else the most tokens that it held.
+        A replica of unknown capacity counts as the mean of the others.
         """
         known = 0.0
         count = 0

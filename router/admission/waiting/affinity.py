@@ -1,18 +1,18 @@
 """Chooses, among the first few tickets of a class queue, the one whose prefix a replica holds best.
 
-If every replica is busy and the next ticket simply takes the next free place, conversations are
-scattered over the fleet and their cached prefixes are lost. So a free replica examines the first
-few tickets of the same class and fairness band. The worth of a ticket at a replica is the number of
-prompt tokens saved there, less the tokens lost because another replica holds more. The first ticket
-is passed over a bounded number of times.
+If every replica is busy and the next free place always goes to the next ticket, the requests of a
+conversation are distributed over the fleet, and their cached prefixes are not used. So for a free
+place, the first few tickets of the same class and fairness band are compared. The worth of a ticket
+at a replica is the number of prompt tokens that are cached there, less the tokens that are lost
+because another replica holds more. The first ticket is skipped a bounded number of times.
 
-The first few tickets of a class queue are listed once. The list is used until half of its tickets
-have left. The prefix of a ticket is looked up when it is listed, and again after `REFRESH_S`; only
-a few lookups are made at each choice. Each ticket is in the lists of the replicas that hold most of
-its prefix. A free replica takes the best ticket of its own list. Only if that list is empty, it
-compares all listed tickets.
+The first few tickets of a class queue form a list, which is used until half of its tickets have
+left. The prefix of a ticket is looked up after it is listed, and again after `REFRESH_S`; only a
+few lookups are made at each choice. Each replica also has its own list: the tickets of whose prefix
+it holds much. A free place goes to the best ticket of the replica's list. Only if that list is
+empty, all listed tickets are compared.
 
-Must never: leave a place empty to wait for a better ticket.
+Must never: leave a place unused to wait for a better ticket.
 """
 
 from __future__ import annotations
@@ -26,23 +26,25 @@ from policies.queueing.ticket import Entry, Ticket
 from router.admission.pool import Pool
 from router.admission.rules import Rules
 
-REFRESH_S: Final = 0.2  # lookup interval; requests with the same prefix may be sent meanwhile
-NEW_ASKED: Final = 8  # first lookups at one choice
-OLD_ASKED: Final = 4  # repeated lookups at one choice
-_FEW: Final = 8  # if more replicas hold most of a prefix, the ticket is listed under `_ANYWHERE`
-_ANYWHERE: Final = None  # key of the list of tickets whose prefix is held by many replicas
-_TRIED: Final = 8  # tickets of a list that may be skipped at one choice
-_MANY: Final = 16  # entries per listed ticket; above that, too many are of tickets that have left
+# Seconds after which a lookup is repeated; requests with the same prefix may have been sent since.
+REFRESH_S: Final = 0.2
+NEW_ASKED: Final = 8  # Maximum number of first lookups at one choice.
+OLD_ASKED: Final = 4  # Maximum number of repeated lookups at one choice.
+_FEW: Final = 8  # If more replicas hold much of a prefix, the ticket is listed under `_ANYWHERE`.
+_ANYWHERE: Final = None  # The key of the list of tickets whose prefix is held by many replicas.
+_TRIED: Final = 8  # Maximum number of tickets of a list that are skipped at one choice.
+_MANY: Final = 16  # With more entries per listed ticket, the lists are cleaned.
 
 
 def worth(ticket: Ticket, place: object) -> float:
-    """Prompt tokens saved if the ticket goes to a replica, less those lost elsewhere."""
+    """Return the prompt tokens that are cached at a replica, less those lost because another
+    replica holds more."""
     prefix = ticket.prefix
     return 0.0 if prefix is None else prefix.worth_at(place)
 
 
 def most_tokens(ticket: Ticket) -> float:
-    """Tokens of a ticket's prompt at the replica that holds most of them."""
+    """Return the cached tokens of a ticket's prompt at the replica that holds most of them."""
     prefix = ticket.prefix
     return 0.0 if prefix is None else prefix.most_tokens
 
@@ -53,15 +55,15 @@ class Shortlist:
     __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
 
     def __init__(self) -> None:
-        self.size = 0  # how many tickets may be listed; 0: no choice was made yet
-        self._listed: dict[Ticket, None] = {}  # all of them wait
-        self._most = 0  # the highest number of listed tickets since the list was made
+        self.size = 0  # How many tickets may be listed; 0: no choice was made yet.
+        self._listed: dict[Ticket, None] = {}  # The listed tickets; all of them wait.
+        self._most = 0  # The highest number of listed tickets since the list was made.
         # By replica: the tickets whose prefix it holds, by worth, the best last. An outdated entry
         # (the ticket has left or its worth has changed) is dropped when it is read.
         self._homes: dict[Any, list[Entry]] = {}
-        self._entries = 0  # upper bound of the number of entries in `_homes`
-        self._new: dict[Ticket, None] = {}  # listed tickets without a lookup
-        self._old: dict[Ticket, None] = {}  # listed tickets with a lookup, the oldest lookup first
+        self._entries = 0  # Upper bound of the number of entries in `_homes`.
+        self._new: dict[Ticket, None] = {}  # Listed tickets without a lookup.
+        self._old: dict[Ticket, None] = {}  # Listed tickets with a lookup, the oldest lookup first.
 
     # -- the list -----------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class Shortlist:
         self._old = {}
 
     def join(self, ticket: Ticket) -> None:
-        """List a ticket: it is the first, or the class queue has no more than `size` tickets."""
+        """List a ticket that is the first one, or whose class queue has at most `size` tickets."""
         listed = self._listed
         listed[ticket] = None
         if len(listed) > self._most:
@@ -96,7 +98,8 @@ class Shortlist:
             self._old.pop(ticket, None)
 
     def _renew(self, line: BaseLine, now: float) -> None:
-        """List the first few again. The replicas' lists are kept unless most entries are dead."""
+        """List the first few tickets again. The replicas' lists are kept unless most of their
+        entries are outdated."""
         if self._entries > _MANY * self.size:
             self.clear()
         before = self._listed
@@ -111,7 +114,7 @@ class Shortlist:
     # -- lookups ------------------------------------------------------------------------------
 
     def _look_up(self, known: dict[Ticket, None], most: int, pool: Pool, now: float) -> None:
-        """Look up the prefixes of at most `most` tickets, which bounds the cost of one choice."""
+        """Look up the prefixes of at most `most` tickets; this bounds the cost of one choice."""
         asked: list[Ticket] = []
         for ticket in known:
             prefix = ticket.prefix
@@ -129,7 +132,10 @@ class Shortlist:
             self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
-        """Add a ticket to the lists of the replicas that hold more than half of the most tokens."""
+        """Add a ticket to the lists of the replicas that hold much of its prefix.
+
+        These hold more than half of the tokens that the best replica holds.
+        """
         prefix = ticket.prefix
         if prefix is None or prefix.most_tokens == 0.0:
             return
@@ -161,10 +167,10 @@ class Shortlist:
         rules: Rules,
         now: float,
     ) -> Ticket:
-        """The ticket with the highest worth at a replica, among the first few of a line.
+        """Return the ticket with the highest worth at a replica, among the first few of a line.
 
-        `first`: the first ticket of the line. It may go to the replica, and it is passed over at
-        most `rules.skips` times.
+        `first`: the first ticket of the line, which may go to the replica. It is skipped at most
+        `rules.skips` times.
         """
         size, skips = rules.affinity, rules.skips
         if first.skips >= skips:
@@ -186,7 +192,7 @@ class Shortlist:
         return chosen
 
     def _at_home(self, line: BaseLine, place: object, now: float) -> Ticket | None:
-        """The ticket with the highest worth there; `None`: no listed ticket is worth anything."""
+        """Return the ticket with the highest worth at the replica; `None`: none has any worth."""
         own = self._top(place, place, line, now)
         anywhere = self._top(_ANYWHERE, place, line, now)
         if own is None or anywhere is None:
@@ -210,7 +216,7 @@ class Shortlist:
             elif ticket.excluded and place in ticket.excluded:
                 tried += 1
             elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
-                tried += 1  # many replicas hold the prefix, but this one does not
+                tried += 1  # Many replicas hold the prefix, but this one does not.
             elif line.within(ticket, now):
                 return ticket
             else:
@@ -220,7 +226,8 @@ class Shortlist:
         return None
 
     def _least_lost(self, line: BaseLine, first: Ticket, place: object, now: float) -> Ticket:
-        """The listed ticket that loses the fewest tokens there, and the first among equals.
+        """Return the listed ticket that loses the fewest tokens at the replica; of equal ones, the
+        first.
 
         It is used if the replica holds no listed ticket's prefix.
         """
@@ -243,6 +250,6 @@ class Shortlist:
         return chosen
 
     def held(self) -> int:
-        """The number of entries in memory, for tests that it stays bounded."""
+        """The number of entries in memory, for tests of bounded memory."""
         own = len(self._listed) + len(self._new) + len(self._old)
         return own + sum(len(entries) for entries in self._homes.values())

@@ -2,13 +2,14 @@
 
 1. Find the class queues whose tickets may go to the replica now. The replica must serve their lane.
    Its gate must be open to the aged class of their oldest ticket. The reservation of the class must
-   allow it. If only age has opened the gate, only tickets of that age may use it.
-2. Choose among the classes. Critical goes first. Then comes a class whose oldest ticket starves, at
-   most every other time while another class could go; several starving classes take turns. Then the
-   classes go by weight (`stride.py`). The configuration may choose two other modes: strictly by
-   class, or as the order policy compares the lines of all classes.
-3. Choose within the line: the order policy's first ticket, or a ticket of its band whose prefix the
-   replica holds better. A starving ticket goes first if the policy could pass it over for ever.
+   allow it. If the gate is open only because of age, only tickets of that age may use it.
+2. Choose among the classes. Critical is first. The next is a class whose oldest ticket is starved.
+   While other classes have tickets, a starved class gets at most every other place; several starved
+   classes take turns. The others are chosen by weight (`stride.py`). The configuration may choose
+   two other modes: strictly by class, or as the order policy compares the lines of all classes.
+3. Choose within the line: the order policy's first ticket, or a ticket of the same fairness band of
+   whose prefix the replica holds more. A starved ticket is first if the policy could skip it for
+   ever.
 
 Must never: change anything but turns and skip counts.
 """
@@ -29,7 +30,7 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
-_FEW: Final = 64  # tickets examined if the first one must not go to the replica
+_FEW: Final = 64  # Tickets that are examined if the first one must not go to the replica.
 
 
 class Choice:
@@ -57,12 +58,12 @@ class Choice:
         self.stride = Stride(rules.classes)
         self._rows: list[ClassQueue | None] = [
             None
-        ] * CLASSES  # by class: the class queue that goes first
-        self._levels = [0.0] * CLASSES  # by class: the aged level of its oldest ticket
-        self._starving: ClassQueue | None = None  # the starving class queue whose turn it is
-        self._turn = 0  # number of places given to starving class queues
-        self._starved_turns = [0] * CLASSES  # by class: the value of `_turn` at its last one
-        self._was_starving = False  # the last place went to a starving class
+        ] * CLASSES  # By class: the class queue that goes first.
+        self._levels = [0.0] * CLASSES  # By class: the aged level of its oldest ticket.
+        self._starving: ClassQueue | None = None  # The starved class queue whose turn it is.
+        self._turn = 0  # The number of places given to starved class queues.
+        self._starved_turns = [0] * CLASSES  # By class: `_turn` when it last got such a place.
+        self._was_starving = False  # The last place went to a starved class.
         self.adopt(rules, order)
 
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
@@ -71,11 +72,12 @@ class Choice:
         self.stride.adopt(rules.classes)
 
     def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
-        """The class whose gate a ticket passes. The oldest ticket's is that of its class queue."""
+        """Return the class whose gate must be open for a ticket. For the oldest ticket, it is the
+        class by which its class queue is checked."""
         return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
     def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
-        """The ticket that gets a place at a replica; `None`: no waiting ticket may go there."""
+        """Return the ticket that gets a place at a replica; `None`: no ticket may go there."""
         refused = NOBODY
         while True:
             self._look(gate, lanes, refused, now)
@@ -85,12 +87,12 @@ class Choice:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
             if ticket is not None and not gate.mask & (1 << row.urgency):
-                # Only age has opened the gate, so the ticket must be old enough itself.
+                # The gate is open only because of age, so this ticket must be old enough itself.
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
                 return ticket
-            # No examined ticket of this class queue may go to the replica: try the other ones.
+            # No examined ticket of this class queue may go to the replica: try the other queues.
             refused = [*refused, row]
 
     def _look(
@@ -129,7 +131,8 @@ class Choice:
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
                 if eldest.starved and urgency != CRITICAL:
-                    # By turn, not by due time: a class that is always late would get every turn.
+                    # By turn, not by due time. Otherwise a class that is always late would get
+                    # every turn.
                     turn = self._starved_turns[urgency]
                     if (
                         starving is None
@@ -165,7 +168,7 @@ class Choice:
                 if row is not None and measure[urgency] < least:
                     least = measure[urgency]
                     found = row
-        if found is not None:  # if no class queue was found, no turn was used
+        if found is not None:  # If no class queue was found, no turn was used.
             self._was_starving = False
         self._starving = None
         return found
@@ -197,7 +200,7 @@ class Choice:
     def _let_in(
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
-        """The ticket if it is old enough for the gate, else the oldest one of its class queue."""
+        """Return the ticket if it is old enough for the gate, else the oldest of its queue."""
         if gate.mask & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
@@ -219,7 +222,7 @@ def _gate(level: float, starved: bool) -> int:
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
-    """The first ticket that may go to a replica."""
+    """Return the first ticket that may go to a replica; `None` if there is none."""
     for ticket in band:
         if not ticket.excluded or place not in ticket.excluded:
             return ticket
@@ -227,6 +230,6 @@ def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
 
 
 def cost(ticket: Ticket) -> float:
-    """What a ticket costs its class in `Stride`; an output token costs two prompt tokens (VTC)."""
+    """Return a ticket's cost for `Stride`. As in VTC, an output token costs two prompt tokens."""
     view = ticket.view
     return 1.0 + view.prompt_tokens + 2.0 * max(view.output_tokens, 0)

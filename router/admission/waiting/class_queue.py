@@ -1,10 +1,10 @@
 """The waiting tickets of one class and lane: the order policy's line, and the order of arrival.
 
-The line decides which ticket goes next. The class queue (a "row" in the code) also finds its oldest
-ticket, because the oldest ticket decides aging and starvation of the class and is the first to
-expire. A ticket that has left is only skipped; the lists are cleaned once most entries are dead.
+The line determines which ticket is next. The class queue (a "row" in the code) also finds its
+oldest ticket, because that ticket determines aging and starvation of the class and expires first. A
+ticket that has left is only skipped; the lists are cleaned when most entries are outdated.
 
-Must never: decide an order.
+Must never: determine an order itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from router.admission.concurrency import Concurrency, LimitedQueue
 from router.admission.waiting.affinity import Shortlist
 from router.core.urgency import BATCH
 
-_GONE: Final = 64  # dead entries that may stand before the oldest waiting ticket
+_GONE: Final = 64  # Maximum of outdated entries before the oldest waiting ticket.
 
 
 class ClassQueue:
@@ -47,18 +47,18 @@ class ClassQueue:
         self.lane = lane
         self.urgency = urgency
         self.line = line
-        self.is_blocked = False  # its tickets may not be sent: see `KeyQueue`
+        self.is_blocked = False  # Its tickets may not be sent; see `KeyQueue`.
         self.count = 0
-        self.looking = 0  # tickets with prefix blocks, for which a lookup may find a replica
-        self.short = Shortlist()  # the first few tickets, for prefix affinity
-        # One for each key with a limit that has tickets here.
+        self.looking = 0  # Tickets with prefix blocks, for which a lookup may find a replica.
+        self.short = Shortlist()  # The first few tickets, for prefix affinity.
+        # One queue for each key with a limit that has tickets here.
         self.keys: dict[Concurrency, KeyQueue] = {}
-        # Tickets that do not starve, by arrival. Entries before `_first` are dead.
+        # Tickets that are not starved, by arrival. Entries before `_first` are outdated.
         self._young: list[Ticket] = []
         self._first = 0
-        # Heap of (order, ticket): tickets that were put back and arrived before others in `_young`.
+        # Heap of (order, ticket): tickets that were put back and are older than some in `_young`.
         self._back: list[tuple[int, Ticket]] = []
-        self._starved: deque[Ticket] = deque()  # promoted tickets, by arrival
+        self._starved: deque[Ticket] = deque()  # Starved tickets, by arrival.
 
     def has(self, ticket: Ticket) -> bool:
         """Whether a ticket waits here now."""
@@ -71,7 +71,7 @@ class ClassQueue:
             self.looking += 1
         if self.count <= self.short.size:
             self.short.join(ticket)
-        ticket.starved = False  # a ticket that was put back must be promoted again
+        ticket.starved = False  # A ticket that was put back must be marked again.
         young = self._young
         if self._first < len(young) and ticket.order < young[-1].order:
             heappush(self._back, (ticket.order, ticket))
@@ -135,7 +135,8 @@ class ClassQueue:
         return found
 
     def promote(self, now: float, after_s: float, most: int) -> int:
-        """Mark at most `most` tickets that have waited `after_s` as starved; return how many."""
+        """Mark at most `most` tickets that have waited for `after_s` as starved. Returns how
+        many."""
         count = 0
         while count < most:
             ticket = self.eldest_young()
@@ -144,7 +145,7 @@ class ClassQueue:
             ticket.starved = True
             starved = self._starved
             at = len(starved)
-            # A ticket that was put back may have arrived before those that starved meanwhile.
+            # A ticket that was put back may be older than tickets that became starved since.
             while at and starved[at - 1].order > ticket.order:
                 at -= 1
             starved.insert(at, ticket)
@@ -152,7 +153,7 @@ class ClassQueue:
         return count
 
     def starved_for(self, place: object, most: int) -> Ticket | None:
-        """The oldest starved ticket that may go to a replica, among the first `most`."""
+        """Return the oldest starved ticket that may go to a replica, among the first `most`."""
         if self.eldest_starved() is None:
             return None
         for ticket in self._starved:
@@ -164,15 +165,15 @@ class ClassQueue:
         return None
 
     def tickets(self) -> list[Ticket]:
-        """All waiting tickets, in no particular order."""
+        """Return all waiting tickets, in no particular order."""
         back = [ticket for _, ticket in self._back]
-        # A ticket that was put back may be here twice.
+        # A ticket that was put back may have two entries.
         young = self._young[self._first :]
         found = [t for t in (*self._starved, *young, *back) if self.has(t)]
         return list(dict.fromkeys(found))
 
     def held(self) -> int:
-        """The number of entries in memory, for tests that it stays bounded."""
+        """The number of entries in memory, for tests of bounded memory."""
         return len(self._young) + len(self._back) + len(self._starved)
 
 
@@ -184,11 +185,11 @@ class Blocker:
 
     @abstractmethod
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Move one ticket of the key out of the class queue's line; it is blocked then."""
+        """Move one ticket of the key from the class queue's line to the blocked tickets."""
 
     @abstractmethod
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """Move one blocked ticket of the key into the class queue's line."""
+        """Move one blocked ticket of the key to the class queue's line."""
 
 
 class KeyQueue(ClassQueue, LimitedQueue):

@@ -1,14 +1,18 @@
-"""Tracks how much of a queue each party holds, and chooses the request to evict when it is full.
+"""Tracks how much of a queue each party holds, and chooses the request to evict if it is full.
+
+A party is an account (a tenant) or a member (a user of an account).
 
 Accounts compete for the places of a class and for the bytes of all bodies; members compete within
 their account (`router/intake/flow.py`). When either is full, the newest request of the largest
 member of the largest account is evicted. Three rules limit this:
 
-- A request can be evicted only while its client has been sent nothing (`allows_early_status`).
-- Accounts without a known key are evicted before known keys, whatever these hold, as long as all of
-  them together hold more than a tenth. So neither side can take the whole queue from the other.
-- A new request evicts only from a larger party: from an account that holds more than its own, else
-  from a member of its own account that holds more. Otherwise it is refused.
+- A request can be evicted only if nothing was sent to its client yet (`allows_early_status`).
+- As long as the accounts without a known key together hold more than a tenth, requests of these
+  accounts are evicted first. So neither they nor the accounts with known keys can fill the whole
+  queue.
+- For a new request, only a request of a larger party is evicted: of an account that holds more than
+  its own account, else of a member of its own account that holds more. If there is none, the new
+  request is refused.
 
 The largest party is found without a search (`core/ranking.py`). Bytes are ranked in steps of 1/4096
 of the limit.
@@ -24,10 +28,10 @@ from policies.queueing.ticket import CLASSES, ENDED, WAITING, Ticket
 from router.core.errors import Reason
 from router.core.ranking import Ranked, Ranking
 
-_KEPT: Final = 256  # members without waiting requests that are kept for reuse
-_UNKNOWN_PART: Final = 10  # of a full queue, 1 / this is left to accounts without a known key
-_STEPS: Final = 4096  # of the byte limit
-_DEAD: Final = 64  # entries of requests that no longer wait, before a list is cleaned
+_KEPT: Final = 256  # Members without waiting requests that are kept for reuse.
+_UNKNOWN_PART: Final = 10  # Accounts without a known key keep 1 / 10 of a full queue.
+_STEPS: Final = 4096  # Steps of the byte limit.
+_DEAD: Final = 64  # Entries of requests that no longer wait, before a list is cleaned.
 
 
 class Holder(Ranked):
@@ -39,8 +43,8 @@ class Holder(Ranked):
         super().__init__()
         self.party = party
         self.ranking = ranking
-        self.total = 0  # requests, or bytes
-        self.fresh = 0  # requests that can be evicted; a party without any is in no ranking
+        self.total = 0  # Requests, or bytes.
+        self.fresh = 0  # Requests that can be evicted; a party without any is in no ranking.
 
 
 def _largest(ranking: Ranking) -> Holder | None:
@@ -57,9 +61,9 @@ class Group:
         self.by_name: dict[str, Party] = {}
         self._by_class: list[Ranking | None] = [None] * CLASSES
         self.bytes = Ranking()
-        # Only used for a group of accounts; members use their account's.
-        self.depth = [0] * CLASSES  # requests of all of them
-        self.held = 0  # bytes of all of them
+        # These two are used only for groups of accounts.
+        self.depth = [0] * CLASSES  # Waiting requests of all accounts, by class.
+        self.held = 0  # Bytes of all accounts.
 
     def ranking(self, urgency: int) -> Ranking:
         found = self._by_class[urgency]
@@ -75,13 +79,13 @@ class Party:
 
     def __init__(self, name: str, group: Group, account: Party | None) -> None:
         self.name = name
-        self.group = group  # the group in which it competes
-        self.account = account  # of a member; None: it is an account itself
+        self.group = group  # The group in which it competes.
+        self.account = account  # The account of a member; None: the party is an account.
         self.members: Group | None = Group() if account is None else None
         self.waiting = 0
         self.bytes = Holder(self, group.bytes)
         self._by_class: list[Holder | None] = [None] * CLASSES
-        # Of a member: its requests by arrival, by class; some of them may no longer wait.
+        # By class: a member's requests in the order of arrival; some may no longer wait.
         self.newest: list[list[Ticket] | None] = [None] * CLASSES
 
     def holder(self, urgency: int) -> Holder:
@@ -105,18 +109,18 @@ class Holders:
     )
 
     def __init__(self, limit: int) -> None:
-        """`limit`: maximum total bytes of waiting bodies."""
+        """`limit`: the maximum of the bytes of all waiting bodies."""
         self._known = Group()
         self._unknown = Group()
-        self._parties = 0  # accounts and members
-        # Waiting requests that can no longer be evicted.
+        self._parties = 0  # The number of accounts and members.
+        # By class: waiting requests that cannot be evicted any more.
         self._early = [0] * CLASSES
         self._early_bytes = 0
         self._limit = limit
         self._step = max(1, limit // _STEPS)
 
     def adopt(self, limit: int) -> None:
-        """Set another limit."""
+        """Set another limit of bytes."""
         if limit == self._limit:
             return
         self._limit = limit
@@ -131,7 +135,7 @@ class Holders:
     # -- parties ------------------------------------------------------------------------------
 
     def join(self, ticket: Ticket) -> Party:
-        """The member of a request; call `tidy` if the request does not wait."""
+        """Return the member of a request. Call `tidy` if the request does not begin to wait."""
         flow = ticket.flow
         group = self._known if flow.is_known else self._unknown
         account = group.by_name.get(flow.account)
@@ -148,7 +152,7 @@ class Holders:
         return member
 
     def tidy(self, member: Party) -> None:
-        """Remove a party without waiting requests if there are many."""
+        """Remove a member without waiting requests if there are many of them."""
         if member.waiting or self._parties <= _KEPT:
             return
         account = member.account
@@ -159,16 +163,16 @@ class Holders:
             self._parties -= 1
 
     def depth(self, urgency: int) -> int:
-        """Number of waiting requests of a class."""
+        """Return the number of waiting requests of a class."""
         return self._known.depth[urgency] + self._unknown.depth[urgency]
 
     @property
     def held(self) -> int:
-        """Total bytes of waiting bodies."""
+        """The bytes of all waiting bodies."""
         return self._known.held + self._unknown.held
 
     def waiting_of(self, ticket: Ticket) -> int:
-        """Number of waiting requests of the flow whose limit applies: see `Flow.counted`."""
+        """Return the number of waiting requests that count in the flow's limit (`Flow.counted`)."""
         member: Party = ticket.party
         if ticket.flow.is_member_counted:
             return member.waiting
@@ -177,12 +181,13 @@ class Holders:
         return account.waiting
 
     def waiting_in(self, ticket: Ticket) -> int:
-        """Number of waiting requests of a joined request's member and class."""
+        """Return the number of waiting requests of the request's member and class. Call `join`
+        before."""
         member: Party = ticket.party
         return member.holder(ticket.urgency).total
 
     def by_flow(self) -> dict[tuple[str, str], int]:
-        """Number of waiting requests, by account and member."""
+        """Return the number of waiting requests, by account and member."""
         found: dict[tuple[str, str], int] = {}
         for group in (self._known, self._unknown):
             for account in group.by_name.values():
@@ -195,7 +200,8 @@ class Holders:
     # -- arrivals and departures --------------------------------------------------------------
 
     def enter(self, ticket: Ticket) -> None:
-        """A request begins to wait. It has joined, unless it waited before."""
+        """Count a request that begins to wait. `join` was called for it, unless it waited
+        before."""
         found: Party | None = ticket.party
         member = self.join(ticket) if found is None else found
         urgency = ticket.urgency
@@ -203,7 +209,7 @@ class Holders:
         if newest is None:
             newest = member.newest[urgency] = []
         if newest and newest[-1].order > ticket.order:
-            newest.insert(0, ticket)  # it was sent before, and waits again
+            newest.insert(0, ticket)  # The request was sent before, and waits again.
         else:
             newest.append(ticket)
         if ticket.has_early_status:
@@ -212,7 +218,7 @@ class Holders:
         self._count(ticket, 1)
 
     def left(self, ticket: Ticket) -> None:
-        """A request no longer waits."""
+        """Stop counting a request that no longer waits."""
         member: Party = ticket.party
         urgency = ticket.urgency
         if ticket.has_early_status:
@@ -230,8 +236,8 @@ class Holders:
         """Whether the client of a waiting request may be sent an early 200.
 
         After that the request cannot be evicted. At most half of a class and of the bytes may be in
-        this state, or a flow could fill the queue and never be evicted. `depth`: the limit of its
-        class.
+        this state; otherwise a flow could fill the queue without ever being evicted. `depth`: the
+        limit of waiting requests of its class.
         """
         if ticket.has_early_status:
             return True
@@ -264,7 +270,7 @@ class Holders:
         fresh = 0 if ticket.has_early_status else by
         group = account.group
         depth = group.depth
-        depth[urgency] = depth[urgency] + by  # `+=` on a list boxes both numbers
+        depth[urgency] = depth[urgency] + by  # Compiled `+=` would box both numbers.
         group.held += size
         self._change(account, urgency, by, size, fresh)
         self._change(member, urgency, by, size, fresh)
@@ -289,7 +295,7 @@ class Holders:
     def set_aside(self, ticket: Ticket) -> None:
         """Treat a victim as evicted, to find the next one.
 
-        `put_back` reverts this, in reverse order, before a request arrives or leaves.
+        `put_back` must revert this, in reverse order, before a request arrives or leaves.
         """
         ticket.state = ENDED
         self._count(ticket, -1)
@@ -301,13 +307,13 @@ class Holders:
         newest = member.newest[ticket.urgency]
         assert newest is not None
         if not newest or newest[-1] is not ticket:
-            newest.append(ticket)  # `victim` removed it
+            newest.append(ticket)  # `victim` has removed it.
         self._count(ticket, 1)
 
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
-        """The waiting request to evict for a new request, which has joined.
+        """Return the waiting request to evict for a new request; None: the new one is refused.
 
-        None: the new request is refused. `depth`: the limit of its class.
+        Call `join` for the new request before. `depth`: the limit of waiting requests of its class.
         """
         member: Party = newcomer.party
         account = member.account
@@ -322,7 +328,7 @@ class Holders:
         self, newcomer: Ticket, member: Party, account: Party, depth: int
     ) -> Ticket | None:
         urgency = newcomer.urgency
-        least = account.holder(urgency).total + 1  # including the new request
+        least = account.holder(urgency).total + 1  # Includes the new request.
         unknown = self._unknown.depth[urgency] + (0 if newcomer.flow.is_known else 1)
         found = _largest(self._unknown.ranking(urgency))
         if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.flow.is_known):
@@ -330,7 +336,7 @@ class Holders:
         elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
-            # Its own account is the largest: look for a larger member in it.
+            # Its own account is the largest, so a larger member of that account is searched.
             found = _largest(member.group.ranking(urgency))
             if found is None or found.total <= member.holder(urgency).total + 1:
                 return None
@@ -356,7 +362,8 @@ class Holders:
         return None
 
     def frees_enough(self, victim: Ticket, missing: int, most: int) -> bool:
-        """Whether `most` requests of the victim's account's average size have this many bytes."""
+        """Whether evicting `most` requests frees `missing` bytes, if they have the mean size of the
+        victim's account."""
         member: Party = victim.party
         account = member.account
         assert account is not None
@@ -365,14 +372,15 @@ class Holders:
 
 
 def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
-    """The larger of two parties; of equal ones, the one without a known key."""
+    """Return the larger of two parties; of equal ones, the one without a known key."""
     if unknown is None or (known is not None and known.total > unknown.total):
         return known
     return unknown
 
 
 def _newest(party: Party, urgency: int) -> Ticket | None:
-    """The newest request that can be evicted, of a member or of an account's largest member."""
+    """Return the newest request of a party that can be evicted; of an account, one of its largest
+    member."""
     if party.members is not None:
         largest = _largest(party.members.ranking(urgency))
         if largest is None:

@@ -6,15 +6,16 @@ ended, by class.
 Rules:
 1. The reservation of a class is limited to its highest demand, running and waiting, in the last
    minute. Tokens of its running requests count as used, not as reserved.
-2. A class may always send while it uses less than its share. A request is not split, so the last
-   one may exceed the share. So even a request that is larger than the share can be sent.
-3. Beyond its share a class may borrow free capacity, less the reservations of the other classes. So
-   idle capacity is lent to any class, and freed capacity goes to the class that reserves it.
-4. With `strict`, no class borrows.
-5. An unknown capacity limits nothing. The capacity is the sum of the KV caches. If an engine does
-   not report its size, it is the most tokens that ran there while its gate was closed.
+2. A class may always send a request while it uses less than its share. The request may exceed the
+   share, so even a request that is larger than the share can be sent.
+3. Beyond its share a class may use free capacity, less the reservations of the other classes. So
+   any class can use idle capacity, and freed capacity goes to the class that reserves it.
+4. With `strict`, no class may exceed its share.
+5. If the capacity is unknown, nothing is limited. The capacity is the sum of the KV caches. If an
+   engine does not report the size of its KV cache, the most tokens that ran there while its gate
+   was closed are used.
 
-Must never: depend on single tickets, or on which replica has room.
+Must never: depend on single tickets, or on which replica has a free place.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Reservations:
     )
 
     def __init__(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
-        self.used = [0] * CLASSES  # tokens of sent requests that have not ended
-        self.waiting = [0] * CLASSES  # tokens of waiting requests
-        self.capacity = 0.0  # tokens; 0: not known
+        self.used = [0] * CLASSES  # Tokens of sent requests that have not ended.
+        self.waiting = [0] * CLASSES  # Tokens of waiting requests.
+        self.capacity = 0.0  # Tokens; 0: not known.
         # The demand of each class by part of the window: the number of the part and the maximum of
         # running and waiting tokens in it.
         self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
@@ -76,7 +77,7 @@ class Reservations:
         self.used[urgency] -= tokens
 
     def recount(self, used: list[int], waiting: list[int]) -> None:
-        """Replace the counts by class; must be followed by `tick`."""
+        """Replace the counts of each class. A call of `tick` must follow."""
         self.used = used
         self.waiting = waiting
         self._parts = [[] for _ in range(CLASSES)]
@@ -94,7 +95,7 @@ class Reservations:
         self._demands[urgency] = max(self._demands[urgency], demand)
 
     def tick(self, now: float) -> None:
-        """Drop demand that is older than the window; running and waiting tokens are demand."""
+        """Drop demand that is older than the window, and record the present demand."""
         oldest = int(now / PART_S) - _PARTS
         for urgency in range(CLASSES):
             parts = [part for part in self._parts[urgency] if part[0] >= oldest]
@@ -104,7 +105,7 @@ class Reservations:
                 self._wanted(urgency, now)
 
     def next_at(self, now: float) -> float:
-        """The next time at which a demand is dropped; infinity: there is no demand."""
+        """Return the next time at which a demand is dropped; infinity: there is no demand."""
         if not any(self._parts):
             return inf
         return (int(now / PART_S) + 1) * PART_S
@@ -112,12 +113,12 @@ class Reservations:
     # -- queries ------------------------------------------------------------------------------
 
     def held(self, urgency: int) -> float:
-        """Tokens reserved for the class beyond its use."""
+        """Return the tokens that are reserved for the class in addition to those it uses."""
         share = self._shares[urgency] * self.capacity
         return max(0.0, min(share, float(self._demands[urgency])) - self.used[urgency])
 
     def allows(self, urgency: int, tokens: int) -> bool:
-        """Whether the class may send one more request of this number of tokens."""
+        """Whether the class may send one more request with this number of tokens."""
         capacity = self.capacity
         if not self.enabled or capacity <= 0.0:
             return True

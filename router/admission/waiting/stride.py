@@ -2,13 +2,14 @@
 
 Each class has a pass. Serving a request adds its cost divided by the class's weight. The class with
 the lowest pass is next. As the oldest ticket of a class ages, the class's weight approaches that of
-more urgent classes, at most that of high. So a class that waits long gets a larger share, but never
-all places.
+more urgent classes, at most that of high. So a class whose tickets wait long gets a larger share,
+but never all places.
 
 Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a class without
-waiting tickets gets one, its pass is raised to those of the others, so that it saves up nothing.
+waiting tickets gets one, its pass is raised to those of the others, so that it gets no extra places
+for the time without tickets.
 
-Must never: apply weights to the critical class, which goes first.
+Must never: apply weights to the critical class, which is always first.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Stride:
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
-        self.waiting = [0] * CLASSES  # by class, tickets that may be served
-        self._time = 0.0  # the lowest pass of the waiting classes when a ticket was last served
+        self.waiting = [0] * CLASSES  # By class: the tickets that may be served.
+        self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
         self._weights: list[float] = []
         self.adopt(classes)
 
@@ -34,22 +35,23 @@ class Stride:
         self._weights = [rules.weight for rules in classes]
 
     def begins(self, urgency: int) -> None:
-        """One more ticket of the class waits."""
+        """Count one more waiting ticket of the class."""
         waiting = self.waiting
-        count = waiting[urgency] + 1  # `+=` on a list boxes both numbers
+        count = waiting[urgency] + 1  # Compiled `+=` would box both numbers.
         waiting[urgency] = count
         if count == 1:
             if sum(waiting) == 1:
-                self._time = max(self.passes)  # no class waited, so all begin equal
+                self._time = max(self.passes)  # No class waited, so all begin with equal passes.
             if self.passes[urgency] < self._time:
                 self.passes[urgency] = self._time
 
     def ends(self, urgency: int) -> None:
-        """One ticket less waits."""
+        """Count one waiting ticket of the class less."""
         self.waiting[urgency] = self.waiting[urgency] - 1
 
     def serves(self, urgency: int, cost: float, level: float) -> None:
-        """A ticket of the class is served; `level`: the class after aging of its oldest ticket."""
+        """Charge the class for a ticket that is served. `level`: the aged level of its oldest
+        ticket."""
         if urgency < HIGH:
             return
         passes, waiting = self.passes, self.waiting
@@ -62,7 +64,7 @@ class Stride:
         passes[urgency] = passes[urgency] + cost / self.weight(level)
 
     def weight(self, level: float) -> float:
-        """The weight at a level; between two classes it is interpolated."""
+        """Return the weight at a level; between two classes it is interpolated."""
         lower = int(level)
         if lower >= CLASSES - 1:
             return self._weights[CLASSES - 1]

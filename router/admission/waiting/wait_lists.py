@@ -21,8 +21,8 @@ from router.admission.waiting.stride import Stride
 from router.core.errors import Reason
 from router.core.urgency import BATCH
 
-GIVE_WAY: Final = 64  # maximum evictions for one new request
-_LANES: Final = 64  # kept empty lanes; models and pins come and go
+GIVE_WAY: Final = 64  # Maximum evictions for one new request.
+_LANES: Final = 64  # Maximum of empty lanes that are kept for reuse.
 
 
 class Orders:
@@ -31,12 +31,12 @@ class Orders:
     __slots__ = ("failures", "is_woken", "last")
 
     def __init__(self) -> None:
-        self.failures = Failures()  # failures of all order policies
+        self.failures = Failures()  # The failures of all order policies.
         self.last = 0
-        self.is_woken = False  # `woken` must be called for some queue
+        self.is_woken = False  # `woken` must be called for at least one queue.
 
     def next(self) -> int:
-        """The number of a request that arrives now."""
+        """Return the number of a request that arrives now."""
         self.last += 1
         return self.last
 
@@ -72,22 +72,21 @@ class WaitLists(Blocker):
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
-        self.count = 0  # waiting tickets
-        self.eligible = 0  # waiting tickets that their key's limit does not block
-        self.eligible_of = stride.waiting  # the same by class
-        # Class queues with tickets that their key's limit no longer blocks and that no replica was
-        # offered yet, ...
+        self.count = 0  # Waiting tickets.
+        self.eligible = 0  # Waiting tickets that their key's limit does not block.
+        self.eligible_of = stride.waiting  # The same, by class.
+        # Class queues with tickets that were unblocked and that no replica was offered yet.
         self.woken: dict[ClassQueue, None] = {}
-        # ... and keys with a dropped ticket, so that another one may become eligible.
+        # Keys of which a ticket was dropped, so that another ticket may become eligible.
         self.short: dict[KeyQueue, None] = {}
         self._service_rate = service_rate
         self._orders = orders
-        self.active: dict[str, Lane] = {}  # lanes with waiting tickets
-        self._lanes: dict[str, Lane] = {}  # ... or with recent ones
-        self.holders = Holders(rules.bytes)  # waiting parties and their bytes
-        # tickets that may not go to every replica of their lane
+        self.active: dict[str, Lane] = {}  # Lanes with waiting tickets.
+        self._lanes: dict[str, Lane] = {}  # Lanes with waiting tickets, or kept for reuse.
+        self.holders = Holders(rules.bytes)  # The parties with waiting requests.
+        # Tickets that may not go to every replica of their lane.
         self.picky: dict[Ticket, None] = {}
-        # heap of (deadline, order, ticket), including tickets that no longer wait
+        # Heap of (deadline, order, ticket), including tickets that no longer wait.
         self._deadlines: list[Any] = []
         self._turns = stride
         self._reservations = reservations
@@ -99,7 +98,7 @@ class WaitLists(Blocker):
         self.holders.adopt(rules.bytes)
 
     def reline(self) -> None:
-        """Move all waiting tickets to queues of the current policy, in their order of arrival."""
+        """Move all waiting tickets to lines of the current policy, in their order of arrival."""
         self._lanes = dict(self.active)
         for lane in self.active.values():
             for urgency, row in enumerate(lane.rows):
@@ -133,7 +132,10 @@ class WaitLists(Blocker):
         return row is not None and row.count > 0
 
     def refuses(self, ticket: Ticket) -> Reason | None:
-        """The reason why a joined new request may not wait; None: it may."""
+        """Return the reason why a new request may not wait; None: it may.
+
+        `Holders.join` was called for it.
+        """
         rules, holders = self._rules, self.holders
         if holders.waiting_of(ticket) >= rules.flow_depth:
             return Reason.QUEUE_FLOW_FULL
@@ -144,9 +146,10 @@ class WaitLists(Blocker):
         return None
 
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
-        """The waiting tickets to evict so that a joined new request may wait.
+        """Return the waiting tickets to evict, so that a new request may wait.
 
-        If this is not possible: none, and the reason.
+        If this is not possible, the result is an empty list and the reason. `Holders.join` was
+        called for the new request.
         """
         refused = self.refuses(ticket)
         victims: list[Ticket] = []
@@ -162,7 +165,7 @@ class WaitLists(Blocker):
         return ([], refused) if refused is not None else (victims, None)
 
     def _victim(self, ticket: Ticket, reason: Reason, most: int) -> Ticket | None:
-        """The first ticket to evict, if at most `most` must be evicted."""
+        """Return the first ticket to evict; `None` if more than `most` must be evicted."""
         if most <= 0:
             return None
         rules, holders = self._rules, self.holders
@@ -195,7 +198,7 @@ class WaitLists(Blocker):
         self.holders.enter(ticket)
         if ticket.excluded:
             self.picky[ticket] = None
-        # also if its class allows none, because a reload may change that
+        # Even if its class allows no deadline, because a reload may change that.
         if ticket.deadline < INFINITY:
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
@@ -212,7 +215,7 @@ class WaitLists(Blocker):
         self._stand(ticket, row, now)
 
     def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
-        """It becomes eligible: it enters its class queue's order."""
+        """Add a ticket that becomes eligible to the line of its class queue."""
         urgency = row.urgency
         if not self.eligible_of[urgency]:
             self._service_rate.began(urgency, now, is_first=not self.eligible)
@@ -223,7 +226,7 @@ class WaitLists(Blocker):
         row.enter(ticket, now)
 
     def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
-        """It leaves its class queue's order, and the order policy is notified."""
+        """Remove a ticket from the line of its class queue, and notify the order policy."""
         urgency = row.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
@@ -234,16 +237,16 @@ class WaitLists(Blocker):
     # -- limits of keys -----------------------------------------------------------------------
 
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Its key has fewer free places: the ticket that became eligible last is blocked."""
+        """Block the ticket of a key that became eligible last: the key has fewer free places."""
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
         row.line.drop(ticket)
-        ticket.row = key_row  # the class queue must no longer count it
+        ticket.row = key_row  # The class queue must not count it any more.
         self._step_out(ticket, row)
         key_row.enter(ticket, now)
 
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """Its key has a free place: the next of its tickets becomes eligible."""
+        """Make the next ticket of a key eligible, because the key has a free place."""
         ticket = key_row.line.first(now)
         eldest = key_row.eldest()
         if self._order.starves and eldest is not None:
@@ -260,13 +263,14 @@ class WaitLists(Blocker):
         self._orders.is_woken = True
 
     def refill(self, now: float) -> None:
-        """Other tickets become eligible where tickets were dropped."""
+        """Make other tickets of keys eligible, in place of dropped ones."""
         short, self.short = self.short, {}
         for key_row in short:
             key_row.fit(now)
 
     def left(self, ticket: Ticket, state: int) -> None:
-        """It no longer waits; the order policy is notified. It becomes `state`."""
+        """Remove a ticket that no longer waits, and notify the order policy. Its state becomes
+        `state`."""
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
@@ -298,7 +302,7 @@ class WaitLists(Blocker):
         self.holders.left(ticket)
 
     def drop(self, ticket: Ticket, state: int) -> None:
-        """It no longer waits, and was not served. It becomes `state`."""
+        """Remove a ticket that was not served. Its state becomes `state`."""
         row: ClassQueue = ticket.row
         row.line.drop(ticket)
         if not row.is_blocked and ticket.concurrency is not None:
@@ -311,7 +315,7 @@ class WaitLists(Blocker):
     # -- queries ------------------------------------------------------------------------------
 
     def next_deadline(self) -> Ticket | None:
-        """The waiting ticket with the earliest client deadline; `None`: no ticket has one."""
+        """Return the waiting ticket with the earliest client deadline; `None`: there is none."""
         deadlines = self._deadlines
         while deadlines:
             ticket: Ticket = deadlines[0][2]
@@ -321,13 +325,13 @@ class WaitLists(Blocker):
         return None
 
     def ahead(self, ticket: Ticket, reason: Reason) -> int:
-        """Number of tickets that must leave before a request refused for this reason has room."""
+        """Return how many tickets must leave before a request refused for this reason may wait."""
         if reason is Reason.QUEUE_FLOW_FULL:
             return self.holders.waiting_of(ticket)
         return self.holders.depth(ticket.urgency)
 
     def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
-        """Whole seconds until `ahead` tickets of a class are served.
+        """Return the expected whole seconds until `ahead` tickets of a class are served.
 
         While all waiting tickets are blocked by their keys' limits, no rate is known.
         """
@@ -337,7 +341,8 @@ class WaitLists(Blocker):
         return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
-        """Minimum number of tickets sent before a new one. 0: unknown for this order policy."""
+        """Return a minimum of the tickets that are sent before a new one; 0: unknown for this order
+        policy."""
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
@@ -351,7 +356,7 @@ class WaitLists(Blocker):
         return self.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """Wait of the oldest ticket of each class; 0: none waits."""
+        """Return the seconds that the oldest ticket of each class has waited; 0: none waits."""
         ages = [0.0] * CLASSES
         for lane in self.active.values():
             for row in lane.all_rows():
@@ -362,7 +367,7 @@ class WaitLists(Blocker):
         return ages
 
     def tickets(self) -> list[Ticket]:
-        """All waiting tickets, in no particular order."""
+        """Return all waiting tickets, in no particular order."""
         found: list[Ticket] = []
         for lane in self.active.values():
             for row in lane.all_rows():

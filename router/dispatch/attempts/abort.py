@@ -1,13 +1,13 @@
 """Makes an engine stop a request when closing its connection is not enough (`Engine.abort`).
 
 Such an engine accepts a name for a request, and stops the request when an abort with that name is
-posted. The engine may forget the name when the connection closes, so an abort after that has no
-effect. Therefore the router stops reading and posts the abort first. The connection closes when the
-engine has answered, or after `timeout_s` (default 1 s). The attempt is over before any of this.
+posted. The engine may forget the name when the connection closes; then an abort has no effect. So
+the router stops reading and posts the abort first. It closes the connection when the engine has
+answered, or after `timeout_s` (default 1 s). All this happens after the attempt has ended.
 
-An engine may abort every request whose name *begins* with the given name, also when a connection
-closes by itself. So all names have one length and cannot be guessed (`ids.py`). A client's own name
-never reaches the engine, because it could be a prefix of other names.
+An engine may abort every request whose name *begins* with the given name. So all names have the
+same length and cannot be guessed (`ids.py`). A name chosen by a client never reaches the engine,
+because it could be a prefix of other names.
 
 Must never: delay a cancellation when too many aborts are running, or make a request fail.
 """
@@ -40,7 +40,7 @@ _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can be named: it is one generation, on a path where some engine has
+    """Whether a request can be named: it asks for one answer, on a path where some engine accepts
     names."""
     if path not in ABORT_PATHS:
         return False
@@ -51,10 +51,10 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
 
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
-    """Return a body's `parameters` as a member in which the client's `rid` has no value.
+    """Return a body's `parameters` as a member in which the client's `rid` is null.
 
-    /vertex_generate reads `parameters` as fields of the request itself. Returns `None` if they have
-    no name or are no object.
+    /vertex_generate reads the members of `parameters` as fields of the request. Returns `None` if
+    `parameters` has no `rid` or is not an object.
     """
     if len(raw) <= _DECODED and not _has_rid(raw):
         return None
@@ -66,7 +66,7 @@ def _has_rid(raw: msgspec.Raw) -> bool:
     try:
         return is_given(_decode(raw).rid)
     except NOT_JSON:
-        return False  # No object or not JSON: the engine refuses it or reads no name in it.
+        return False  # Not a JSON object, so the engine rejects it or finds no name in it.
 
 
 class _Nobody(Owner):
@@ -86,12 +86,12 @@ _NOBODY: Final = _Nobody()
 
 
 class Aborter:
-    """Names attempts, and aborts them by their names. Call `close` after the last abort."""
+    """Aborts attempts at engines by their names. Call `close` after the last abort."""
 
     def __init__(self, rules: Aborts, asker: Asker) -> None:
         self.asker = asker
         self.rules = rules
-        self.told = 0  # Aborts that engines accepted.
+        self.accepted = 0  # Aborts that engines accepted.
         self.failed = 0  # Aborts that engines rejected or did not answer in time.
         self.skipped = 0  # Attempts over MOST; only their connection was closed.
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,12 +153,12 @@ class Aborter:
             if conn.owner is _NOBODY:
                 conn.cancel()
         if not problem:
-            self.told += 1
+            self.accepted += 1
             return
         self.failed += 1
         log_event(
             logging.WARNING,
-            "an engine did not take an abort",
+            "an engine did not accept an abort",
             key=replica.id,
             replica=replica.id,
             problem=problem,

@@ -1,4 +1,4 @@
-"""One attempt on the wire: gets a connection, sends, and holds the response until it has content.
+"""The I/O of one attempt: gets a connection, sends, and holds the response until it has content.
 
 A 200 from an engine does not prove success. For inference, an attempt holds the response:
 
@@ -6,10 +6,11 @@ A 200 from an engine does not prove success. For inference, an attempt holds the
 - JSON until the response is complete, up to `limits.response_hold`,
 - everything else (audio, lines of JSON) until its first bytes.
 
-A failure before that point can still be hidden from the client. Then the attempt notifies its
-request, and each later read goes straight to the client.
+A failure before that point can still be hidden from the client. At that point the attempt notifies
+its request, and the bytes of each later read are relayed to the client at once.
 
-An attempt owns at most one connection or one place in a pool's queue, and gives it up exactly once.
+An attempt owns at most one connection or one place in a pool's queue, and releases it exactly once.
+
 Must never: choose a replica, write to the client, decide whether to try again.
 """
 
@@ -39,7 +40,7 @@ _EVENT_BYTES: Final = 32 * 1024
 
 
 class AttemptedRequest(RoutedRequest):
-    """A request as its attempts on the wire see it."""
+    """The interface of a request that its `AttemptIO`s use."""
 
     __slots__ = ("asked", "body", "rules")
     asked: ClientRequest
@@ -48,11 +49,11 @@ class AttemptedRequest(RoutedRequest):
 
     @abstractmethod
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """Send the request over the connection that the attempt has got."""
+        """Send the request over the connection of the attempt."""
 
     @abstractmethod
     def body_sent(self) -> None:
-        """Handle that a replica has read most of the body."""
+        """Called when a replica has read most of the body."""
 
     @abstractmethod
     def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
@@ -110,10 +111,10 @@ class AttemptIO(Waiter):
         self._reply: Reply | None = None
         # The status with which the engine may refuse the `priority` field; 0: none.
         self.refusal = 0
-        # Set if the engine knows the attempt by `attempt.rid`.
+        # The engine's abort rule, set if the attempt was sent with a name (`attempt.rid`).
         self.abort_rule: Abort | None = None
         self.asks_for_usage = False  # The router asked for token counts, and the client did not.
-        self.said: ResponseReader | None = None  # The error response that was put aside.
+        self.said: ResponseReader | None = None  # The error response that is kept (`_put_aside`).
         self.is_encoded = False  # A compressed stream; its events cannot be read.
         self._scanner: FirstContent | None = None
         self._looked = 0  # Parts of the body that were examined.
@@ -152,9 +153,9 @@ class AttemptIO(Waiter):
         if conn is not None:
             conn.release()
 
-    # -- what the pool and the connection say -------------------------------------------------
+    # -- callbacks of the pool and the connection ---------------------------------------------
 
-    # A defect in one of these calls ends the request, and nothing else.
+    # An exception in one of these calls ends this request, and affects no other request.
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
@@ -211,7 +212,7 @@ class AttemptIO(Waiter):
         """The number of events that came before any content."""
         return 0 if self._scanner is None else self._scanner.quiet
 
-    # -- the gate -----------------------------------------------------------------------------
+    # -- committing to the response -----------------------------------------------------------
 
     def _look_at_head(self, conn: ReplicaConnection) -> bool:
         """Examine the final response head. Returns False if another attempt takes over."""
@@ -224,9 +225,9 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            reason = error_of(head.status)  # No such answer can continue a stream.
+            reason = error_of(head.status)  # An answer of this kind cannot continue a stream.
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
-        if head.status == 200 and self._driver.untold is self.attempt.at:
+        if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         if head.status == self.refusal:
             # The body decides whether the request is sent again without a priority.
@@ -285,9 +286,9 @@ class AttemptIO(Waiter):
         return too_much
 
     def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
-        """As `_may_commit`, for a response that is no event stream.
+        """As `_may_commit`, for a response that is not an event stream.
 
-        The response is complete, too large to be held, or has its first bytes.
+        Called when the response is complete (`whole`), is too large to be held, or is not held.
         """
         head = reader.head
         assert head is not None
@@ -322,8 +323,8 @@ class AttemptIO(Waiter):
     def _may_tell(self, reason: Reason) -> bool:
         """Whether an error of the replica may be sent to the client now.
 
-        It may not if another attempt is running, if another replica is tried, or if an earlier
-        error has precedence. Then the error is put aside.
+        It may not be sent if another attempt is running, if another replica is tried, or if an
+        earlier error has precedence. Then the error is kept (`_put_aside`).
         """
         driver = self._driver
         if self.attempt.rest is not None:

@@ -1,12 +1,12 @@
 """Adds members to a client's JSON object without encoding the object again.
 
-The members become the last ones of the object. Of several members with one name, the last counts
-(msgspec, orjson, Python's json and with it pydantic, serde for maps). So a member is replaced by
-adding it again. All other bytes are unchanged. A body is a list of pieces. Only one piece at the
-end is cut, so a second edit costs almost nothing.
+The new members are added at the end of the object. If an object has several members with the same
+name, JSON parsers use the last one (msgspec, orjson, Python's json and so pydantic, serde for
+maps). So a member is replaced by adding it again. All other bytes are unchanged. A body is a list
+of pieces. Only the last piece is copied, so a second edit costs almost nothing.
 
-Pure: bytes in, bytes out. Must never change a body that does not look like an object at both ends,
-or read a byte more than a few times, however the body is cut.
+Pure: bytes in, bytes out. Must never: change a body that does not begin and end like an object, or
+read a byte more than a few times, however the body is divided into pieces.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _JOINED: Final = 64 * 1024
 def append(body: list[bytes], members: bytes) -> list[bytes] | None:
     """Return the body with `members` (`"a":1` or `"a":1,"b":2`) at the end of its object.
 
-    `body`: a JSON object in pieces, after decoding. Returns `None` if it is no object; then the
-    body must be sent unchanged.
+    `body`: a JSON object in pieces, without content encoding. Returns `None` if it is not an
+    object; then the body must be sent unchanged.
     """
     if not _is_opened(body):
         return None
     at = len(body) - 1  # The piece with the last brace.
     end = body[at].rstrip(_SPACE)
     while not end:
-        at -= 1  # Ends, because `_is_opened` has found a piece that is not only whitespace.
+        at -= 1  # The loop ends, because `_is_opened` found a piece with more than whitespace.
         end = body[at].rstrip(_SPACE)
     if not end.endswith(b"}"):
         return None
@@ -47,7 +47,7 @@ def append(body: list[bytes], members: bytes) -> list[bytes] | None:
 
 
 def _is_opened(body: list[bytes]) -> bool:
-    """Whether the first byte that is no whitespace is an opening brace."""
+    """Whether the first byte that is not whitespace is an opening brace."""
     for piece in body:
         if piece.startswith(b"{"):
             return True
@@ -62,7 +62,7 @@ def size_of(body: list[bytes]) -> int:
 
 
 def with_length(lines: bytes, old: int, new: int) -> bytes | None:
-    """Return header lines with a new Content-Length; `None` if the last line is no
+    """Return header lines with a new Content-Length; `None` if the last line is not a
     Content-Length."""
     last = b"\r\ncontent-length: %d" % old
     if not lines.endswith(last):

@@ -1,7 +1,8 @@
 """Sends a request's priority to an engine, and handles the client's own `priority` field.
 
-The engine's dialect (`fleet/engines`) defines which paths have the field, writes the number, and
-decides whether a normal number may be left out. `replicas[].priority: none` leaves out all of them.
+The engine's dialect (`fleet/engines`) defines which paths have the field and how a number is
+written, and whether a normal number may be left out. With `replicas[].priority: none` the replica
+gets no numbers.
 
 A client's own `priority` is never forwarded. It is replaced if the dialect has the field, and
 removed otherwise:
@@ -37,7 +38,7 @@ from router.intake.members import MemberScan, Place
 
 
 class PriorityParts:
-    """The changes to a request that tell one replica its priority."""
+    """The changes to a request by which its priority is sent to one replica."""
 
     __slots__ = ("drops", "header", "member", "number", "refusal")
 
@@ -46,7 +47,7 @@ class PriorityParts:
     ) -> None:
         self.member = member  # `"priority":7`; b"": nothing is added to the body.
         self.header = header  # A header line with a CRLF before it; b"": none.
-        self.drops = drops  # The priority is not normal, but it is not sent to the replica.
+        self.drops = drops  # The priority is not normal, but the replica does not get it.
         self.refusal = refusal  # The status with which the engine may reject the field; 0: none.
         self.number = number  # The number as written in the body or the header.
 
@@ -56,7 +57,7 @@ _DROPPED: Final = PriorityParts(b"", b"", True, 0)
 
 
 def dialect_of(replica: Replica) -> Dialect:
-    """Return the dialect in which the replica gets priorities; SILENT: it gets none."""
+    """Return the dialect in which priorities are sent to the replica; SILENT: none are sent."""
     if replica.refuses_priority:
         return SILENT
     configured = replica.config.priority
@@ -68,7 +69,7 @@ def dialect_of(replica: Replica) -> Dialect:
 
 
 def keeps_numbers(replica: Replica) -> bool:
-    """Whether the engine may store every number it receives. False: its metrics are off."""
+    """Whether the engine may store every number that it receives, as a label of its metrics."""
     return replica.metrics_on is not False
 
 
@@ -79,7 +80,7 @@ def is_honoured(replica: Replica) -> bool | None:
     return True if replica.config.priority is not None else replica.by_priority
 
 
-def tell(
+def priority_parts(
     dialect: Dialect,
     is_bounded: bool,
     path: bytes,
@@ -106,7 +107,7 @@ def tell(
 
 
 def absent(replica: Replica) -> bytes:
-    """Return a member that has the effect of an absent `priority` at the replica."""
+    """Return a `priority` member that has the same effect at the replica as no such member."""
     configured = replica.config.priority
     if configured is not None and configured in DIALECTS:
         return DIALECTS[configured].absent
@@ -123,8 +124,8 @@ _encode = msgspec.json.Encoder().encode
 def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes] | None:
     """Return the body without its `priority`; `None` if it cannot be read.
 
-    The other members are unchanged. Of members with one name, only the last remains; it is the one
-    that counts.
+    The other members are unchanged. Of several members with the same name, only the last remains,
+    because parsers use the last one.
 
     `places`: the places of the body's members, including `priority`, if a scan has found them.
     """
@@ -154,7 +155,7 @@ def _cut(body: bytes, places: list[Place]) -> list[bytes]:
         at = place.end
         if body[at : at + 1] == b",":
             at += 1
-        else:  # The last member: remove the comma before it, too.
+        else:  # The member is the last one, so the comma before it is removed, too.
             before = b"".join(kept).rstrip(_SPACE)
             kept = [before.removesuffix(b",")]
     kept.append(body[at:])

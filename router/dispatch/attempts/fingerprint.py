@@ -1,9 +1,9 @@
 """Keeps an engine's fingerprint when the event that contains it is removed from a stream.
 
 vLLM sends `system_fingerprint` in the last event of a stream. If usage was requested, that is the
-usage event, which is removed if the client did not ask for it. Otherwise it is the event with the
-`finish_reason`. So the latest event with a reason is held until the next event, which follows at
-once. Then the fingerprint is added to the held event.
+usage event, which the router removes if the client did not ask for it. Without usage, it is the
+event with the `finish_reason`. So the latest event with a finish reason is held until the next
+event, which follows at once. Then the fingerprint is added to the held event.
 
 Must never: hold more than one event, or change an event in any other way.
 """
@@ -17,7 +17,10 @@ _NAME: Final = b'"system_fingerprint"'
 
 
 class Closing:
-    """The end of one stream whose usage event is removed. All relayed bytes pass through it."""
+    """Handles the end of one stream whose usage event is removed.
+
+    All relayed bytes pass through it.
+    """
 
     __slots__ = ("fingerprint", "held")
 
@@ -55,7 +58,7 @@ def _start_of_event(data: bytes, inside: int) -> int:
 
 
 def _stamped(data: bytes, fingerprint: bytes) -> bytes:
-    """Add the fingerprint to the last event with a reason, unless the event already has one."""
+    """Add the fingerprint to the last event with a finish reason, unless it already has one."""
     at = data.rfind(FINISH)
     if at < 0:
         return data

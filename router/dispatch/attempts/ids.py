@@ -1,8 +1,8 @@
-"""Creates request names for engines that cannot be guessed.
+"""Creates the names that identify requests at engines; clients cannot guess them.
 
-An engine aborts, finds or confuses requests by their names. So a client must neither choose the
-name of its request at the engine nor guess another client's. The client's own `x-request-id`
-appears in the log and in the response, and is not sent to engines.
+An engine finds and aborts requests by their names. So a client must neither choose the name of its
+request at the engine, nor be able to guess the name of another request. The client's own
+`x-request-id` appears in the log and in the response, and is not sent to engines.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from typing import Final
 
 LENGTH: Final = 24  # Hexadecimal digits; 96 bits.
-_AT_ONCE: Final = 256  # Names whose random bytes are read from the system together.
+_AT_ONCE: Final = 256  # Names for which random bytes are read in one system call.
 
 
 class Ids:

@@ -17,7 +17,7 @@ from router.dispatch.attempts.engine_priority import (
     absent,
     dialect_of,
     keeps_numbers,
-    tell,
+    priority_parts,
     without,
 )
 from router.dispatch.attempts.upstream_head import attempt_head
@@ -39,16 +39,16 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     client_body = request.body or []
     common = asked.common
     edited = attempt.rest  # The body of a continuation; `None`: the client's own body.
-    told = NOTHING
+    parts = NOTHING
     if client_body and request.route.inference and request.route.is_known:
-        untold = request.driver.untold is replica
-        told = _tell_priority(SILENT if untold else dialect_of(replica), replica, request)
-    members = told.member
+        is_rejected = request.driver.priority_rejected_by is replica
+        parts = _priority_parts(SILENT if is_rejected else dialect_of(replica), replica, request)
+    members = parts.member
     if asked.has_priority:
         if asked.body_bytes <= SCAN_ABOVE:
             edited = _without_priority(asked, client_body, edited) or edited
         elif not members:
-            # The body is too large to be edited. Of two members with one name, the last counts.
+            # The body is too large to be edited. Engines use the last of two equal members.
             members = absent(replica)
     asks = False  # Whether an edit of the body asks for usage.
     appends_question = b""  # A member that asks for usage and is appended to the body.
@@ -82,28 +82,28 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     appended = None
     if members:
         appended = append(edited or client_body, members)
-        if appended is None:  # The body is no JSON object, so the router's members cannot be added.
+        if appended is None:  # The body is not a JSON object, so no member can be added.
             rid = b""
         else:
             edited = appended
             asks = asks or bool(appends_question)
     body = client_body
-    if told.header:
-        attempt.sent_priority = told.number
+    if parts.header:
+        attempt.sent_priority = parts.number
     if edited is not None:
         lines = with_length(common, asked.body_bytes, size_of(edited))
-        assert lines is not None or attempt.rest is None, "a whole body would say everything again"
+        assert lines is not None or attempt.rest is None, "a continuation needs its own body"
         if lines is not None:
             common, body = lines, edited
             io.asks_for_usage = asks
-            io.refusal = told.refusal
+            io.refusal = parts.refusal
             if appended is not None:
-                attempt.sent_priority = told.number
+                attempt.sent_priority = parts.number
             attempt.rid = rid
             io.abort_rule = abort if rid else None
     if attempt.sent_priority:
-        replica.priority_told = attempt.sent_priority
-    common += told.header
+        replica.last_priority = attempt.sent_priority
+    common += parts.header
     head = attempt_head(
         asked.head,
         replica.base_path,
@@ -131,12 +131,12 @@ def _without_priority(
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 
-def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> PriorityParts:
+def _priority_parts(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> PriorityParts:
     """Return how the request's priority is sent to the replica."""
     asked = request.asked
     # A body this large is not edited, so it may contain a priority of its own.
     must = asked.body_bytes > SCAN_ABOVE
-    told = tell(
+    parts = priority_parts(
         dialect,
         keeps_numbers(replica),
         asked.path,
@@ -145,16 +145,16 @@ def _tell_priority(dialect: Dialect, replica: Replica, request: AttemptedRequest
         request.rules.level_s,
         must,
     )
-    if told.drops and request.context.metrics.priority_dropped(replica.id):
+    if parts.drops and request.context.metrics.priority_dropped(replica.id):
         log_event(
             logging.WARNING,
-            "a replica is not told priorities",
+            "priorities are not forwarded to this replica",
             key=f"priority {replica.id}",
             replica=replica.id,
             engine=replica.engine,
             path=asked.path.decode("utf-8", "replace"),
         )
-    return told
+    return parts
 
 
 def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:

@@ -1,10 +1,10 @@
 """Requests a prompt's token ids before the request is placed, if KV events are enabled.
 
-The exact index is keyed by token ids, which the router does not have. A local tokenizer or a
-replica's /tokenize returns them (`fleet/prefix/tokens`). A request waits for them for
-`prefix.tokens_wait` at most. If they are late, the request is placed by the approximate index.
+The keys of the exact prefix index are token ids. A local tokenizer or a replica's /tokenize returns
+them (`fleet/prefix/tokens`). A request waits for its token ids for `prefix.tokens_wait` at most. If
+they come later, a replica is chosen by the approximate index.
 
-Must never: ask for a request if the engine builds its prompt from fields that are not read here.
+Must never: use token ids for a request whose prompt depends on fields that are not read here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, is_given
 
-# Members of a body that change its prompt and are not part of `Facts`.
+# Members of a body that change its prompt, and that a `Question` does not contain.
 _OTHERWISE: Final = re.compile(
     rb'"(?:chat_template|chat_template_kwargs|documents|continue_final_message'
     rb'|add_generation_prompt|add_special_tokens|truncate_prompt_tokens)"'
@@ -34,16 +34,16 @@ _OTHERWISE: Final = re.compile(
 
 
 class TokenIds:
-    """Asks a `TokenProvider` on behalf of requests."""
+    """Gets the token ids of requests from a `TokenProvider`."""
 
     def __init__(self, provider: TokenProvider, fleet: Fleet, server_name: str | None) -> None:
         self._provider = provider
         self._fleet = fleet
         self._server_name = server_name
-        self._turn = 0  # Rotates over the replicas that can be asked.
+        self._turn = 0  # Rotates over the replicas that can tokenize the prompt.
 
     def adopt(self, server_name: str | None) -> None:
-        """Use the TLS server name of a reload for all later questions."""
+        """Use the TLS server name of a new configuration for all later requests to /tokenize."""
         self._server_name = server_name
 
     def ask(
@@ -55,8 +55,8 @@ class TokenIds:
     ) -> Question | None:
         """Ask for the token ids of a request.
 
-        Returns `None` if they cannot be determined. See `Question` for an answer that is available
-        at once.
+        Returns `None` if they cannot be determined. If they are already known, the `Question` is
+        done.
         """
         if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
             return None
@@ -65,7 +65,7 @@ class TokenIds:
             try:
                 salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
             except NOT_JSON:
-                return None  # The engine will judge the value.
+                return None  # The engine decides whether the value is valid.
         facts = Facts(
             kind,
             fields.model,
@@ -92,7 +92,8 @@ class TokenIds:
     def _target(self, model: str | None) -> Target | None:
         """Return a fit replica that serves the model.
 
-        The replicas take turns, so that one failing replica does not affect all requests.
+        Successive calls return different replicas, so that one failing replica does not affect all
+        requests.
         """
         able = [r for r in self._fleet.serving(model) if r.descriptor.tokenize]
         if not able:

@@ -1,7 +1,8 @@
-"""Builds the request head for a replica: the client's fields without connection fields, plus ours.
+"""Builds the request head for a replica, from the client's header fields and the router's own.
 
-The part that is equal for all attempts is built once per request. Each attempt adds the replica's
-Host and its own suffix to the request id (vLLM breaks when one id is running twice on a server).
+Connection fields of the client are removed. The part that is equal for all attempts is built once
+per request. Each attempt adds the replica's Host, and adds its own suffix to the request id,
+because vLLM fails if two running requests have the same id.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def common_lines(
 ) -> bytes:
     """Return the fields that are equal for all attempts, each with a CRLF before it.
 
-    `authorization`: a complete line that replaces the client's; `None` forwards the client's.
-    `forwards_key`: the client's own key is for the replica, not for the router.
+    `authorization`: a complete line that replaces the client's line; `None` forwards the client's.
+    `forwards_key`: the client's own key is forwarded to the replica.
     """
     joined = head.joined
     auth = authorization
@@ -38,7 +39,7 @@ def common_lines(
         if head.forwarded_for is not None:
             forwarded = head.forwarded_for + b", " + peer
         if head.forwarded_other is not None:
-            # Information from a trusted proxy on the client's protocol and host is kept.
+            # A trusted proxy's fields on the client's protocol and host are kept.
             joined += b"\r\n" + b"\r\n".join(head.forwarded_other)
             proto = b""
             host = None

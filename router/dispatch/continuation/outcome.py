@@ -1,4 +1,4 @@
-"""The outcome of a stream that broke after its first content. A closed set: metric labels."""
+"""The outcomes of streams that broke after their first content, used as metric labels."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ class Outcome(StrEnum):
 
     CONTINUED = "continued"  # Another replica's content follows.
     # The other outcomes are reasons why there was no continuation.
-    REQUEST = "request"  # The request has unknown members, or members that it could break.
-    STREAM = "stream"  # The stream contained unknown data, or data that it could break.
+    REQUEST = "request"  # The request has members with which a continuation may be incorrect.
+    STREAM = "stream"  # The stream contained data with which a continuation may be incorrect.
     FINISHED = "finished"  # Only the end of the stream was missing.
     LENGTH = "length"  # The request's token limit is used up.
-    SIZE = "size"  # There is more text than is kept.
-    BUDGET = "budget"  # No retry is left, by number or by the retry budget.
+    SIZE = "size"  # The text is longer than the limit of kept text.
+    BUDGET = "budget"  # The limit of attempts is reached, or the retry budget is used up.
     NO_REPLICA = "no_replica"  # No other replica can continue the stream.
     FAILED = "failed"  # Another replica was asked and did not continue the stream.

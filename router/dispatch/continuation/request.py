@@ -1,13 +1,13 @@
 """Decides whether a request's stream may be continued, and builds the request for the rest.
 
-A completion is continued by its prompt with the text after it. A chat is continued by its messages
-with another assistant message, which the engine leaves open (`continue_final_message`, of engines
-with `Engine.continues`). If the client itself has left a message open, the text is added to that
-message.
+For a completion, the text so far is appended to the prompt. For a chat, it is appended as another
+assistant message, which the engine continues (`continue_final_message`, only for engines with
+`Engine.continues`). If the client's last message is itself to be continued, the text is appended to
+that message.
 
-The members that such a request may have are listed. An unknown member could change the generated
-text in a way that the text does not show. The body's members keep the client's values. Only the
-prompt, the limits and the two switches of the chat template are written again.
+Only requests with known members are continued, because an unknown member could change the generated
+text in an unknown way. The body's members keep the client's values. Only the prompt, the limits and
+the two switches of the chat template are changed.
 
 Pure: bytes in, bytes out. Must never be called before a stream has broken: it decodes the body.
 """
@@ -39,7 +39,7 @@ _ANY: Final = frozenset(
         *("add_generation_prompt", "continue_final_message"),
     }
 )
-# Members that allow a continuation only with these values, or null; these have no effect.
+# Members that allow a continuation only with null or with these values, which have no effect.
 _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "n": (1,),
     "best_of": (1,),
@@ -79,10 +79,10 @@ _UNREADABLE: Final = (_Odd, *NOT_JSON)
 
 
 def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome:
-    """Return the body that asks for the text after `text`, or why there is none.
+    """Return the body of the request for the rest, or the reason why the stream is not continued.
 
-    `tokens`: the tokens of `text`. `kind`: the kind of the route, one of KINDS. `body`: the
-    client's own.
+    `text`: the text so far. `tokens`: the tokens of `text`. `kind`: the kind of the route, one of
+    KINDS. `body`: the client's body.
     """
     try:
         members = _members(body)
@@ -147,7 +147,7 @@ def _raw(value: object) -> msgspec.Raw:
 def _prompt(members: Members, text: str) -> Members:
     """Add the text to a prompt.
 
-    The prompt must be a single text; only an engine could append text to token ids.
+    The prompt must be a single text, because the router cannot append text to token ids.
     """
     prompt = _value(members.get("prompt", b"null"))
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
@@ -168,7 +168,7 @@ def _messages(members: Members, text: str) -> Members:
             raise _Odd("messages")
         messages.append(_raw({**last, "content": content + text}))
     elif not _flag(members, "add_generation_prompt", True):
-        raise _Odd("add_generation_prompt")  # Then the prompt has no open message for the text.
+        raise _Odd("add_generation_prompt")  # With it, the last message is not continued.
     else:
         messages.append(_raw({"role": "assistant", "content": text}))
     return {

@@ -1,6 +1,7 @@
 """Makes the second stream look like the rest of the first.
 
-1. The second stream gets the first one's `id`, `created` and `model`, and does not repeat the role.
+1. The events of the second stream get the `id`, `created` and `model` of the first stream. The role
+   is not repeated.
 2. Its counts cover both streams: the tokens of the first text are added to the output's count. They
    are subtracted from the prompt's count, because the second prompt contained them.
 3. Every other value of an event is the engine's. The finish reason is that of the second stream.
@@ -32,8 +33,8 @@ class Seam:
     def __init__(self, names: Names, tokens: int, prompt_tokens: int | None) -> None:
         """Create a seam.
 
-        `tokens`: the tokens of the text before it. `prompt_tokens`: the count of the first stream,
-        if it was reported.
+        `tokens`: the tokens of the text before the break. `prompt_tokens`: the prompt's count in
+        the first stream, if it was reported.
         """
         self._names = [
             (name, raw)
@@ -45,7 +46,7 @@ class Seam:
         self._has_spoken = False
 
     def mend(self, events: bytes) -> bytes:
-        """Return whole events of the second stream in the form for the client."""
+        """Return whole events of the second stream, changed for the client."""
         mended: list[bytes] = []
         start = 0
         while True:

@@ -1,15 +1,17 @@
 """One event stream on its way to a client, continued over several replicas if necessary.
 
-It replaces the stream's `UsageTap` and keeps the relayed events. On the path of a token, they are
-only appended. They are read some thousands of bytes at a time, and only the text is kept longer.
+It is used in place of the stream's `UsageTap`, and keeps the relayed events. For each token, an
+event is only appended. Events are read some thousands of bytes at a time; then only their text is
+kept.
 
 1. Only whole events are relayed (`UsageTap` with `whole`). So the client's part of a broken stream
    ends between two events. The next replica sends any event that was not complete.
 2. An event that reports a failure of the engine is withheld with all following events, until it is
    known whether another replica continues. If none does, they are sent (`let_go`).
 
-Life: `feed` for every read. When the stream breaks, `rest` returns the request for each replica
-that is asked. When that replica shows content, `resume`, then `feed` again. `close` at the end.
+Calls: `feed` for every read. When the stream breaks, `rest` returns the body for each replica that
+is asked for the rest. When such a replica shows content, `resume`, and then `feed` again. `close`
+at the end.
 
 Must never: hold more than the store allows, or be created if continuations are off.
 """
@@ -27,7 +29,7 @@ from router.dispatch.usage.token_counts import Usage, UsageTap
 from router.wire.http1.sse import find_error
 
 _UNREAD: Final = 8 * 1024  # Bytes of unread events that are kept; about forty tokens.
-_WITHHELD: Final = 16 * 1024  # Bytes from an error on; an engine that sends more has not stopped.
+_WITHHELD: Final = 16 * 1024  # Bytes withheld after an error; with more, the engine did not stop.
 # Reasoning inside the text. Chat templates remove it from assistant messages.
 _THOUGHTS: Final = ("<think>", "</think>")
 
@@ -50,7 +52,7 @@ class Continuation:
     )
 
     def __init__(self, kind: str, store: Store, tap: UsageTap) -> None:
-        """`kind`: of the route, one of `request.KINDS`. The tap relays whole events only."""
+        """`kind`: the route's kind, one of `request.KINDS`. `tap`: must relay whole events only."""
         self._kind = kind
         self._store = store
         self._tap = tap
@@ -83,7 +85,7 @@ class Continuation:
         return data
 
     def flush(self) -> bytes:
-        """Return the held bytes at the normal end of the stream: an event without its end."""
+        """Return the held bytes at the normal end of the stream: an incomplete last event."""
         rest = self._tap.flush()
         if self._seam is not None:
             rest = self._seam.mend(rest)
@@ -93,7 +95,7 @@ class Continuation:
         return b""
 
     def let_go(self) -> bytes:
-        """Return the withheld bytes for the client, because no replica continues."""
+        """Return the withheld bytes for the client, because no replica continues the stream."""
         self.is_broken = False
         said, self._withheld = self._withheld, b""
         return said
@@ -104,9 +106,9 @@ class Continuation:
         return self._transcript.tokens
 
     def rest(self, body: list[bytes]) -> list[bytes] | Outcome:
-        """Return the body that asks for the rest of a broken stream, or why there is none.
+        """Return the body of the request for the rest, or the reason why there is no continuation.
 
-        `body`: the client's own.
+        `body`: the client's body.
         """
         if self._obstacle is None:
             self._read()
@@ -137,7 +139,7 @@ class Continuation:
         return usage if self._seam is None else self._seam.added_up(usage)
 
     def close(self) -> None:
-        """Release everything that is kept; the request is over."""
+        """Release everything that is kept, because the request has ended."""
         self._unread.clear()
         self._store.give(self._taken)
         self._taken = 0

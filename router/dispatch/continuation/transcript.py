@@ -1,15 +1,16 @@
-"""What a client has received of one stream: its text, and the data that a continuation needs.
+"""Records what a client has received of one stream: the text, and the data for a continuation.
 
-It is given whole events in the order in which they were relayed, some thousands of bytes at a time.
+`add` gets whole events in the order in which they were relayed, some thousands of bytes at a time.
 
-One token is counted for each event; vLLM and SGLang stream like this unless `stream_interval` is
-set. If the events contain counts (`continuous_usage_stats`), those are used. Tokens after the last
-text, such as the first bytes of an incomplete character, are generated again and do not count.
+One token is counted for each event: vLLM and SGLang send one event per token unless
+`stream_interval` is set. If the events contain counts (`continuous_usage_stats`), those are used.
+Tokens after the last text do not count, because the next replica generates them again. Example: the
+first bytes of an incomplete character.
 
 Most events of a stream differ only in their text. So an event is parsed as a whole only if it
 differs from the last parsed one in more than one JSON string.
 
-Pure. Must never guess: a stream with data that is not understood is not continued.
+Pure. Must never: guess. A stream with unknown data is not continued.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class Transcript:
         self.text = bytearray()  # UTF-8.
         self.tokens = 0  # The tokens of the text.
         self.prompt_tokens: int | None = None  # The prompt's count, if the stream has reported it.
-        self.names: Names | None = None  # The names of the first chunk; copies.
+        self.names: Names | None = None  # Copies of the names in the first chunk.
         self.obstacle: Outcome | None = None  # Why the stream cannot be continued.
         self._behind = 0  # Tokens since the last text.
-        self._before = self._after = b""  # The bytes before and after the text of the usual event.
+        self._before = self._after = b""  # The bytes around the text of the last parsed event.
 
     def add(self, events: bytes) -> None:
         """Add whole events."""
@@ -71,7 +72,7 @@ class Transcript:
                 self._event(event)
 
     def resume(self) -> None:
-        """Note that another stream continues after the text."""
+        """Prepare for the events of another stream, which continues the text."""
         self._behind = 0
 
     def _event(self, event: bytes) -> None:
@@ -100,13 +101,13 @@ class Transcript:
                 self._remember(event, chunk.choices[0].said)
 
     def _remember(self, event: bytes, said: str) -> None:
-        """Remember an event as the usual form; it contains only the text `said`."""
+        """Store the bytes around the text `said` of an event that contains no other text."""
         places = [*_TEXT.finditer(event)]
         if len(places) == 1 and _string(places[0][1]) == said:
             self._before = event[: places[0].start(1)]
             self._after = event[places[0].end(1) :]
 
-    def _choice(self, choice: Choice, told: int | None) -> None:
+    def _choice(self, choice: Choice, reported: int | None) -> None:
         delta = choice.delta
         if (
             choice.index != 0
@@ -119,17 +120,17 @@ class Transcript:
             self.obstacle = Outcome.FINISHED
         if choice.is_role_only:
             return
-        self._say(choice.said, told)
+        self._say(choice.said, reported)
 
-    def _say(self, said: str, told: int | None) -> None:
+    def _say(self, said: str, reported: int | None) -> None:
         """Add a token with its text.
 
-        `told`: the number of tokens so far, as reported by the engine.
+        `reported`: the number of tokens so far, as reported by the engine.
         """
         self._behind += 1
         if said:
             self.text += said.encode()
-            self.tokens = self.tokens + self._behind if told is None else told
+            self.tokens = self.tokens + self._behind if reported is None else reported
             self._behind = 0
 
 

@@ -1,23 +1,24 @@
 """The attempts of one request as a state machine. Pure: no sockets, no clock of its own.
 
 Rules:
-1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends, in
-   every case. The end is final; later events of the attempt are ignored.
+1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends. The
+   end is final; later events of the attempt are ignored.
 2. The first attempt that shows content wins (`content`). Only the winner's bytes may reach the
-   client. While another attempt is running, an error does not count as content. The failed attempt
-   is put aside (`aside`) together with its answer. If all attempts fail, the client gets the
-   answer of the earliest attempt that was put aside.
+   client. While another attempt is running, an error answer does not count as content: the attempt
+   fails, and its answer is kept (`aside`). If all attempts fail, the client gets the answer of the
+   earliest attempt whose answer was kept.
 3. What the client has received limits what may follow:
    - Nothing: a failed attempt may be followed by another one.
-   - Status (a 200 and comments): the same, but a final error must be an event in the stream.
-   - Content: the client must see the truncation, or a continuation follows the winner.
+   - Status (a 200 and comments): another attempt may follow, but an error must be an event in the
+     stream.
+   - Content: another replica continues the stream, or the client must see the truncation.
 4. A continuation begins when the winner has ended before its response was complete. It generates
    the rest of the response. Only a continuation can replace a winner; it does so with its first
    content. If it fails, another continuation may follow, or the response is truncated.
 5. The request ends once: by completion, by an answer of the router, or when the client leaves.
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
-    request:  NOTHING → STATUS → CONTENT                    commitment only grows
+    request:  NOTHING → STATUS → CONTENT                    a phase may be skipped
 
 A hedge is an attempt that begins while another one waits for its first content. If both fail, the
 client gets the failure of the earlier one; the failure of the later one decides about a retry.
@@ -59,7 +60,7 @@ class Commit:
 
 
 class Kind:
-    """Why an attempt was begun. Used as log field and metric label."""
+    """Why an attempt was begun. Used in the access log and as a metric label."""
 
     PRIMARY: Final = "primary"
     RETRY: Final = "retry"
@@ -70,17 +71,17 @@ class Kind:
 class Step:
     """What the owner of the request does next."""
 
-    NOTHING: Final = 0  # The event came too late, or another attempt is running.
+    NOTHING: Final = 0  # Nothing: the event came too late, or another attempt is running.
     HERE: Final = 1  # Begin another attempt at the same replica, over a new connection.
     ELSEWHERE: Final = 2  # Begin another attempt at another replica.
-    BUDGET: Final = 3  # As ELSEWHERE if the retry budget allows it; otherwise ANSWER.
+    BUDGET: Final = 3  # Act as for ELSEWHERE if the retry budget allows it, else as for ANSWER.
     ANSWER: Final = 4  # Send the client an error.
     TRUNCATE: Final = 5  # Content was sent: continue the stream, or make the truncation visible.
     ASIDE: Final = 6  # Send the client the answer of the earliest attempt that was put aside.
 
 
 class Attempt:
-    """One sending of a request to a replica. Times are monotonic seconds."""
+    """One attempt to get the answer from one replica. Times are monotonic seconds."""
 
     __slots__ = (
         "ahead",
@@ -133,8 +134,8 @@ class Attempt:
         self.reason = Reason.OK
         self.tokens = tokens  # Uncached prompt tokens, estimated when the replica was chosen.
         self.held = held  # Leading prompt blocks that the replica was expected to hold.
-        self.stale = False  # It got a pooled connection that was already dead.
-        # The name by which its engine can abort it; b"": closing the connection must suffice.
+        self.stale = False  # Its pooled connection had already been closed by the replica.
+        # The name by which its engine can abort it; b"": it has no name.
         self.rid = b""
         self.sent_priority = b""  # The priority number sent to the engine; b"": none.
         # Sends the attempt and handles its events; set by the proxy or the simulator.
@@ -142,12 +143,11 @@ class Attempt:
         # The body that asks for the rest of a broken stream; `None`: not a continuation.
         self.rest: list[bytes] | None = None
         self.is_sent = False  # It has had a connection, so its engine may have begun.
-        # True if the client has always read, so the engine alone determines the time to first
-        # content.
+        # The client has read all the time, so only the engine determines the time to first content.
         self.is_timed = True
         self.first_due = inf  # When the first content is due.
         self.is_alone = False  # No other request waited at the replica when this one was sent.
-        self.overdue_due = inf  # When the fleet is asked whether the first token is overdue.
+        self.overdue_due = inf  # When the first token may be overdue (`Fleet.overdue` decides).
         self.is_overdue = False  # The first token is overdue, which counts against the replica.
         self.connect_due = inf  # Set if the class has a connect timeout of its own.
         # Predicted seconds from `began` to the first content; 0: no prediction.
@@ -155,8 +155,8 @@ class Attempt:
         # Uncached prompt tokens that waited at the replica at dispatch, including its own; -1:
         # unknown.
         self.ahead = -1
-        # When a copy that was counted but not sent (`dry_run`) would have answered; 0: there was
-        # none.
+        # When a copy that was counted but not sent (`dry_run`) would have answered; 0: there was no
+        # such copy.
         self.copy_due = 0.0
 
 
@@ -271,9 +271,9 @@ class AttemptState:
             self._end(attempt, now, Reason.PREEMPTED)
 
     def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
-        """End an attempt with an error that may have to be sent to the client later.
+        """End an attempt whose answer is an error that the client may have to get later.
 
-        Returns True if its answer must be kept, because it is the earliest attempt put aside.
+        Returns True if the answer must be kept, because it is the first one.
         """
         self._end(attempt, now, reason)
         kept = self.put_aside
@@ -329,13 +329,13 @@ class AttemptState:
         if verdict == RetryChoice.NO:
             return Step.ANSWER
         if verdict == RetryChoice.HERE:
-            # A stale connection executed nothing, so it uses up no attempt. This is granted once
-            # per replica.
+            # Nothing was executed over a stale connection, so the attempt does not count. This
+            # holds once for each replica.
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
         if reason in LOST and self.lost > 1:
-            # A request that crashes replicas must not reach the whole fleet: two replicas at most.
+            # The request itself may crash replicas, so it must not reach more than two.
             return Step.ANSWER
         if len(self.attempts) >= MOST_CONNECTS or (
             verdict == RetryChoice.BUDGET and self.reached >= self.most
@@ -358,8 +358,8 @@ class AttemptState:
     def blame(self) -> Reason:
         """Return why the request failed, after all attempts have failed.
 
-        If the last attempt was a hedge, this is the reason of the attempt before it, if that one
-        reached a replica.
+        If the last attempt was a hedge, and the attempt before it reached a replica, this is the
+        reason of the attempt before it.
         """
         last = self.attempts[-1]
         if last.kind == Kind.HEDGE:
@@ -377,5 +377,6 @@ class AttemptState:
             attempt.lease.release()
 
 
-# Attempts for one request, at most. In a fleet that is mostly down, not every replica is tried.
+# Maximum attempts for one request, including failed connects, so that in a fleet that is mostly
+# down not every replica is tried.
 MOST_CONNECTS = 10

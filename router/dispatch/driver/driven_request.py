@@ -1,4 +1,4 @@
-"""A request as its driver sees it: the interface through which the driver acts.
+"""The interface of a request for its driver: through it, the driver sends and ends attempts.
 
 The proxy implements it over sockets (`exchange.py`), the simulator over engine cores
 (`simulator/exchange.py`). It is a base class, so that compiled code calls it directly.
@@ -27,7 +27,7 @@ from router.wire.sweep import NEVER
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class DrivenRequest(QueuedRequest):
-    """A request of the request driver. Times are monotonic seconds."""
+    """A request as the request driver uses it. Times are monotonic seconds."""
 
     __slots__ = (
         "first_s",
@@ -50,10 +50,11 @@ class DrivenRequest(QueuedRequest):
     ) -> None:
         super().__init__(view, urgency, arrived)
         self.route = route
-        # The first content is the whole answer.
+        # The request is not streamed, so its first content is the whole answer.
         self.waits_for_whole = route.inference and not view.stream and not route.light
         self.times = times  # The timeouts of the request's class.
-        self.wanted_until = NEVER  # The client has no use for an answer that begins later.
+        # The client's own deadline; an answer that begins later is useless to the client.
+        self.wanted_until = NEVER
         # Seconds that an attempt may take to its first content.
         self.first_s = self.patience_s()
         self.request_id = request_id  # The request id as the client knows it.
@@ -71,7 +72,7 @@ class DrivenRequest(QueuedRequest):
     def patience_s(self) -> float:
         """Return the seconds that an attempt may take to its first content.
 
-        There is no limit for a whole answer whose client stated its own timeout.
+        There is no limit if the request is not streamed and the client has sent its own timeout.
         """
         if not self.waits_for_whole:
             return self.times.first_token_s
@@ -81,22 +82,22 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def attach(self, attempt: Attempt) -> None:
-        """Set `attempt.io` of a new attempt, which has its lease."""
+        """Set `attempt.io` of a new attempt, whose lease is taken."""
 
     @abstractmethod
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica. May end the attempt before it returns.
+        """Send the attempt to its replica. The attempt may have ended when this returns.
 
-        `fresh`: over a new connection.
+        `fresh`: use a new connection.
         """
 
     @abstractmethod
     def drop(self, attempt: Attempt) -> None:
-        """Give up the attempt, also at its engine. No more events of it follow."""
+        """Cancel the attempt, also at its engine. No more events of it follow."""
 
     @abstractmethod
     def discard(self, attempt: Attempt) -> None:
-        """Give up the attempt after its engine has refused it and stopped working."""
+        """Cancel the attempt after its engine has refused it, so the engine needs no abort."""
 
     @abstractmethod
     def free_connection(self, attempt: Attempt) -> None:
@@ -112,7 +113,7 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def look_by(self, due: float) -> None:
-        """Call the driver's `look` at `due`, at the latest."""
+        """Ensure that the driver's `look` is called at `due`, at the latest."""
 
     @abstractmethod
     def said_at(self) -> float:
@@ -124,8 +125,7 @@ class DrivenRequest(QueuedRequest):
         return -1
 
     def see_work(self, attempt: Attempt) -> None:
-        """Report the progress that the replica has shown for other requests, before it is
-        judged."""
+        """Update the replica's recorded progress before a failure counts against the replica."""
         return
 
     # -- the client ---------------------------------------------------------------------------
@@ -136,11 +136,11 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def tell_aside(self) -> None:
-        """Send the client the answer that was put aside; every attempt failed."""
+        """Send the client the error answer that was kept, because every attempt failed."""
 
     @abstractmethod
     def truncate(self, reason: Reason) -> None:
-        """Make the truncation of a broken answer visible to the client; no replica continues it."""
+        """Make the truncation visible to the client, because no replica continues the answer."""
 
     # -- the rest of a broken stream ----------------------------------------------------------
 
@@ -149,7 +149,7 @@ class DrivenRequest(QueuedRequest):
         return False
 
     def rest(self) -> list[bytes] | Outcome:
-        """Return the body that asks for the rest of the broken stream, or why there is none."""
+        """Return the body of the request for the rest, or why the stream is not continued."""
         return Outcome.NO_REPLICA
 
     def awaits_rest(self, now: float) -> None:

@@ -1,9 +1,9 @@
-"""Requests that wait for the first probe of a replica, because no other replica can take them.
+"""Holds requests without a replica until the first probe of a new replica has ended.
 
-A new replica may serve their model; its first probe shows whether it does. Until then an answer
+The new replica may serve their model; its first probe shows whether it does. Until then an error
 such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S` at most.
 
-Must never: hold a request that is over, or one that no first probe can help.
+Must never: hold a request that has ended, or a request for which a first probe changes nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from router.dispatch.queueing.queued_request import QueuedRequest
 from router.fleet.table import Fleet
 
 WAIT_S: Final = 2.0
-_REQUESTS: Final = 10_000  # Waiting requests, at most; their bodies have a limit of their own.
-# Reasons why a request finds no replica that a first probe may change.
+_REQUESTS: Final = 10_000  # Maximum of waiting requests. Body bytes have their own limit.
+# Errors that the first probe of a new replica may make obsolete.
 HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reason.NO_REPLICA})
 
 
@@ -39,11 +39,11 @@ class FirstProbes:
     def hold(
         self, request: QueuedRequest, retry: Callable[[], None], late: Callable[[], None]
     ) -> bool:
-        """Let a request wait. Returns False if no first probe is pending, or too many requests
+        """Let a request wait. Returns False if no first probe is pending, or if too many requests
         wait.
 
-        After each first probe `retry` is called. It finds a replica and begins (`forget`), holds
-        the request again, or ends it. `late` is called when the waiting time is over.
+        `retry` is called after each first probe. It must send the request (and call `forget`), hold
+        it again, or end it. `late` is called when the waiting time is over.
         """
         if not self._fleet.awaits_probe:
             return False
@@ -58,7 +58,7 @@ class FirstProbes:
         return True
 
     def forget(self, request: QueuedRequest) -> None:
-        """Forget a request that is over, or that has found its replica."""
+        """Forget a request that has ended, or whose replica was found."""
         wait = self._waiting.pop(request, None)
         if wait is not None:
             wait.alarm.clear()
@@ -66,7 +66,7 @@ class FirstProbes:
     def _decided(self) -> None:
         """Handle the end of a first probe.
 
-        A reload may be running, so the requests wait for its end.
+        The requests are handled in a later turn, because a reload may be in progress now.
         """
         if self._waiting and not self._is_woken:
             self._is_woken = True
@@ -75,7 +75,7 @@ class FirstProbes:
     def _wake(self) -> None:
         self._is_woken = False
         for request, wait in list(self._waiting.items()):
-            if self._waiting.get(request) is wait:  # One retry may end another request.
+            if self._waiting.get(request) is wait:  # The retry of one request may end another one.
                 _call(wait.retry, request)
 
     def _late(self, request: QueuedRequest) -> None:

@@ -1,18 +1,18 @@
 """Drives the attempts of one request: begins them, handles failures, and runs hedges.
 
-The state machine (`attempts.AttemptState`) decides what an event means; the driver carries it out.
-Most requests have one attempt. There are two reasons for a second attempt:
+The state machine (`attempt_state.AttemptState`) returns the next step after an event; the driver
+executes that step. Most requests have one attempt. There are two reasons for a second attempt:
 
-- A retry follows a failed attempt. If that attempt failed for lack of capacity, the retry pauses
-  first.
-- A hedge runs beside the first attempt, if the hedger asks for it. The first attempt that shows
-  content wins. The others are cancelled in the same call.
+- A retry follows a failed attempt. If that attempt failed for lack of capacity, the driver waits
+  before the retry.
+- A hedge runs in parallel to the first attempt, if the hedger asks for it. The first attempt that
+  shows content wins. The others are cancelled in the same call.
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 run on engine cores (`driven_request.py`).
 
-Must never: touch a byte or a socket, choose a replica, depend on whether its time is real, or leave
-a lease or an alarm behind. Every request ends in `cancel` or with its last attempt.
+Must never: use bytes or sockets, choose a replica, depend on whether its time is real, or leave a
+lease or a timer behind. Every request ends in `cancel` or with its last attempt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
-# Reasons why a stream breaks that another replica may continue, or why a continuation fails.
+# A stream that broke for one of these reasons, or a continuation that failed for one of them, may
+# be continued by another replica.
 _BREAKS: Final = frozenset(
     {
         Reason.REPLICA_RESET,
@@ -63,8 +64,8 @@ class RequestDriver:
         "_retries",
         "_rules",
         "live",
+        "priority_rejected_by",
         "state",
-        "untold",
     )
     __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
 
@@ -77,24 +78,20 @@ class RequestDriver:
         self._budgeted = False  # The request holds a place in the retry budget.
         self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
         self._retries = False  # The alarm is for a retry, not for a hedge.
-        self._is_full = False  # Other replicas are fit, but all of them are at their limits.
+        self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
         self._cause = Reason.OK  # Why the pending retry is made.
-        # A replica that seems to reject the `priority` field. This request is sent to it without
-        # one.
-        self.untold: Replica | None = None
+        # A replica that seems to reject the `priority` field. It gets this request without it.
+        self.priority_rejected_by: Replica | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
-        """Send the request to a replica.
-
-        `fresh`: over a new connection.
-        """
+        """Send the request to a replica. `fresh`: use a new connection."""
         self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
 
     def prepare(self, replica: Replica, now: float) -> Attempt:
-        """Create an attempt and take its lease, without sending it. `go` sends it."""
+        """Create an attempt and take its lease. `go` sends the attempt."""
         return self._enter(replica, now, False)
 
     def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
@@ -105,8 +102,8 @@ class RequestDriver:
         request = self._request
         route = request.route
         if route.inference and route.is_known and not route.light:
-            # A retry may hang like a first attempt, so it may be hedged too. A request gets one
-            # hedge at most.
+            # A retry may hang like a first attempt, so it may be hedged, too. A request gets at
+            # most one hedge.
             hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
             try:
                 due = self._context.hedger.dispatched(
@@ -177,7 +174,7 @@ class RequestDriver:
         request, context = self._request, self._context
         first = self.live[0]
         now = context.scheduler.now()
-        # `_others` would copy a list. In a large fleet the hedger looks at a few replicas only.
+        # All replicas of the model, not copied; in a large fleet the hedger looks at a few of them.
         pool = context.fleet.serving(request.view.model)
         others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
         if others and first.index:
@@ -245,7 +242,7 @@ class RequestDriver:
             context.hedger.shown(request.view, attempt, replica, request.view.stream, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
-        """Handle a winner that answers with an error: the replica prefilled nothing."""
+        """Handle that the winner's answer is an error, so the replica has prefilled nothing."""
         attempt.overdue_due = NEVER
         view, replica = self._request.view, attempt.at
         self._context.chooser.withdrawn(view, replica, attempt.held)
@@ -258,8 +255,8 @@ class RequestDriver:
     def holds_errors(self) -> bool:
         """Whether an error must not be sent to the client yet.
 
-        Either another attempt is running, or an earlier attempt was put aside and its error has
-        precedence.
+        That is so if another attempt is running, or if the error of an earlier attempt was kept,
+        which has precedence.
         """
         return len(self.live) > 1 or self.state.put_aside is not None
 
@@ -283,20 +280,20 @@ class RequestDriver:
     # -- failing ------------------------------------------------------------------------------
 
     def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
-        """Handle a replica's answer that it is busy: the replica gets no requests for a while."""
+        """Report a replica's busy answer to the fleet, so that it gets no requests for a while."""
         self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
         """Try another replica after a busy or error answer, if no content was sent yet.
 
-        Returns False if the answer must be passed on to the client.
+        Returns False if the answer must be sent to the client.
         """
         state, request = self.state, self._request
         if not self._can_send_again() or state.reached >= state.most:
             return False
         aside = state.put_aside
         if aside is not None and aside.reason not in PASSING:
-            return False  # Another engine refused the request; that refusal is the answer.
+            return False  # The client gets the error of an earlier attempt.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
         if not (self._others() or self._is_full) or not self._take_budget():
@@ -309,13 +306,13 @@ class RequestDriver:
     def ask_without_priority(self, attempt: Attempt) -> bool:
         """Send the request again without `priority` to a replica that seems to reject the field.
 
-        Returns False if the replica's answer must be passed on.
+        Returns False if the replica's answer must be sent to the client.
         """
         replica, request = attempt.at, self._request
         can_send = request.can_resend() and not replica.removed and not self._context.closing
         if self.is_contested(attempt) or not can_send:
             return False
-        self.untold = replica
+        self.priority_rejected_by = replica
         request.free_connection(attempt)
         self._end_attempt(attempt, Reason.REPLICA_REFUSED, reused=False, received=True)
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
@@ -324,12 +321,12 @@ class RequestDriver:
 
     def went_without_priority(self, replica: Replica) -> None:
         """Stop sending priorities to a replica that accepted the same request without one."""
-        self.untold = None
+        self.priority_rejected_by = None
         replica.refuses_priority = True
         self._context.metrics.priority_refused += 1
         log_event(
             logging.WARNING,
-            "a replica knows no priority",
+            "replica rejects priorities",
             key=f"no priority {replica.id}",
             replica=replica.id,
         )
@@ -401,10 +398,10 @@ class RequestDriver:
         return step
 
     def _forget_prefix(self, attempt: Attempt) -> None:
-        """Forget the prefix of an ended attempt, unless the attempt won.
+        """Remove the prefix of an ended attempt from the index, unless the attempt won.
 
-        If the replica showed no content, it may not hold the prefix. The winner's end is reported
-        with its token count when the request is over.
+        If the replica showed no content, it may not hold the prefix. The end of the winner is
+        reported with its token count when the request ends.
         """
         if self.state.winner is not attempt:
             chooser, view = self._context.chooser, self._request.view
@@ -429,7 +426,7 @@ class RequestDriver:
             return []
 
     def _tried(self) -> list[Replica]:
-        """Return the replicas where the request failed. A preempted attempt did not fail."""
+        """Return the replicas where the request failed; a preempted attempt has not failed."""
         return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
 
     def _take_budget(self) -> bool:
@@ -442,7 +439,8 @@ class RequestDriver:
     def _retry(self, cause: Reason) -> None:
         """Try another replica after a pause.
 
-        The pause spreads retries, because requests that fail for lack of capacity fail together.
+        Requests that fail for lack of capacity fail at the same time, so random pauses spread their
+        retries.
         """
         self._cause = cause
         context = self._context
@@ -466,9 +464,9 @@ class RequestDriver:
             self._give_up(self._cause)
 
     def _wait_for_probe(self, cause: Reason) -> bool:
-        """Wait for a first probe when no replica is left.
+        """Wait for the first probe of a new replica, because no other replica is left.
 
-        Returns False if no first probe can help.
+        Returns False if no such probe is pending, or if it cannot change the error.
         """
         self._cause = cause
         late = partial(self._give_up, cause)
@@ -478,15 +476,15 @@ class RequestDriver:
         return holds
 
     def _pause(self) -> None:
-        """Tell the queue that the request pauses: it is at no replica until it is sent again."""
+        """Report to the queue that the request is at no replica until it is sent again."""
         queue = self._context.queue
         if queue is not None:
             queue.pauses(self._request)
 
     def _wait_again(self, replica: Replica) -> bool:
-        """Queue the request again after its last attempt could not connect to `replica`.
+        """Queue the request again, because no replica accepts connections; `replica` failed last.
 
-        Returns False if the request cannot wait. No other replica can be reached.
+        Returns False if the request cannot wait.
         """
         request, context = self._request, self._context
         queue = context.queue
@@ -495,7 +493,7 @@ class RequestDriver:
         return queue.wait_again(request, replica)
 
     def _is_queued(self) -> bool:
-        """Whether requests like this one wait in the queue, if there is a queue."""
+        """Whether requests of this kind use the queue, if there is one."""
         route = self._request.route
         return route.inference and not route.light
 
@@ -524,7 +522,7 @@ class RequestDriver:
     def _give_up(self, reason: Reason) -> None:
         """End the request without another attempt.
 
-        If an error was put aside, that error is the answer.
+        If the error answer of an attempt was kept, the client gets it.
         """
         if not self.tells_aside(reason):
             self._request.answer_failure(reason)
@@ -532,14 +530,14 @@ class RequestDriver:
     # -- continuing ---------------------------------------------------------------------------
 
     def _continue(self, attempt: Attempt, reason: Reason) -> bool:
-        """Let another replica continue a broken stream, if continuations are enabled.
+        """Ask another replica to continue a broken stream, if continuations are enabled.
 
-        Returns False if none does.
+        Returns False if no replica is asked.
         """
         request, context = self._request, self._context
         if not request.is_continued() or context.closing:
             return False
-        # Otherwise the attempt was a continuation that failed.
+        # If it is not the winner, the attempt was a continuation that failed.
         has_begun = attempt is self.state.winner
         if reason not in _BREAKS:
             if not has_begun:
@@ -559,10 +557,9 @@ class RequestDriver:
         return True
 
     def _rest(self, has_others: bool) -> list[bytes] | Outcome:
-        """Return the body that asks another replica for the rest, or the reason why none is
-        asked."""
+        """Return the body of the request for the rest, or the reason why no replica is asked."""
         state = self.state
-        # A request that crashes replicas must not reach the whole fleet: two replicas at most.
+        # The request itself may crash replicas, so it must not reach more than two.
         if state.continuations >= self._rules.continuations or state.lost > 1:
             return Outcome.BUDGET
         rest = self._request.rest()
@@ -575,7 +572,7 @@ class RequestDriver:
     # -- deadlines ----------------------------------------------------------------------------
 
     def due(self) -> float:
-        """Return when an attempt must be checked next."""
+        """Return when the driver must check the attempts next (`look`)."""
         due = NEVER
         for attempt in self.live:
             due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
@@ -606,7 +603,7 @@ class RequestDriver:
         request = self._request
         for attempt in [*self.live]:
             if attempt not in self.live:
-                continue  # The end of another attempt has ended the request.
+                continue  # The attempt has ended together with another one.
             if attempt.overdue_due <= now:
                 request.see_work(attempt)
                 attempt.overdue_due = self._context.fleet.overdue(
@@ -631,8 +628,8 @@ class RequestDriver:
     def excuse(self) -> None:
         """Stop the first-content timers while the client does not read.
 
-        The router does not read from the replicas then, so the time to first content teaches
-        nothing.
+        The router does not read from the replicas then, so the time to first content would not
+        measure them.
         """
         for attempt in self.live:
             attempt.is_timed = False
@@ -642,8 +639,8 @@ class RequestDriver:
     def await_first(self, soonest: float) -> None:
         """Restart the first-content timers when the client reads again.
 
-        Content is due at `soonest`, or when it was due before, whichever is later. The first token
-        is overdue after reading for the replica's full patience again.
+        Content is due at `soonest`, or when it was due before, whichever is later. The limit after
+        which a first token is overdue (`Replica.patience_s`) starts again.
         """
         request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
@@ -682,7 +679,7 @@ class RequestDriver:
             request.crashed(err)
 
     def _quiet(self) -> None:
-        """Cancel a pending hedge or retry."""
+        """Cancel the timer of a pending hedge or retry."""
         if self._alarm is not None:
             self._alarm.clear()
 
@@ -712,9 +709,9 @@ class RequestDriver:
             context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def tells_aside(self, reason: Reason) -> bool:
-        """Send an error that was put aside instead of the router's own error.
+        """Send a kept error answer of an attempt instead of the router's own error.
 
-        Returns True if there was one; the request has ended with it.
+        Returns True if there was one; the request has then ended.
         """
         if self.state.put_aside is None or self.state.over:
             return False

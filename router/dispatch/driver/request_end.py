@@ -1,6 +1,7 @@
-"""Ends a request, in the proxy and in the simulator: releases, counts, and learns from it.
+"""Handles the end of a request, in the proxy and in the simulator.
 
-The request's `Work` holds the replica that answered and the tokens used. Afterwards the proxy
+It releases what the request holds, counts the request, and updates what is learned from answers.
+The request's `Work` contains the replica that answered and the tokens used. Afterwards the proxy
 writes its access log (`completion.py`), and the simulator fills its `Outcome`.
 
 Must never: raise, do I/O, look at a clock, or keep the request.
@@ -18,8 +19,7 @@ from router.observe.metrics import UNCLASSED
 def end_request(
     request: RoutedRequest, reason: Reason, sent: int, bytes_out: int, events: int, now: float
 ) -> None:
-    """End a request. Called once per request, whatever ended it, when none of its attempts is
-    running.
+    """End a request. Called once per request, whatever ended it, after its last attempt has ended.
 
     `sent`: the status that was sent to the client, 0 for none. `bytes_out`: bytes of the body.
     `events`: content events, if the answer is a stream whose events were counted; otherwise -1.
@@ -41,7 +41,7 @@ def end_request(
         work.first_at - arrived if replica is not None else None,
         view.body_bytes,
         bytes_out,
-        view.model,  # Not a name that the client may have invented.
+        view.model,  # The routed model, because the client may have invented the name in the body.
         class_of(request),
         request.view.stream and sent == 200,
     )
@@ -65,7 +65,7 @@ def status_of(sent: int, reason: Reason) -> int:
 def class_of(request: RoutedRequest) -> str:
     """Return the class label of the request's counters.
 
-    It is a class name, or UNCLASSED; "" if the request is no inference.
+    It is a class name, or UNCLASSED; "" if the request is not inference.
     """
     return request.urgency.stated or UNCLASSED if request.route.inference else ""
 
@@ -85,7 +85,7 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
         if is_paced and output is not None and output > 1:
             tpot_s = (now - work.first_at) / (output - 1)
             context.metrics.paced(class_of(request), tpot_s)
-            # With two replicas, the break between their streams belongs to neither replica's speed.
+            # The pause before a continuation would falsify the measured speed of both replicas.
             if request.driver.state.continuations == 0:
                 replica.paced(tpot_s)
                 if is_exact and events > 0:
@@ -94,14 +94,11 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
 
 
 def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
-    """Return the uncached prompt tokens and the output tokens that the queue charges.
-
-    -1: not known.
-    """
+    """Return the uncached prompt tokens and the output tokens for the queue; -1: unknown."""
     if not is_answered and usage is UNKNOWN:
         return -1, 0
-    told = usage.output_tokens
-    output = -1 if told is None and reason is Reason.OK else told or 0
+    reported = usage.output_tokens
+    output = -1 if reported is None and reason is Reason.OK else reported or 0
     if usage.prompt_tokens is None:
         return -1, output
     return max(0, usage.prompt_tokens - (usage.cached_tokens or 0)), output

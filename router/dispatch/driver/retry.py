@@ -1,8 +1,8 @@
 """Decides whether an attempt may be followed by another: one table, and a budget for retries.
 
-The decision depends on what was sent and over which kind of connection. Nothing is repeated once
-content has reached the client; a continuation (`continuation/`) asks another replica only for the
-rest.
+The decision depends on what was sent and over which kind of connection. "Elsewhere" means at
+another replica. "Free" means without the retry budget. After content has reached the client, the
+request is not repeated; a continuation (`continuation/`) asks another replica only for the rest.
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent
@@ -15,9 +15,9 @@ rest.
     it, before any content
     everything else                        -            no
 
-Why a budget and not only a maximum: when a fleet is slow because it is overloaded, three attempts
-for every request are three times the load. Running retries may be a fifth of all running requests
-(Envoy's numbers), and at least three.
+A maximum of attempts is not enough: if a fleet is overloaded, three attempts for every request
+triple the load. So a budget limits the retries that run at once to a fifth of all running requests,
+or to three if that is more (as in Envoy).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RetryChoice(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
-# Errors of an engine that another replica may not have.
+# Errors of an engine that may not occur at another replica.
 PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
@@ -46,7 +46,8 @@ def judge(
 ) -> RetryChoice:
     """Apply the table above.
 
-    `received`: a byte of the response had come. `repeatable`: a property of the route.
+    `received`: at least one byte of the response has come. `repeatable`: repeating a request of
+    this route is safe.
     """
     if reason in UNSENT:
         return RetryChoice.ELSEWHERE

@@ -27,7 +27,7 @@ from router.wire.sweep import NEVER
 class RoutedRequest(DrivenRequest):
     """A request and its driver.
 
-    Times are monotonic seconds. `request_end.end_request` ends it, once.
+    Times are monotonic seconds. `request_end.end_request` is called once when it ends.
     """
 
     __slots__ = ("context", "driver", "tenant_share", "total_due", "work")
@@ -47,13 +47,13 @@ class RoutedRequest(DrivenRequest):
         self.driver = RequestDriver(self, context)
         self.work = Work()
         self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
-        # When the time for the whole request is over.
+        # When the total timeout of the request passes.
         self.total_due = arrived + times.total_s if times.total_s else NEVER
 
     def leave_tenant(self, is_work: bool, now: float) -> None:
         """Release the request's share of its tenant's limits, when it is over.
 
-        `is_work`: an engine has answered with work. A request that the engine refused costs no
+        `is_work`: an engine has generated an answer. A request that the engine refused costs no
         tokens, but it counts as a request.
         """
         share = self.tenant_share
@@ -65,7 +65,7 @@ class RoutedRequest(DrivenRequest):
         if queue is not None:
             queue.wake()
 
-    # -- what the queue driver asks of it ---------------------------------------------------------
+    # -- interface for the queue driver -----------------------------------------------------------
 
     def prepare(self, replica: Replica, now: float) -> Attempt:
         return self.driver.prepare(replica, now)

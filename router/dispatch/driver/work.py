@@ -1,4 +1,4 @@
-"""The work of engines for one request: which replica answers, since when, and the token counts.
+"""The work of engines for one request: the replica that answers, its start time, and token counts.
 
 Must never: decide about an attempt, or write to the client.
 """
@@ -21,8 +21,8 @@ class Work:
         # When the last content of a broken stream came, while another replica is asked for the
         # rest.
         self.broke_at = 0.0
-        # The token counts, known when the request is over. Before that it is an estimate, if the
-        # client left before any content.
+        # The token counts, set when the request ends. If the client left before any content, this
+        # is an estimate.
         self.usage = UNKNOWN
         # The cadence of the replica whose stream is relayed now.
         self._cadence: Cadence | None = None
@@ -35,12 +35,12 @@ class Work:
         self.broke_at = 0.0
         return before
 
-    # -- the pace of a stream -----------------------------------------------------------------
+    # -- the speed of a stream ----------------------------------------------------------------
 
     def flows(self, cadence: Cadence, now: float, events: int = 0) -> None:
-        """Count the stream as relayed from now on.
+        """Measure the stream's speed from now on.
 
-        `events`: events without a token, which are not counted.
+        `events`: the number of its later events that contain no token and so are not counted.
         """
         self._cadence = cadence
         cadence.begins(now, events)
@@ -50,7 +50,7 @@ class Work:
         return self._cadence is not None
 
     def stops(self, now: float) -> None:
-        """Stop counting: the stream ends, or the client no longer reads."""
+        """Stop measuring the speed: the stream ends, or the client no longer reads."""
         cadence, self._cadence = self._cadence, None
         if cadence is not None:
             cadence.ends(now)

@@ -1,13 +1,13 @@
 """Selects the replicas that may take a copy of a request that is running at another replica.
 
-A copy must not wait or make another request wait. It must not share the failure of the first
-attempt: it never goes to the same engine at another address, and prefers another zone, then another
-node. A list of checks is applied to each replica. If no replica can take the copy, the reason is
-that of the replica that passed the most checks.
+A copy must not wait or make another request wait. It must not fail for the same cause as the first
+attempt. So it never goes to the same engine at another address, and prefers another zone, then
+another node. A list of checks is applied to each replica. If no replica can take the copy, the
+reported reason is the one of the replica that passed the most checks.
 
-In a large pool, only some replicas are checked: a window, which moves with each question, and some
-holders of the prompt's prefix. 64 replicas of a thousand are enough to choose from, and their
-utilisation is within a few percent of the pool's.
+In a large pool, only some replicas are checked: a window, which moves with each call, and some
+replicas that hold the prompt's prefix. 64 replicas of a thousand are enough to choose from, and
+their utilisation differs from the pool's by a few percent.
 
 Must never: count anything, or choose among the remaining replicas (the routing policy does).
 """
@@ -22,9 +22,9 @@ from router.observe.hedge_counts import Refusal
 
 WINDOW: Final = 64  # Replicas in a window, at most.
 HOLDERS: Final = 16  # Holders of the prefix that are checked in addition, in a larger pool.
-ENOUGH: Final = 32  # Able replicas that are enough; the routing policy chooses among them.
+ENOUGH: Final = 32  # Replicas that passed all checks, after which no more are checked.
 
-# In the order of the checks.
+# The reasons for which a replica is refused, in the order of the checks.
 _ORDER: Final = (
     Refusal.ALONE,
     Refusal.SAME_ENGINE,
@@ -50,11 +50,12 @@ def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
 def same_engine(one: Replica, other: Replica) -> bool:
     """Whether two addresses seem to be one engine.
 
-    They were started in the same hundredth of a second, have the same models and totals that never
-    contradict each other (`fleet.same_engine`), and are not configured as different nodes.
+    That is so if their processes started in the same hundredth of a second, their models are equal,
+    their totals never contradict each other (`fleet/monitor/same_engine.py`), and they are not
+    configured as different nodes.
     """
-    started = one.told.started_at
-    if not started or started != other.told.started_at:  # 0: the start time is unknown.
+    started = one.last_signals.started_at
+    if not started or started != other.last_signals.started_at:  # 0: the start time is unknown.
         return False
     if other in one.apart:
         return False
@@ -63,9 +64,9 @@ def same_engine(one: Replica, other: Replica) -> bool:
 
 
 def is_sound(replica: Replica, now: float) -> bool:
-    """Whether a replica is in good state.
+    """Whether a replica is healthy and not suspect.
 
-    If much of the fleet is down, unfit replicas get requests too.
+    This must be checked, because unfit replicas get requests, too, if much of the fleet is down.
     """
     health = replica.health
     return (
@@ -82,7 +83,7 @@ def is_sound(replica: Replica, now: float) -> bool:
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
     """Return why `other` cannot take a copy now; `None`: it can.
 
-    `kv_usage`: a limit; a replica whose estimated KV cache usage is this high takes none.
+    `kv_usage`: a replica whose estimated KV cache usage has reached this limit takes no copy.
     """
     if other is primary:
         return Refusal.ALONE
@@ -98,8 +99,8 @@ def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> R
 
 
 def apart(primary: Replica, able: list[Replica]) -> list[Replica]:
-    """Return the replicas in another failure domain than `primary`, if any: another zone, else
-    node."""
+    """Return the replicas in another zone than `primary`; if there are none, those on another node;
+    else all."""
     zone, node = primary.config.zone, primary.config.node
     if zone:
         found = [r for r in able if r.config.zone and r.config.zone != zone]

@@ -1,4 +1,4 @@
-"""The budget for hedges: a token bucket that is filled by a share of every request's prompt.
+"""The budget for hedges: a token bucket to which every request adds a share of its prompt tokens.
 
 Each request deposits the share b of its uncached prompt tokens; each copy withdraws its own
 uncached prompt tokens. Cached tokens are free. Every request and copy counts as at least one token,
@@ -7,8 +7,9 @@ and is never overdrawn, so at any time
 
     tokens of copies <= b * tokens of all requests.
 
-The bucket holds a few median prompts, or the deposits of ten seconds if that is more (Finagle's
-RetryBudget: ten seconds). So the savings of a quiet hour cannot be spent in one bad second.
+The size of the bucket is a few median prompts, or the deposits of ten seconds if that is more
+(ten seconds as in Finagle's RetryBudget). So the deposits of an hour without copies cannot be used
+in one second.
 
 The budget also measures h, the share of the tokens that belong to requests that may be hedged. With
 the share b, the budget pays for copies of b/h of these requests.
@@ -21,13 +22,13 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-PROMPTS: Final = 4.0  # Median prompts that the bucket holds at least.
+PROMPTS: Final = 4.0  # The bucket holds at least this many median prompts.
 HOLD_S: Final = 10.0  # The bucket holds the deposits of at least this time.
 MEASURE_S: Final = 30.0  # The hedgeable share is measured over this time.
-_STEP: Final = 1.05  # Factor by which each prompt moves the estimate of the median.
+_STEP: Final = 1.05  # Factor by which one prompt changes the estimate of the median.
 
-# Copies of most requests are useless, whatever the budget. Above the highest quantile that a window
-# of some thousand samples can estimate, there is only noise.
+# Copies of more than half of the requests are useless, whatever the budget. A window of some
+# thousand samples cannot estimate a quantile above the highest one.
 QUANTILE_LEAST: Final = 0.5
 QUANTILE_MOST: Final = 0.999
 
@@ -46,11 +47,11 @@ class HedgeBudget:
     def adopt(self, share: float) -> None:
         """Apply another share from a reload."""
         if share < self.share:
-            self.level = 0.0  # Savings from a larger share are dropped.
+            self.level = 0.0  # Deposits of the old share are dropped.
         self.share = share
 
     def deposit(self, tokens: int, hedgeable: bool) -> None:
-        """Deposit the share of a request that is dispatched."""
+        """Add the share of a request that is dispatched."""
         cost = float(tokens) if tokens > 1 else 1.0
         paid = cost * self.share
         self._all += cost
@@ -81,7 +82,7 @@ class HedgeBudget:
         self.level = min(most, level)
 
     def tick(self, elapsed_s: float) -> None:
-        """Handle that `elapsed_s` have passed since the last tick."""
+        """Update the recent sums: `elapsed_s` seconds have passed since the last tick."""
         self._recent *= exp(-elapsed_s / HOLD_S)
         fading = exp(-elapsed_s / MEASURE_S)
         self._all *= fading
@@ -94,8 +95,7 @@ class HedgeBudget:
 
     @property
     def quantile(self) -> float:
-        """1 - b/h: the share of hedgeable requests that must not get a copy for the budget to
-        suffice."""
+        """1 - b/h: the share of hedgeable requests without a copy, so that the budget suffices."""
         share = self.hedgeable_share
         if self.share >= share * (1.0 - QUANTILE_LEAST):
             return QUANTILE_LEAST

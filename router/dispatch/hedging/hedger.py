@@ -1,19 +1,21 @@
 """Decides whether and when a second copy of a request (a hedge) is sent, for one router.
 
-The policy (`policies/hedging`) decides how late an attempt must be. The hedger enforces what holds
-for every policy: which requests may be hedged, the budget, the limit of the pool's utilisation, and
-which replicas may take a copy. It learns the usual time to first content from all requests,
-hedgeable or not: requests without a copy show the whole tail of the distribution. Until then the
-time is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a
-factor of the replica (`speed.py`).
+The policy (`policies/hedging`) decides how late an attempt must be. The hedger enforces the rules
+that hold for every policy: which requests may be hedged, the budget, the limit of the pool's
+utilisation, and which replicas may take a copy.
+
+The hedger learns the usual time to first content from all requests, hedgeable or not, because
+requests without a copy show the whole tail of the distribution. Before there are answers, the time
+is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a factor
+of the replica (`speed.py`).
 
 Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
 The hedger's data about an attempt is stored in the attempt (`predicted_s`, `ahead`, `copy_due`),
-so no data can be left behind. An attempt without the first call, such as a continuation, may have
-the second call, which then does nothing.
+so the hedger keeps no data of ended attempts. An attempt without the first call, such as a
+continuation, may have the second call, which then does nothing.
 
-Must never: do I/O, set a timer, look at a clock, choose the replica, or look at more replicas for
-one question than `backups.WINDOW` and `backups.HOLDERS` say.
+Must never: do I/O, set a timer, look at a clock, choose the replica, or check more replicas in one
+call than `backups.WINDOW` and `backups.HOLDERS` allow.
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ from router.fleet.utilisation import utilisation
 from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
 
-# The class of a request whose own class is not hedged, but which asks by `x-hedge: on` and may do
-# so. `hedging.by_header` allows this to all requests, `may_hedge` to those of a key.
+# The class of a request whose own class is not hedged, but whose header `x-hedge: on` asks for a
+# copy. `hedging.by_header` allows this header for all requests, `may_hedge` for those of one key.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
-AGAIN_S: Final = 0.02  # The shortest time between two questions for the same copy.
+AGAIN_S: Final = 0.02  # The shortest time between two calls of `backup` for the same attempt.
 # Models with learned times; streams and whole answers are counted separately.
 MODELS_MAX: Final = 256
 _IDLE_S: Final = 60.0  # After this time without a request, a model may be replaced by another.
-# The share of the current line's delay that must have passed. The line moves by a few percent every
-# second, and a refused question is repeated later than necessary.
+# `backup` is refused before this share of the delay by the current line has passed. It is below 1,
+# because the line changes by a few percent every second and a refused call is repeated late.
 _NEARLY: Final = 0.9
-# For these reasons a later question would be refused as well.
+# If `backup` was refused for one of these reasons, a later call would be refused as well.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
 
 
@@ -77,17 +79,17 @@ class Hedger:
         self._streams: dict[str, Ttfts] = {}
         self._wholes: dict[str, Ttfts] = {}
         self._speeds: dict[Replica, Speeds] = {}
-        self._turn = 0  # Number of questions for a copy so far; it moves the window.
+        self._turn = 0  # Number of calls of `backup` so far; it moves the window.
         self._tick_at = 0.0
         self._ticked = 0.0  # Time of the last tick; 0: there was none.
-        self._refused: Refusal | None = None  # Why the last question was refused.
+        self._refused: Refusal | None = None  # Why the last call of `backup` was refused.
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
         """Apply new rules from a reload; learned times are kept.
 
-        `made`: the policy that the rules name, if it was built before. Raises PolicyConfigError if
-        the policy must be built here and cannot be.
+        `made`: the policy that the rules name, if it is already built. Raises PolicyConfigError if
+        the policy must be built here and that fails.
         """
         policy = make_policy(rules.policy, rules.options) if made is None else made
         self._policy: HedgingPolicy = policy
@@ -102,7 +104,7 @@ class Hedger:
         for ttfts in (*self._streams.values(), *self._wholes.values()):
             ttfts.outdate()
 
-    # -- which --------------------------------------------------------------------------------
+    # -- which requests may be hedged ---------------------------------------------------------
 
     def hedges_as(self, stated: str, header: bytes | None, may_ask: bool) -> str:
         """Return the class under which a request may be hedged.
@@ -118,7 +120,7 @@ class Hedger:
             return ""
         return ASKED if may_ask or self._rules.by_header else ""
 
-    # -- when ---------------------------------------------------------------------------------
+    # -- when a copy may be sent --------------------------------------------------------------
 
     def dispatched(
         self,
@@ -133,8 +135,8 @@ class Hedger:
         """Count a first attempt or a retry that is dispatched and has its lease.
 
         `urgency`: the class name, "" for none, or ASKED if the header asks for a copy. `hedgeable`:
-        the route, the body and the headers allow a copy. Returns when to call `backup` (`now` or
-        earlier: at once); NEVER if no copy may be sent.
+        the route, the body and the headers allow a copy. Returns the time at which to call `backup`
+        (it may have passed); NEVER if no copy may be sent.
         """
         if self._idle:
             return NEVER
@@ -160,7 +162,7 @@ class Hedger:
         self.metrics.suppressed[why] += 1
         return NEVER
 
-    # -- where --------------------------------------------------------------------------------
+    # -- which replicas may take the copy -----------------------------------------------------
 
     def backup(
         self,
@@ -171,12 +173,11 @@ class Hedger:
         pool: Sequence[Replica],
         now: float,
     ) -> Sequence[Replica]:
-        """Return the replicas of `pool` that may take a copy; no content has come by the planned
-        time.
+        """Return the replicas of `pool` that may take a copy of an attempt that is late.
 
         `pool`: all replicas that serve the model. An empty result means that no copy is sent; the
-        reason is counted, and `asks_again_at` returns when to ask again. With `dry_run` the result
-        is always empty, and the copy is counted as one that would have been sent.
+        reason is counted, and `asks_again_at` returns when to call again. With `dry_run` the result
+        is always empty, and the copy is only counted.
         """
         self._refused = None
         if self._idle or primary.copy_due:
@@ -185,7 +186,7 @@ class Hedger:
             return self._refuse(Refusal.ALONE)
         ttfts = self._of(view.model, view.stream, now)
         predicted_s = self._predict(ttfts, primary, replica, view.stream)
-        # The line may have changed since the dispatch.
+        # By the current line, which may have changed since the dispatch, the attempt is not late.
         if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         if not ttfts.fit.answers and ttfts.ratio:
@@ -220,7 +221,7 @@ class Hedger:
             self.metrics.policy_errors += 1
             return True
         if used is None:
-            # A policy with a stricter limit than the rules needs a known utilisation.
+            # If the policy's limit is stricter than the rules, an unknown utilisation is too high.
             return most < self._rules.utilisation
         return used >= min(most, self._rules.utilisation)
 
@@ -251,11 +252,11 @@ class Hedger:
         furthest = Refusal.ALONE
         for other in seen:
             if view.model is None and other.models != replica.models:
-                # Since the dispatch, replicas that serve different models have joined the fleet.
+                # The replica may have joined since the dispatch, and may not serve the model.
                 continue
             why = obstacle(replica, other, kv_usage, now)
             if why is None:
-                # The chooser counts the tokens in the same way.
+                # Counted as in `Chooser.dispatched`.
                 cost = max(0, tokens - int(held.get(other, 0) * block))
                 if self._budget.fits(cost):
                     found.append(Offer(other, cost))
@@ -270,13 +271,13 @@ class Hedger:
     def _paying(
         self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
     ) -> list[Offer]:
-        """Return the offers that the policy finds worth a copy, fastest first."""
+        """Return the offers for which the policy allows a copy, fastest first."""
         for offer in offers:
             speed = self._factor(offer.replica, ttfts.is_streamed)
             offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
         offers.sort(key=_takes_s)
         policy, curve = self._policy, ttfts.curve
-        # If an offer is not worth a copy, a slower one is not either.
+        # Binary search: if the policy rejects an offer, it rejects slower offers, too.
         low, high = 0, len(offers)
         try:
             while low < high:
@@ -291,10 +292,7 @@ class Hedger:
         return offers[:low]
 
     def asks_again_at(self, primary: Attempt, now: float) -> float:
-        """Return when to call `backup` again after it returned no replica.
-
-        Returns NEVER if another call would be useless.
-        """
+        """Return when to call `backup` again after an empty result; NEVER if that is useless."""
         why = self._refused
         if why is None or why in _FINAL:
             return NEVER
@@ -306,8 +304,8 @@ class Hedger:
         return ()
 
     def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
-        """Count a copy that `dry_run` suppresses: withdraw its tokens, and note when it would
-        answer."""
+        """Count a copy that is not sent because of `dry_run`: withdraw its tokens, and record when
+        it would answer."""
         metrics = self.metrics
         metrics.would_fire += 1
         metrics.would_fire_tokens += offer.tokens
@@ -315,7 +313,7 @@ class Hedger:
         metrics.budget_tokens = self._budget.level
         primary.copy_due = now + offer.takes_s
 
-    # -- what becomes of it -------------------------------------------------------------------
+    # -- events of an attempt -----------------------------------------------------------------
 
     def sent(self, view: RequestView, hedge: Attempt, replica: Replica, now: float) -> None:
         """Count a copy that is dispatched and has its lease."""
@@ -426,13 +424,12 @@ class Hedger:
         return max(0, tokens - left)
 
     def _would_have(self, primary: Attempt, now: float) -> None:
-        """Count the gain of a suppressed copy: the first attempt ended after the copy would have
-        answered."""
+        """Count a gain if the first attempt ended later than the copy would have answered."""
         if now > primary.copy_due:
             self.metrics.would_win += 1
             self.metrics.would_save_s += now - primary.copy_due
 
-    # -- what is learned ----------------------------------------------------------------------
+    # -- learned times ------------------------------------------------------------------------
 
     def _predict(self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool) -> float:
         return ttfts.predict(attempt.ahead, self._factor(replica, streamed))
@@ -475,9 +472,9 @@ class Hedger:
         return ttfts if ttfts is not None else self._new(known, model or "", now)
 
     def plans(self) -> list[tuple[str, bool, Ttfts]]:
-        """Return (model, is it for streams, learned times and plan).
+        """Return for each model: its name, whether the entry is for streams, and the learned times.
 
-        Model "": requests that name no model.
+        The name is "" for requests that name no model.
         """
         found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
         return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]

@@ -1,9 +1,9 @@
-"""Measures how far predicted times to first content are off: a histogram over a sliding window.
+"""Measures the error of predicted times to first content: a histogram over a sliding window.
 
 A ratio is the time that an attempt took, divided by the predicted time. Bins are logarithmic. The
-window consists of the latest six slices of five seconds. If few requests come, a slice waits for
-samples, for a minute at most. The counts of the whole window are kept up to date: a sample costs
-one addition, and the end of a slice one subtraction for each of its bins.
+window consists of the latest six slices of five seconds. A slice with few samples is extended, to
+one minute at most. The counts of the whole window are kept up to date. So a sample costs one
+addition, and the end of a slice one subtraction for each of its bins.
 
 Must never: grow with the number of samples, or look at a clock.
 """
@@ -19,9 +19,8 @@ SLICES: Final = 6
 SLICE_S: Final = 5.0
 SLICE_LONGEST_S: Final = 60.0  # The longest time of a slice with too few samples.
 SLICE_SAMPLES: Final = 16  # A slice with fewer samples is extended.
-# A bin's upper end divided by its lower end. The curve is drawn through the upper ends, so that an
-# attempt does not count as late because of quicker ones in its bin. The curve is off by 4 % at
-# most.
+# A bin's upper end divided by its lower end. The curve uses the upper ends, so that an attempt does
+# not count as late because of quicker ones in its bin. The error of the curve is at most 4 %.
 GROWTH: Final = 1.04
 LEAST: Final = 0.01  # A smaller ratio counts as this.
 MOST: Final = 10_000.0  # A larger ratio counts as this.
@@ -42,13 +41,13 @@ class Ratios:
     """The ratios of one model. Times are monotonic seconds."""
 
     def __init__(self, now: float) -> None:
-        self.shown = 0  # Whole samples in the window.
+        self.shown = 0  # Samples in the window of attempts that showed content.
         self._began = [now]  # The beginning of each slice; the latest slice is last.
-        # For each slice, the number of samples per bin. Attempts that were cut short are in bin
-        # BINS + n.
+        # For each slice: bin -> number of samples. Attempts that ended without content count in bin
+        # BINS + n instead of bin n.
         self._slices: list[dict[int, int]] = [{}]
         self._counts = [0] * (2 * BINS)  # The counts of all slices together.
-        self._latest = 0  # Whole samples in the latest slice.
+        self._latest = 0  # Samples in the latest slice of attempts that showed content.
 
     @property
     def since(self) -> float:
@@ -74,7 +73,7 @@ class Ratios:
         self._counts[bin] += 1
 
     def slide(self, now: float) -> None:
-        """Begin another slice if it is time, and then forget the oldest one."""
+        """Begin another slice if the latest one has ended, and remove the oldest one."""
         age_s = now - self._began[-1]
         if age_s >= SLICE_LONGEST_S or (age_s >= SLICE_S and self._latest >= SLICE_SAMPLES):
             self._began.append(now)
@@ -89,10 +88,10 @@ class Ratios:
                         self.shown -= count
 
     def curve(self, prior: list[float], weight: float) -> Curve:
-        """Return the curve of the samples and the prior.
+        """Return the distribution of the samples, combined with an assumed one.
 
-        `weight`: the number of samples that `prior` counts for. `prior`: the assumed share of first
-        contents in each bin.
+        `prior`: the assumed share of first contents in each bin. `weight`: the number of samples
+        that the prior counts for.
         """
         counts = self._counts
         times: list[float] = []

@@ -1,25 +1,27 @@
-"""Learns how fast a replica is in its pool: a factor on the pool's predicted time to first content.
+"""Learns a replica's speed, as a factor on the predicted time to first content of its pool.
 
-A fleet may mix GPU types. One line cannot predict the times of all types. The slower replicas would
-always be late: all their requests would be copied, lose races, and make the replicas suspect. So
-each replica has a factor, learned from the times of its own answers relative to the line.
+A fleet may have several GPU types. One line (`ttft_fit.py`) cannot predict the times of all types.
+The slower replicas would always be late: all their requests would be copied and lose to the copies,
+and the replicas would become suspect. So each replica has a factor, learned from the times of its
+own answers relative to the line.
 
 One answer cannot distinguish a slow GPU type from a temporary slowdown. Time can:
 
 - A GPU type does not change. So the replica's first answers set the factor at once: it is the
   median of up to `FIRST` answers, moved towards 1 while there are fewer.
-- A slowdown is a change against the replica's own history. So later the factor follows slowly,
-  whatever the rate of requests: it doubles in `DOUBLING_S` at most. A replica that becomes ten
-  times as slow is late for about a quarter of an hour. After that, its factor has adapted.
+- A slowdown is a change in the replica's own history. So later the factor changes slowly, whatever
+  the rate of requests: it doubles in `DOUBLING_S` at the earliest. A replica that becomes ten times
+  as slow is late for about a quarter of an hour. After that, its factor has adapted.
 - No replica is faster than its GPU type. So `FIRST` answers in a row that took less than `CLEARLY`
   of the predicted time set the factor again: the earlier answers came during a slowdown.
 
-An attempt that was cut short counts as slower than the factor if it had waited for longer;
-otherwise it does not count. The factor is a median of ratios: single stragglers do not move it.
+An attempt that ended without content counts as slower than the factor if it had waited for longer
+than predicted; otherwise it does not count. The factor is a median of ratios, so single slow
+answers do not change it.
 
-Only the product of line and factor can be observed. So the factor is pulled towards 1; otherwise
-all factors of a pool could drift together. The pull is small: the prediction for a GPU type that is
-three times as slow is off by a few percent.
+Only the product of line and factor can be observed. So the factor is moved towards 1 by a small
+amount; otherwise all factors of a pool could drift together. The error is small: a few percent for
+a GPU type that is three times as slow.
 
 A replica that serves several models has one factor for all of them.
 
@@ -31,14 +33,15 @@ from __future__ import annotations
 from math import exp, log
 from typing import Final
 
-FIRST: Final = 8  # Answers.
+FIRST: Final = 8  # Number of answers that set the factor at once.
 MOST: Final = 8.0  # The largest factor; the smallest is 1/MOST.
 DOUBLING_S: Final = 300.0
-# One answer moves the factor by the time since the previous answer, at most by this time.
+# An answer changes the factor in proportion to the time since the previous answer, but to no more
+# than this time.
 STEP_LONGEST_S: Final = 10.0
 CLEARLY: Final = 2.0 / 3.0
 _RATE: Final = log(2.0) / DOUBLING_S
-_LEAN: Final = 0.05 * _RATE  # The pull on the factor's logarithm.
+_LEAN: Final = 0.05 * _RATE  # The rate at which the factor's logarithm moves towards 0.
 _MOST_LOG: Final = log(MOST)
 _CLEARLY_LOG: Final = log(CLEARLY)
 
@@ -51,8 +54,8 @@ class Speed:
     def __init__(self) -> None:
         self.factor = 1.0  # 3.0: the replica takes three times as long as the pool's line predicts.
         self._log = 0.0  # The logarithm of the factor.
-        self._answers = 0  # Counts up to FIRST.
-        # Logarithms of the first ratios; later, of clearly quicker answers in a row.
+        self._answers = 0  # Number of answers; not counted beyond FIRST.
+        # Logarithms of the ratios of the first answers; later, of consecutive quick answers.
         self._ratios: list[float] = []
         self._at = 0.0  # Time of the latest sample.
 
@@ -92,7 +95,7 @@ class Speed:
 
     def _median(self) -> float:
         ranked = sorted(self._ratios)
-        # The lower of two middle values, which is less likely a straggler.
+        # Of two middle values, the lower one is used, because slow answers are more often outliers.
         return ranked[(len(ranked) - 1) // 2]
 
     def _set(self, log_factor: float) -> None:

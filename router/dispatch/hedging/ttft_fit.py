@@ -1,4 +1,4 @@
-"""Predicts the time to first content by a line through the latest answers, robust to stragglers.
+"""Predicts the time to first content by a line through the latest answers, robust to outliers.
 
     predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
 
@@ -12,10 +12,11 @@ Before there are enough answers for a line, the prior's line is multiplied by on
 of the answers' ratios to it. The prior itself is one more ratio, 1. So a model that is ten times as
 slow as assumed is predicted correctly after two answers at most.
 
-An attempt that was cut short has waited for a while and would have taken longer. A median depends
-only on which side of it a sample lies. So a sample that was cut above the line counts like any
-other there. A sample that was cut below the line contains no information and is left out (Powell,
-"Least absolute deviations estimation for the censored regression model", J. Econometrics 25, 1984).
+An attempt that ended without content would have taken longer than it waited: it is a censored
+sample. A median depends only on the side on which a sample lies. So a censored sample above the
+line counts like any other sample there. A censored sample below the line contains no information
+and is left out (Powell, "Least absolute deviations estimation for the censored regression model",
+J. Econometrics 25, 1984).
 
 Must never: look at a clock, or predict 0.
 """
@@ -24,15 +25,15 @@ from __future__ import annotations
 
 from typing import Final
 
-SAMPLES: Final = 256  # The latest samples, at most.
-LEAST: Final = 8  # Fewer answers are not enough for a line.
-SHORTEST_S: Final = 1e-4  # No prediction is shorter.
+SAMPLES: Final = 256  # Maximum number of kept samples.
+LEAST: Final = 8  # Minimum number of answers for a line.
+SHORTEST_S: Final = 1e-4  # The shortest prediction.
 LONGEST_S: Final = 1e6  # A longer wait counts as this.
 _ROUNDS: Final = 3  # Rounds for each computation; it starts from a line that is one second old.
 _FIRST_ROUNDS: Final = 10
-# Smaller relative deviations all count as this; otherwise the weights would become too large.
+# Smaller relative deviations count as this; otherwise the weights would become too large.
 _CLOSE: Final = 0.02
-# Least relative spread of the tokens' squares; below it, no slope can be determined.
+# Minimum relative spread of the numbers of tokens; below it, no slope can be determined.
 _SPREAD: Final = 1e-4
 
 
@@ -40,10 +41,10 @@ class TtftFit:
     """The line of one model. Times are seconds; tokens are uncached prompt tokens."""
 
     def __init__(self, base_s: float, token_s: float) -> None:
-        """`base_s`, `token_s`: the line that is assumed until there are answers."""
+        """`base_s`, `token_s`: the line that is used until there are answers."""
         self.base_s = base_s
         self.token_s = token_s
-        self.answers = 0  # Counts up to LEAST; from then on the line depends on answers alone.
+        self.answers = 0  # Counts up to LEAST; from then on the prior is not used.
         self._prior_base_s = base_s
         self._prior_token_s = token_s
         self._tokens: list[float] = []
@@ -68,17 +69,14 @@ class TtftFit:
                 self._fit(0.0, _FIRST_ROUNDS)
 
     def add_cut(self, tokens: int, waited_s: float, now: float) -> None:
-        """Add an attempt that was cut short."""
+        """Add an attempt that ended without content."""
         if waited_s > self.predict(tokens):
             self._add(tokens, waited_s, now, True)
             if self.answers < LEAST:
                 self._scale()
 
     def refit(self, since: float) -> None:
-        """Fit the line again with the samples since `since`.
-
-        With too few samples it stays unchanged.
-        """
+        """Fit the line again to the samples since `since`; too few samples leave it unchanged."""
         if self.answers >= LEAST:
             self._fit(since, _ROUNDS)
 
@@ -105,7 +103,7 @@ class TtftFit:
             line = max(base_s + token_s * self._tokens[index], SHORTEST_S)
             ratios.append(self._took[index] / line)
         ratios.sort()
-        # The upper of two middle values: a prediction that is too slow does less harm.
+        # Of two middle values, the upper one is used: too long a prediction does less harm.
         scale = ratios[len(ratios) // 2]
         self.base_s = base_s * scale
         self.token_s = token_s * scale
@@ -143,9 +141,9 @@ class TtftFit:
             wxx += weight * x * x
             wxy += weight * x * y
         if w <= 0.0:
-            return  # All samples were cut below the line.
+            return  # All samples are censored samples below the line.
         spread = w * wxx - wx * wx
-        # Otherwise all prompts have similar lengths, and only the base can be determined.
+        # If all prompts have similar lengths, only the base can be determined.
         if spread > _SPREAD * w * wxx:
             token_s = max(0.0, (w * wxy - wx * wy) / spread)
         base_s = (wy - token_s * wx) / w

@@ -1,21 +1,22 @@
 """The assumed time to first content, used until a model's own answers are known.
 
-After a start, nothing is known of any model, but urgent requests need protection in the first
-minute, too. So learning begins with an assumed line and an assumed curve. The line counts as one
-sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of them.
+After a start, no answer of any model is known, but urgent requests may need a copy in the first
+minute, too. So learning begins with an assumed line and an assumed distribution (curve). The line
+counts as one sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of
+them.
 
 The lines are those of the slowest engine in `emulator/core/timing.py`. A line that is too slow
 delays copies; a line that is too fast sends copies of requests that are not late.
 
-- Streams: Bloom-176B on 8 A100 prefills in 65 ms + 0.19 ms a token. A prefill may have to wait for
-  one decode step first, 48 ms.
-- Whole answers show nothing before their last token. The median answer has 129 tokens (Azure's
-  conversation trace of 2023, Splitwise, ISCA 2024), and a decode step takes 48 ms.
+- Streams: on 8 A100 GPUs, Bloom-176B takes 65 ms plus 0.19 ms per token for a prefill. Before it, a
+  decode step of 48 ms may have to end.
+- Answers that are not streamed show nothing before their last token. The median answer has 129
+  tokens (Azure's conversation trace of 2023, Splitwise, ISCA 2024). A decode step takes 48 ms.
 
 The curves:
 
-- Streams: 95 % take between half and twice the time of the line. 5 % take 3 to 10 times as long:
-  "The Tail at Scale" (CACM 56(2), 2013) hedges from the 95th percentile on.
+- Streams: 95 % take between half and twice the time of the line, and 5 % take 3 to 10 times as
+  long. The 95th percentile is where "The Tail at Scale" (CACM 56(2), 2013) begins to hedge.
 - Whole answers differ in length: lognormal with sigma 1, from the same trace (mean 211 tokens).
 
 Must never: change while the router runs.
@@ -33,7 +34,7 @@ _PREFILL_S: Final = 0.11
 _TOKEN_S: Final = 2e-4
 _ANSWER_S: Final = 129 * 0.048
 _SIGMA: Final = 1.0  # The sigma of whole answers.
-_DRAWN: Final = 200  # The number of ratios that represent the distribution of streams.
+_DRAWN: Final = 200  # Number of ratios by which the distribution of streams is represented.
 
 
 class Prior:
@@ -47,12 +48,12 @@ class Prior:
 
 
 def _even(low: float, high: float, count: int) -> list[float]:
-    """Return `count` ratios with even logarithmic distances between `low` and `high`."""
+    """Return `count` ratios between `low` and `high` with equal logarithmic distances."""
     return [low * (high / low) ** ((n + 0.5) / count) for n in range(count)]
 
 
 def _counted(ratios: Sequence[float]) -> list[float]:
-    """Return the shares of the bins for equally likely ratios."""
+    """Return the share of each bin, if all these ratios are equally likely."""
     shares = [0.0] * BINS
     for ratio in ratios:
         shares[bin_of(ratio)] += 1.0 / len(ratios)
@@ -60,7 +61,8 @@ def _counted(ratios: Sequence[float]) -> list[float]:
 
 
 def _lognormal(sigma: float) -> list[float]:
-    """Return the shares of a lognormal distribution with median 1. The last bin has the rest."""
+    """Return the share of each bin for a lognormal distribution with median 1. The last bin has
+    all larger values."""
     below = [0.5 * (1.0 + erf(log(upper) / (sigma * sqrt(2.0)))) for upper in UPPER[:-1]]
     return [high - low for low, high in zip([0.0, *below], [*below, 1.0], strict=True)]
 

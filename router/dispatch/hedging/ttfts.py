@@ -1,13 +1,14 @@
-"""The learned time to first content of one model: a line that predicts it, and its error.
+"""The learned time to first content of one model: a line that predicts it, and the error (a curve).
 
-Streams and whole answers are separate, because a whole answer shows nothing before its last token.
-Both begin with an assumption (`ttft_prior.py`) that loses weight as samples come.
+Streams and whole answers have separate objects, because a whole answer shows nothing before its
+last token. Both begin with an assumption (`ttft_prior.py`) that loses weight as samples come.
 
 All ratios are relative to the current line, not to the line at the dispatch. In the first seconds
-the line changes by factors, and the error of the old line would be taken for the model's spread.
+the line may change by large factors. With old lines, the error of the line would seem to be the
+variation of the model's times.
 
-Must never: grow with the number of requests, or draw both the line and the curve in one call. Each
-costs about 0.04 ms compiled, and a request waits for it.
+Must never: grow with the number of requests, or compute both the line and the curve in one call.
+Each takes about 0.04 ms (compiled), and delays a request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from router.dispatch.hedging.ttft_fit import LEAST, TtftFit
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
-WARM: Final = 20  # Whole samples; the prior replaces missing ones.
+WARM: Final = 20  # Samples from which on the curve does not depend on the prior.
 FORGET_S: Final = 300.0  # After this time without a request, all earlier samples are forgotten.
 REFRESH_S: Final = 1.0
 
@@ -43,7 +44,7 @@ class Ttfts:
         self._refit_at = self._redraw_at = now + REFRESH_S
         # The plan: a copy is considered after both `ratio` times the prediction and `seconds`.
         # NEVER: no copy.
-        self.ratio = NEVER  # times the prediction
+        self.ratio = NEVER
         self.seconds = NEVER
 
     @property
@@ -57,14 +58,15 @@ class Ttfts:
         return not self.is_cold and self._ratios.shown >= WARM
 
     def predict(self, tokens: int, speed: float) -> float:
-        """Return the seconds to the first content.
+        """Return the predicted seconds to the first content.
 
-        `tokens`: uncached prompt tokens ahead. `speed`: the replica's factor.
+        `tokens`: uncached prompt tokens that wait at the replica, including the request's own.
+        `speed`: the replica's factor.
         """
         return self.fit.predict(tokens) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
-        """Learn from a first content. `tokens` were ahead of it, including its own."""
+        """Learn from a first content. `tokens`: as in `predict`, at the dispatch."""
         took_s /= speed
         if self.is_cold:  # The line needs this answer before it can predict the answer.
             self.fit.add(tokens, took_s, now)
@@ -80,9 +82,9 @@ class Ttfts:
         self.fit.add_cut(tokens, waited_s, now)
 
     def refresh(self, now: float) -> bool:
-        """Draw either the curve or the line again, whichever is due.
+        """Compute either the curve or the line again, whichever is due.
 
-        Returns whether it was the curve; then a new plan is needed.
+        Returns True if it was the curve; then a new plan is needed.
         """
         is_curve = now >= self._redraw_at
         if is_curve:
@@ -95,7 +97,7 @@ class Ttfts:
         return is_curve
 
     def outdate(self) -> None:
-        """Draw the curve again with the next request, because a new policy needs a new plan."""
+        """Let the next request compute the curve again, because a new policy needs a new plan."""
         self._redraw_at = self.refresh_at = 0.0
 
     def _redraw(self, now: float) -> None:

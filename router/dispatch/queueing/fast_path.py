@@ -1,8 +1,8 @@
 """The fast path: sends a request without a ticket if no request waits and the replica accepts it.
 
-A request on the fast path costs only the choice, which it needs in any case, and one check.
+The fast path only adds one check to the choice of a replica, which every request needs.
 
-Must never: take a lease, or make a ticket.
+Must never: take a lease, or create a ticket.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def fast_path(
     now: float,
     may_pass: bool,
 ) -> Replica | None:
-    """Return the replica for a request of the class `rank` without a ticket; `None`: offer a
-    ticket.
+    """Return the replica for a request of the class `rank` that needs no ticket. `None`: the
+    request needs a ticket.
 
     `may_pass`: the key's limit allows the request. Raises RouterError if no replica serves the
     model and the request may not wait for one.

@@ -1,8 +1,8 @@
 """The changes in the fleet that were not reported to the admission queue yet.
 
-If no request waits, no change has to be reported at once: the next request updates the queue first.
+If no request waits, changes need not be reported at once: the next request updates the queue first.
 
-Must never: grant anything, or depend on how its driver lets time pass.
+Must never: grant a ticket, or depend on whether its driver's time is real.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PendingChanges:
         """Note that a replica's state has changed.
 
         `None`: the set of fit replicas, or the limits of replicas, changed. Returns True if the
-        caller must `read` at the end of this turn.
+        caller must call `read` at the end of this turn of the event loop.
         """
         if replica is None:
             self._is_rebuilt = True
@@ -44,16 +44,15 @@ class PendingChanges:
         return self.await_reading()
 
     def await_reading(self) -> bool:
-        """Request a reading at the end of this turn.
+        """Request a call of `read` at the end of this turn of the event loop.
 
-        Returns True for the first request of the turn.
+        Returns True for the first such request of the turn.
         """
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 
     def read(self, now: float) -> dict[Replica, None]:
-        """Update the pools and return the changed replicas, which the queue must be told of
-        (`freed`)."""
+        """Update the pools. Returns the changed replicas; the caller must call `freed` for each."""
         self._is_awaited = False
         changed, self._changed = self._changed, {}
         if not self._is_rebuilt:

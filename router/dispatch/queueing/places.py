@@ -1,4 +1,4 @@
-"""The fleet as the admission queue sees it: which replicas may get a ticket in each lane.
+"""Implements the admission queue's view of the fleet: which replicas a ticket of a lane may use.
 
 A lane is a model's name, `""` for requests that name none, or `pinned(replica)` for requests that
 only one replica can answer, such as those about a stored response.
@@ -20,7 +20,7 @@ from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
 
 _PIN: Final = "\x00"  # No model's name begins with it.
-_LANES: Final = 1024  # Lanes that are cached at once.
+_LANES: Final = 1024  # Maximum number of cached lanes.
 
 
 def pinned(replica: Replica) -> str:
@@ -29,7 +29,7 @@ def pinned(replica: Replica) -> str:
 
 
 class Places(Pool):
-    """The `Pool` of a fleet table."""
+    """The `Pool` interface of a fleet table."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -85,14 +85,14 @@ class Places(Pool):
     def changed(self) -> None:
         """Drop cached sets after a change of the fleet.
 
-        A set of a model that no request names again must not keep a removed replica in memory.
+        Otherwise the set of a rarely named model could keep a removed replica in memory.
         """
         self._sets.clear()
 
     def served(self) -> Mapping[ReplicaLoad, Iterable[str] | None]:
-        """Return what each replica serves, fit or not.
+        """Return the models that each replica serves, whether or not it is fit.
 
-        `Pools.regroup` uses it after each change.
+        `Pools.regroup` uses them after each change.
         """
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

@@ -1,4 +1,4 @@
-"""Drives the admission queue: requests wait in it, and are sent when a replica has capacity.
+"""Drives the admission queue, in which requests wait until a replica has capacity for them.
 
 The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
 time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
@@ -10,15 +10,16 @@ Usually no request waits. Then a request gets no ticket: the routing policy choo
 the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
 if the replica does not, or if every request must be counted (reservations, preemption).
 
-Each change of a replica's state is noted (`changed`). If requests wait, the queue is updated at the
-end of the same turn of the event loop. So no call of the queue happens inside another one. All
+Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
+the end of the same turn of the event loop. So no call of the queue happens inside another one. All
 requests that one call grants have their leases before anything else happens. If no request waits,
 the queue is updated when the next request comes.
 
 A request that was sent without a ticket is counted in its key's limit here (`sent`, `_uncount`);
-the queue counts the others. One timer serves aging and timeouts. It is off while no request waits.
+the queue counts the others. One timer is used for aging and timeouts. It is off while no request
+waits.
 
-Must never: choose among requests (the queue does), keep the ticket of a request that is over, or
+Must never: choose among requests (the queue does), keep the ticket of a request that has ended, or
 depend on whether its time is real.
 """
 
@@ -52,7 +53,7 @@ from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
 LEAST_S: Final = 0.001  # Seconds; the shortest delay of the timer.
-_AGAIN_S: Final = 1.0  # After a tick that failed because of a defect.
+_AGAIN_S: Final = 1.0  # Delay of the next tick after a tick that raised an exception.
 
 _Begun = list[tuple[QueuedRequest, object]]
 
@@ -81,7 +82,7 @@ class QueueDriver:
         self._evicted: list[Expired] = []
         self._freeing = 0  # Bytes of their bodies, which will be freed then.
         self._alarm = scheduler.alarm(self._tick)
-        self._due = INFINITY  # When the alarm rings.
+        self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every turn.
         fleet.on_room = self.changed
         self.changed(None)
@@ -95,13 +96,13 @@ class QueueDriver:
 
     @property
     def is_fair(self) -> bool:
-        """Whether the order policy shares by flow.
+        """Whether the order policy shares capacity between flows.
 
         If so, a user's further requests need no lower priority.
         """
         return self.pools.queues[0].is_fair
 
-    # -- a request comes ----------------------------------------------------------------------
+    # -- arrivals -----------------------------------------------------------------------------
 
     def enter(self, x: QueuedRequest, owner: Replica | None) -> Replica | None:
         """Return the replica for a request; `None` if the request waits.
@@ -138,7 +139,8 @@ class QueueDriver:
             found = self.pools.offer(ticket, now)
         except RouterError:
             raise
-        # A defect: the ticket may be in the queue. It is removed when the request ends.
+        # After an unexpected exception the ticket may be in the queue. The end of the request
+        # removes it.
         except Exception:
             x.ticket = ticket
             raise
@@ -154,7 +156,7 @@ class QueueDriver:
     def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
         """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.
 
-        Returns whether they free enough. The evicted requests are answered at the end of the turn.
+        Returns whether enough is freed. The evicted requests are answered at the end of the turn.
         """
         now = self._scheduler.now()
         newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
@@ -202,12 +204,12 @@ class QueueDriver:
         """Whether the client of a request may be sent an early 200 (`Pools` decides)."""
         return self.pools.allows_early_status(ticket)
 
-    # -- what a request tells -------------------------------------------------------------------
+    # -- events of a request --------------------------------------------------------------------
 
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
         """Count an attempt that begins and has its lease.
 
-        `is_extra`: the ticket does not cover the attempt (a hedge or a continuation).
+        `is_extra`: the attempt is a hedge or a continuation, which the ticket does not cover.
         """
         ticket = x.ticket
         if ticket is None or is_extra:
@@ -251,8 +253,7 @@ class QueueDriver:
 
         If its key has limits, `Dispatcher.finished` releases them and then calls `wake`.
 
-        `replica`: the replica that answered. `tokens`, `output`: the cost there, see
-        `Queue.settle`.
+        `replica`: the replica that answered. `tokens`, `output`: the true cost; see `Queue.settle`.
         """
         if x.concurrency is not None:
             self._uncount(x, now)
@@ -276,7 +277,7 @@ class QueueDriver:
             return
         self.pools.settle(ticket, tokens, output, now, end)
 
-    # -- what the fleet tells -----------------------------------------------------------------
+    # -- events of the fleet ------------------------------------------------------------------
 
     def changed(self, replica: Replica | None) -> None:
         """Note that a replica's state has changed.
@@ -293,12 +294,12 @@ class QueueDriver:
         try:
             changed = self._changes.read(now)
             if self.pools.is_woken:
-                # Comes first; otherwise all woken requests go to the replica where a request has
-                # just ended.
+                # This precedes the changed replicas. Otherwise all woken requests would go to the
+                # replica where a request has just ended.
                 self._send_woken(begun, now)
             for replica in changed:
                 self._begin(self.pools.freed(replica, now), begun, now)
-        finally:  # Granted requests are sent even after a defect.
+        finally:  # Granted requests are sent even after an exception.
             self._go(begun)
             self._arm()
 
@@ -324,10 +325,10 @@ class QueueDriver:
             self.pools.grant(ticket, replica, now)
             self._begin([ticket], begun, now)
 
-    # -- what the queue tells -----------------------------------------------------------------
+    # -- decisions of the queue ---------------------------------------------------------------
 
     def _begin(self, granted: list[Ticket], begun: _Begun, now: float) -> None:
-        """Take the leases of all granted requests. Nothing else happens in between."""
+        """Take the leases of all granted requests, before any other code runs."""
         for ticket in granted:
             x = cast(QueuedRequest, ticket.request)
             prepared: object
@@ -335,7 +336,7 @@ class QueueDriver:
                 x.end_wait(now)
                 self._metrics.waited(x.urgency.name, now - ticket.arrival)
                 prepared = x.prepare(cast(Replica, ticket.place), now)
-            except Exception as err:  # `_go` ends this request, after the others have their leases.
+            except Exception as err:  # `_go` ends this request after all leases are taken.
                 prepared = err
             begun.append((x, prepared))
 
@@ -350,14 +351,14 @@ class QueueDriver:
                 x.crashed(err)
 
     def _arm(self) -> None:
-        """Set the timer for the next change that time alone causes."""
+        """Set the timer for the next tick of the queue."""
         if self.pools.failures.texts:
             self._tell_failures()
         self.wake()
         due = self.pools.next_at
-        if due < self._due:  # Otherwise the timer rings early enough and is then set again.
+        if due < self._due:  # If the timer fires earlier, the tick sets it again.
             due = max(self._scheduler.now() + LEAST_S, due)
-            if due < self._due:  # An overdue time must not postpone the timer.
+            if due < self._due:  # The minimum delay must not postpone the timer.
                 self._due = due
                 self._alarm.set(due)
         elif due == INFINITY:
@@ -374,7 +375,7 @@ class QueueDriver:
         now = self._scheduler.now()
         try:
             ticked = self.pools.tick(now)
-        except Exception:  # A defect must not stop the timer.
+        except Exception:  # An exception must not stop the timer.
             self._due = now + _AGAIN_S
             self._alarm.set(self._due)
             raise
@@ -412,13 +413,13 @@ class QueueDriver:
             return self._chooser.choose(x.view, cast(Sequence[Replica], found))
         if ticket is None:
             self._uncount(x, now)
-            # If no other replica is in the lane, this one may get the request again.
+            # If the lane has no other replica, the replica tried last may get the request again.
             self.changed(tried[-1])
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
         if not self.pools.requeue(ticket, now):
             # A ticket that has ended is never sent, so the request would wait forever.
-            raise RouterError(Reason.INTERNAL, "the ticket of a request has ended before it")
+            raise RouterError(Reason.INTERNAL, "the queue ticket ended before its request")
         x.begin_wait(now)
         self.changed(tried[-1])
         self._arm()
@@ -427,8 +428,8 @@ class QueueDriver:
     def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
         """Queue a request that could not connect to its replica, when no other replica is fit.
 
-        The request waits as if the replica were known to be down. Returns False if it has waited as
-        long as its class may.
+        The request waits as if the replica were known to be down. Returns False if it has already
+        waited for the time limit of its class.
         """
         now = self._scheduler.now()
         ticket = x.ticket
@@ -459,7 +460,7 @@ class QueueDriver:
         """Preempt a request for a more urgent one: stop its engine and queue it again."""
         request, run = ticket.request, ticket.run
         if request is None or ticket.state != SENT or run is None or run.has_shown:
-            return  # It has ended or shown content in this turn.
+            return  # The request has ended or shown content in this turn of the event loop.
         x, place = cast(QueuedRequest, request), cast(Replica, run.place)
         try:
             x.recall(now)

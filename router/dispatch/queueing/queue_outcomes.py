@@ -1,6 +1,6 @@
-"""The outcome that the end of a request reports to the admission queue for its replica.
+"""Maps the reason of a request's end to the outcome that the admission queue gets.
 
-Must never: look at more than the reason.
+Must never: use anything but the reason.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from router.admission.queue import CANCELLED, DONE, REFUSED
 from router.core.errors import Reason
 
-# The replica got more requests than it could handle; it did not fail.
+# The replica was overloaded; it did not fail.
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 

@@ -1,7 +1,7 @@
-"""A request as the queue driver sees it, in the proxy and in the simulator.
+"""The interface of a request for the queue driver, in the proxy and in the simulator.
 
-It has the data that the queue needs and that belongs to no ticket. By its methods the driver lets
-the request wait, sends it, or ends it.
+It contains the data that the queue needs and that is not part of the ticket. The driver calls its
+methods to let the request wait, to send it, or to end it.
 
 Must never: decide when the request is sent, or where.
 """
@@ -21,12 +21,12 @@ from router.core.errors import RouterError
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE: Final = -1.0  # A time that means: not the case now.
+NOT_SINCE: Final = -1.0  # The value of a `..._since` time while the condition does not hold.
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class QueuedRequest(ABC):
-    """A request of the queue driver. Times are monotonic seconds."""
+    """A request as the queue driver uses it. Times are monotonic seconds."""
 
     __slots__ = (
         "_waited_s",
@@ -48,16 +48,17 @@ class QueuedRequest(ABC):
         self.arrived = arrived
         # The queue ticket; `None`: the request bypassed the queue, or has left it.
         self.ticket: Ticket | None = None
-        # The only replica that can answer, because it holds state of the request.
+        # The only replica that can answer, because it holds the response to which the request
+        # refers; `None`: any replica.
         self.pinned: Replica | None = None
-        # Its key's limit of requests at replicas, if the request goes to the queue; `None`: no
-        # limit.
+        # Its key's limit of requests at replicas, if the request uses the queue; `None`: no limit.
         self.concurrency: Concurrency | None = None
-        # Counted in that limit without a ticket; the queue counts a request with a ticket.
+        # Whether the driver counts the request in that limit. A request with a ticket is counted by
+        # the queue instead.
         self.is_counted = False
-        # Place in the order of arrival; 0: the request has not come to the queue yet.
+        # Position in the order of arrival; 0: the request has not come to the queue yet.
         self.order = 0
-        self.unreached_since = NOT_SINCE  # Since when no replica could be connected to.
+        self.unreached_since = NOT_SINCE  # Since when no replica accepts connections.
         self.waits_since = NOT_SINCE  # Since when the request waits in the queue.
         self._waited_s = 0.0  # Seconds of its earlier waits in the queue.
 
@@ -99,7 +100,7 @@ class QueuedRequest(ABC):
 
     @abstractmethod
     def prepare(self, replica: Replica, now: float) -> object:
-        """Take the lease of another attempt and do nothing else. The result is passed to `go`."""
+        """Take the lease of another attempt, and do nothing else. Returns the argument for `go`."""
 
     @abstractmethod
     def go(self, prepared: object) -> None:
@@ -115,9 +116,9 @@ class QueuedRequest(ABC):
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
-        """End the request in the form that is still possible, because code run for it has raised.
+        """End the request after an unexpected exception in code that ran for it.
 
-        That is a defect. The proxy logs it; the simulator raises it again.
+        The proxy logs the exception; the simulator raises it again.
         """
 
     @abstractmethod

@@ -1,19 +1,20 @@
-"""Token counts of a request, read from the response; removed if only the router asked for them.
+"""Reads the token counts of a request from the response.
 
-A stream reports its counts in an event without choices before `[DONE]`, if the request asked for
-them. Other routes report them in their last event; whole answers report them near their end. If
-only the router has asked (`usage_ask.py`), a `UsageTap` removes that event from the stream.
+A chat or completion stream reports its counts in an event without choices before `[DONE]`, if the
+request asked for them. Other routes report them in their last event; whole answers report them near
+their end. If only the router has asked for them (`usage_ask.py`), a `UsageTap` removes that event
+from the stream.
 
 Rules:
 1. An event is removed only if it has no choices and a `usage`. If a content event has a `usage`
    that was not asked for, the engine always reports it; then nothing is removed.
-2. Exact counts come from the engine's last report on a whole answer. Everything else is an
-   estimate: one token an event, minus the events without content before the first content.
-3. Nothing is decoded per token. A read that is one event without counts costs a search for a byte
-   and a search for a word. Events with counts are kept and decoded at the end.
+2. Counts are exact if they are the engine's last report and the answer is complete. All other
+   counts are estimates: one token per event, minus the events before the first content.
+3. Nothing is decoded per token. A read that consists of one event without counts costs a search for
+   a byte and a search for a word. Events with counts are kept and decoded at the end.
 
-Pure: bytes in, bytes and numbers out. Must never hold back more than `_HELD` bytes of a stream or a
-whole event, or change a byte of an event that stays.
+Pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD` bytes of a stream or
+a whole event, or change a byte of an event that is not removed.
 """
 
 from __future__ import annotations
@@ -51,23 +52,23 @@ class Usage:
         # All counts come from the engine and cover the whole answer, including the prompt.
         self.exact = exact
 
-    def _told(self) -> tuple[int | None, int | None, int | None, bool]:
+    def _values(self) -> tuple[int | None, int | None, int | None, bool]:
         return self.prompt_tokens, self.output_tokens, self.cached_tokens, self.exact
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Usage) and self._told() == other._told()
+        return isinstance(other, Usage) and self._values() == other._values()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._values())
 
     def __repr__(self) -> str:
-        return f"Usage{self._told()}"
+        return f"Usage{self._values()}"
 
 
 UNKNOWN: Final = Usage(None, None, None, False)
 
 
-_told = msgspec.json.Decoder(UsageAnswer).decode
+_usage_answer = msgspec.json.Decoder(UsageAnswer).decode
 _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
 _END: Final = 2048  # Bytes that are searched at the end of a body, or after a `usage`.
 
@@ -75,7 +76,8 @@ _END: Final = 2048  # Bytes that are searched at the end of a body, or after a `
 def usage_of(data: bytes) -> Usage | None:
     """Return the counts of a whole answer; `None` if there are none.
 
-    They come from the last `usage` (or `timings`) near the end, or from numbers anywhere else.
+    They are read from the last `usage` (or `timings`) near the end. If there is none, they are read
+    from numbers anywhere in the answer.
     """
     end = data[-_END:]
     at = end.rfind(_START)
@@ -91,10 +93,10 @@ def native_of(data: bytes) -> Usage | None:
     """Return counts from numbers anywhere in a whole answer; `None` if there are none."""
     numbers = Numbers()
     numbers.feed(data)
-    return _told_by(numbers)
+    return _usage_of_numbers(numbers)
 
 
-def _told_by(numbers: Numbers) -> Usage | None:
+def _usage_of_numbers(numbers: Numbers) -> Usage | None:
     usage = _usage_from(
         UsageAnswer(
             prompt_tokens=numbers.most(b"prompt_tokens", b"prompt_eval_count"),
@@ -112,23 +114,25 @@ def _told_by(numbers: Numbers) -> Usage | None:
         )
     )
     if usage is not None and not numbers.is_of_one:
-        usage.exact = False  # A prompt may be counted once for each of its answers.
+        usage.exact = False  # The prompt may have been counted once for each answer in the list.
     return usage
 
 
-# `usage` as vLLM and SGLang write it: without spaces, `total_tokens` before or after the output's
-# count, and details only as null. Compiled, examining it byte by byte takes a quarter of the time
-# of a pattern.
+# The usual form of `usage`, as vLLM and SGLang write it: without spaces, `total_tokens` before or
+# after the output's count, and details only as null. In compiled code, reading it byte by byte
+# takes a quarter of the time of a regular expression.
 _START: Final = b'"usage":{"prompt_tokens":'
 _TOTAL: Final = b',"total_tokens":'
 _OUTPUT: Final = b',"completion_tokens":'
 _DETAILS: Final = b',"prompt_tokens_details":null'
-_DIGITS: Final = 15  # Digits; a longer number is no count.
+_DIGITS: Final = 15  # A number with more digits is not a count.
 
 
 def _usual(data: bytes, at: int) -> Usage | None:
-    """Return the counts if they have the usual form and the prompt's count begins at `at`, else
-    `None`."""
+    """Return the counts if `usage` has the usual form and the prompt's count begins at `at`.
+
+    Returns `None` for any other form.
+    """
     prompt, at = number_at(data, at, _DIGITS)
     has_total = data[at : at + len(_TOTAL)] == _TOTAL
     if has_total:
@@ -160,7 +164,7 @@ def _last_object(data: bytes) -> bytes:
 
 
 def _counts(data: bytes) -> Usage | None:
-    """Return the counts in data that begin with a member named `usage` or `timings`."""
+    """Return the counts from data that begins with a member named `usage` or `timings`."""
     start = data.find(b"{")
     end = start
     while True:  # No string in these objects contains braces.
@@ -170,31 +174,31 @@ def _counts(data: bytes) -> Usage | None:
         if data.count(b"{", start, end) == data.count(b"}", start, end):
             break
     try:
-        told = _told(data[start:end])
+        answer = _usage_answer(data[start:end])
     except NOT_JSON:
         return None
-    return _usage_from(told)
+    return _usage_from(answer)
 
 
-def _usage_from(told: UsageAnswer) -> Usage | None:
-    """Return counts from the fields of any engine; `None` if there are none."""
-    prompt = told.prompt_tokens
+def _usage_from(answer: UsageAnswer) -> Usage | None:
+    """Return the counts from the fields that any engine may use; `None` if there are none."""
+    prompt = answer.prompt_tokens
     cached = None
-    details = told.prompt_tokens_details or told.input_tokens_details
+    details = answer.prompt_tokens_details or answer.input_tokens_details
     if details is not None:
         cached = details.cached_tokens
-    if prompt is None and told.input_tokens is not None:
+    if prompt is None and answer.input_tokens is not None:
         # Anthropic's count excludes tokens that were read from the cache or written to it.
-        prompt = told.input_tokens
-        prompt += (told.cache_read_input_tokens or 0) + (told.cache_creation_input_tokens or 0)
+        prompt = answer.input_tokens
+        prompt += (answer.cache_read_input_tokens or 0) + (answer.cache_creation_input_tokens or 0)
         if cached is None:
-            cached = told.cache_read_input_tokens
-    if prompt is None and told.prompt_n is not None and told.cache_n is not None:
-        prompt = told.prompt_n + told.cache_n
-        cached = told.cache_n
-    output = told.completion_tokens
+            cached = answer.cache_read_input_tokens
+    if prompt is None and answer.prompt_n is not None and answer.cache_n is not None:
+        prompt = answer.prompt_n + answer.cache_n
+        cached = answer.cache_n
+    output = answer.completion_tokens
     if output is None:
-        output = told.output_tokens if told.output_tokens is not None else told.predicted_n
+        output = answer.output_tokens if answer.output_tokens is not None else answer.predicted_n
     if prompt is None and output is None:
         return None
     if cached is not None and (prompt is None or cached > prompt):
@@ -203,7 +207,7 @@ def _usage_from(told: UsageAnswer) -> Usage | None:
 
 
 class BodyEnd:
-    """Finds the counts in a body that is relayed in pieces and is no event stream."""
+    """Finds the counts in a body that is relayed in pieces and is not an event stream."""
 
     __slots__ = ("_end", "_is_native", "_numbers", "lines")
 
@@ -212,12 +216,12 @@ class BodyEnd:
         self._end = b""
         self._numbers = Numbers()
         self._is_native = is_native
-        self.lines = 0  # Complete lines of JSON.
+        self.lines = 0  # The number of complete lines of JSON so far.
 
     def feed(self, data: bytes) -> bytes:
         self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
         self._numbers.feed(data)
-        # The check costs a fiftieth of the count, and most large answers have no line end.
+        # Most large answers have no line end, and this check takes 2 % of the time of counting.
         if b"\n" in data:
             self.lines += data.count(b"}\n")
         return data
@@ -226,12 +230,12 @@ class BodyEnd:
         if not is_whole:
             return UNKNOWN
         last = b"" if self._is_native else _last_object(self._end)
-        return (_counts(last) if last else _told_by(self._numbers)) or UNKNOWN
+        return (_counts(last) if last else _usage_of_numbers(self._numbers)) or UNKNOWN
 
 
 # -- reading ------------------------------------------------------------------------------------
 
-_HELD: Final = 32 * 1024  # Bytes of an unfinished event that are held; no usage event is this long.
+_HELD: Final = 32 * 1024  # Maximum bytes held of an incomplete event; usage events are shorter.
 # A blank line, by WHATWG HTML section 9.2.6.
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
@@ -240,9 +244,9 @@ _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 class UsageTap:
     """Reads the counts from one event stream on its way to the client.
 
-    It is given every read in order and returns what to relay: the same bytes, or with `takes_out`
-    the bytes without the usage event. Only with `takes_out` or `whole` does it hold anything back:
-    the beginning of an event until the event's end.
+    `feed` gets the bytes of every read, in order, and returns the bytes to relay. With `takes_out`,
+    the usage event is removed from them. With `takes_out` or `whole`, the beginning of an event is
+    held until the event's end; otherwise no bytes are held.
     """
 
     __slots__ = (
@@ -275,13 +279,14 @@ class UsageTap:
     ) -> None:
         """Create a tap for one stream.
 
-        `mark`: bytes that every event with counts contains, and few others do. `quiet`: the number
-        of events that are known to come before any content. `meter`: counts every event.
+        `takes_out`: remove the usage event. `whole`: relay whole events only. `mark`: bytes that
+        every event with counts contains, and few other events. `quiet`: the number of events before
+        the first content. `meter`: its `events` is increased with every event.
         """
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
-        # A stream that may be continued must see its end at once.
+        # Not with `whole`: a stream that may be continued must not hold back its last event.
         self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
         self._mark = mark
@@ -291,7 +296,7 @@ class UsageTap:
         # The unfinished event, or only its end if it was already relayed.
         self._event = bytearray()
         self._is_withheld = takes_out or whole  # The bytes in `_event` were not relayed.
-        self._drops_lf = False  # The blank line of a removed event may end in the next read.
+        self._drops_lf = False  # The blank line after a removed event may end in the next read.
         # The first usage, the last usage, and the number of events before the last one.
         self._first = b""
         self._last = b""
@@ -299,11 +304,11 @@ class UsageTap:
         self._numbers: Numbers | None = None  # Reads events that have counts but no `usage` object.
 
     def feed(self, data: bytes) -> bytes:
-        """Return what to relay of one read. This runs for every token."""
+        """Return the bytes to relay, given the bytes of one read. This runs for every token."""
         if (
             self._is_aligned
             and data.endswith(b"\n\n")
-            and data.find(b"\n") == len(data) - 2  # One event of one line, like most reads.
+            and data.find(b"\n") == len(data) - 2  # One event of one line, as in most reads.
             and not data.startswith(ERROR_MARKS)
             and self._mark not in data
         ):
@@ -316,7 +321,7 @@ class UsageTap:
         return data if self._closing is None else self._closing.pass_on(data)
 
     def flush(self) -> bytes:
-        """Return the held bytes at the end of the stream: an event without its end."""
+        """Return the held bytes at the end of the stream: an incomplete last event."""
         rest = bytes(self._event)
         self._event.clear()
         if self._mark in rest:
@@ -357,15 +362,15 @@ class UsageTap:
         """Return the counts known so far. `is_whole`: the stream ended normally."""
         # A whole stream ends with [DONE], which is an event without a token.
         counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
-        told = _counts(self._last) if self._last else None
-        if told is None and self._numbers is not None:
-            numbers = _told_by(self._numbers)
+        usage = _counts(self._last) if self._last else None
+        if usage is None and self._numbers is not None:
+            numbers = _usage_of_numbers(self._numbers)
             if numbers is not None:
                 counted = max(numbers.output_tokens or 0, counted)
                 return Usage(numbers.prompt_tokens, counted, numbers.cached_tokens, False)
-        if told is None:
+        if usage is None:
             return Usage(None, counted, None, False)
-        prompt, output, cached = told.prompt_tokens, told.output_tokens, told.cached_tokens
+        prompt, output, cached = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
         if prompt is None:  # Anthropic reports the prompt's count at the beginning.
             first = _counts(self._first) or UNKNOWN
             prompt, cached = first.prompt_tokens, first.cached_tokens
@@ -374,14 +379,14 @@ class UsageTap:
             return Usage(prompt, output, cached, prompt is not None)
         return Usage(prompt, max(output or 0, counted), cached, False)
 
-    # -- the slow way -------------------------------------------------------------------------
+    # -- the slow path ------------------------------------------------------------------------
 
     def _look(self, data: bytes) -> bytes:
-        """Handle an unusual read: several lines, counts, an error, or an end inside an event."""
+        """Handle any other read: several lines, counts, an error, or an end inside an event."""
         if self._is_aligned and data.endswith(b"\n\n"):
             line = data.find(b"\n") + 1
             if (
-                # A name line and a data line, as in Anthropic's events.
+                # An event of two lines, `event:` and `data:`, as in Anthropic's API.
                 data.find(b"\n", line) == len(data) - 2
                 and not data.startswith(ERROR_MARKS)
                 and not data.startswith(ERROR_MARKS, line)
@@ -452,7 +457,7 @@ class UsageTap:
             del self._event[:-_END]
 
     def _seek(self, events: bytes) -> None:
-        """Search events for counts if the events are not kept or use an engine's own fields."""
+        """Search events for counts that are not in a `usage` object, or whose event is not kept."""
         if self._numbers is None:
             self._numbers = Numbers()
         self._numbers.feed(events)
@@ -470,9 +475,10 @@ class UsageTap:
             self._seek(events)
 
     def _without_usage(self, events: bytes) -> bytes:
-        """Return whole events without the events that only contain the usage."""
+        """Return the events without those that contain only the usage. `events`: whole events."""
         kept: list[bytes] = []
-        # `start`: of the bytes still to be kept. `end`: of the last examined event.
+        # `start`: where the bytes begin that must still be added to `kept`. `end`: where the last
+        # examined event ends.
         start = end = 0
         at = events.find(self._mark) if _USAGE in events else -1
         while at >= 0 and self._takes_out:
@@ -495,9 +501,9 @@ class UsageTap:
         return b"".join(kept)
 
     def _keep_fingerprint(self, body: dict[str, Any]) -> None:
-        told = body.get("system_fingerprint")
-        if self._closing is not None and isinstance(told, str):
-            self._closing.fingerprint = msgspec.json.encode(told)
+        fingerprint = body.get("system_fingerprint")
+        if self._closing is not None and isinstance(fingerprint, str):
+            self._closing.fingerprint = msgspec.json.encode(fingerprint)
 
 
 def _count(events: bytes) -> int:
@@ -512,7 +518,7 @@ _BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
 
 
 def _behind_blank(data: bytes, start: int, end: int) -> int:
-    """Return the place after the last blank line between the two places; `start` if there is
+    """Return the index after the last blank line between `start` and `end`; `start` if there is
     none."""
     found = start
     for blank in _BLANK_ENDS:

@@ -1,12 +1,12 @@
 """Asks an engine for a stream's token counts if the client did not ask (`stream_options`).
 
 A field is added only if the engine is known to support it, and only if the engine reports the
-counts in a separate event, so that the event can be removed from the stream. (One trace stays:
-vLLM puts its `system_fingerprint` into that event, so the fingerprint is removed with it.) Options
-that already ask, and options that the engine would refuse, stay unchanged. The body is not encoded
-again: a member is added, or the value of `stream_options` is replaced. All other bytes stay.
+counts in a separate event, so that the event can be removed from the stream. (vLLM puts its
+`system_fingerprint` into that event; `attempts/fingerprint.py` keeps it.) Options that already ask
+for counts, and options that the engine would refuse, stay unchanged. The body is not encoded again:
+a member is added, or the value of `stream_options` is replaced. All other bytes are unchanged.
 
-Pure: bytes in, bytes out. Must never guess the place of a field in a body.
+Pure: bytes in, bytes out. Must never: guess the position of a field in a body.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
 _NAME: Final = b'"stream_options"'
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
-_LONGEST: Final = 4096  # Bytes of a client's `stream_options`; the engine judges longer ones.
-_TRIES: Final = 64  # Places of that name in one body that are tried.
+_LONGEST: Final = 4096  # Bytes of a client's `stream_options`; longer ones stay unchanged.
+_TRIES: Final = 64  # Maximum occurrences of the name in one body that are examined.
 _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -36,10 +36,10 @@ _body = msgspec.json.Decoder(Asked).decode
 def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[bytes] | None:
     """Return the body of a streaming request, in pieces, that asks the engine for usage.
 
-    `body`: a JSON object. `asked`: its `stream_options` as written. A body without the field
-    gets `UsageAsk.member` appended instead, by the caller. Returns `None` if the body must stay
-    unchanged: the engine is not known to support the field, the client asks itself, or the engine
-    must judge the client's options.
+    `body`: a JSON object. `asked`: its `stream_options` as written. (To a body without the field,
+    the caller appends `UsageAsk.member` instead.) Returns `None` if the body must stay unchanged:
+    the engine is not known to support the field, the client itself asks for usage, or the client's
+    options are invalid.
     """
     options = _options(asked, ask) if body else None
     return None if options is None else _replace(b"".join(body), asked, options)
@@ -48,9 +48,9 @@ def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[byte
 def member(asked: bytes, ask: UsageAsk | None) -> bytes:
     """Return a member that asks for usage when it is appended to a body with `stream_options`.
 
-    `asked`: these options. Of two members with one name, the last counts. The member is for bodies
-    that are too large to be decoded, so that `replaced` cannot be used. Returns b"" if the body
-    must stay unchanged, for the same reasons.
+    `asked`: these options. Engines use the last of two equal members. The member is for bodies that
+    are too large to be decoded, for which `replaced` cannot be used. Returns b"" if the body must
+    stay unchanged, for the same reasons.
     """
     options = _options(asked, ask)
     return b"" if options is None else b'"stream_options":' + options
@@ -64,7 +64,7 @@ def _options(asked: bytes, ask: UsageAsk | None) -> bytes | None:
 def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     """Return the client's options with the request for usage.
 
-    Returns `None` if they already ask or are not understood.
+    Returns `None` if they already ask for usage, or are invalid.
     """
     if asked == b"null":
         return ask.options
@@ -91,7 +91,7 @@ def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
 
 
 def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
-    """Replace the value of `stream_options`. Returns `None` if its place is not certain."""
+    """Replace the value of `stream_options`. Returns `None` if its position is not certain."""
     at = _place(body, asked)
     if at < 0:
         return None
@@ -100,14 +100,14 @@ def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
         found = _body(changed).stream_options
     except NOT_JSON:
         return None
-    # Otherwise the replaced member belonged to another object.
+    # If the top-level value has not changed, the replaced member belonged to another object.
     return [changed] if bytes(found) == options else None
 
 
 def _place(body: bytes, asked: bytes) -> int:
-    """Return where the value of the last member of that name and value begins; below 0: nowhere.
+    """Return where the value of the last `stream_options` with this value begins; below 0: nowhere.
 
-    Of two members with one name, the last counts.
+    The last one is used, because engines use the last of several members with the same name.
     """
     end = len(body)
     for _ in range(_TRIES):

@@ -1,7 +1,7 @@
 """Estimates the token counts of a request in the proxy if its engine reported none.
 
-The estimate is based on what was relayed. For a client that left before any content, it is based on
-the time that the engine had.
+The estimate is based on the bytes that were relayed. If the client left before any content, it is
+based on the time since the request was sent to the engine.
 
 Must never: decide about an attempt, or write to the client.
 """
@@ -18,8 +18,8 @@ from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.body import SCAN_ABOVE
 
-MOST_OUTPUT: Final = 1e6  # Tokens; no answer is longer.
-# Kinds of routes whose answers are text that the engine generates.
+MOST_OUTPUT: Final = 1e6  # Upper limit of output tokens, if the request has no limit.
+# Kinds of routes whose answers are generated text.
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
@@ -28,9 +28,9 @@ def usage_before_content(
 ) -> Usage:
     """Estimate an engine's work for a client that leaves before any content.
 
-    The engine has read the prompt. It may also have generated output that was not shown: a whole
-    answer, or a stream whose first tokens the engine holds back. That output is estimated from the
-    engine's usual speed, and is no more than `most_output` tokens.
+    All tokens of the prompt count. The engine may also have generated output that was not sent yet:
+    an answer that is not streamed, or the first tokens of a stream. That output is estimated from
+    the engine's usual speed, and is at most `most_output` tokens.
     """
     replica = attempt.at
     output = 0.0
@@ -46,7 +46,7 @@ def usage_at_end(
 ) -> Usage:
     """Return the token counts of a request that is over.
 
-    `measured`: the tokens of its prompt. `is_whole`: the response came to its end.
+    `measured`: the measured tokens of its prompt. `is_whole`: the response is complete.
     """
     usage = reply.usage(is_whole)
     if usage is UNKNOWN:
@@ -62,7 +62,7 @@ def usage_at_end(
 def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
     """Estimate the output tokens of an answer without counts from what was relayed.
 
-    On a path that the router does not know, an answer counts only if it may be text.
+    The answer of an unknown path counts only if it may be text.
     """
     if asked.route.kind not in _WRITES and not reply.is_text:
         return UNKNOWN
@@ -70,10 +70,10 @@ def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
 
 
 def most_generated(asked: ClientRequest) -> float:
-    """Return a number of tokens that no engine exceeds for the request.
+    """Return an upper limit of the tokens that any engine generates for the request.
 
-    An engine may read only one of the members, so the largest counts. Native routes have other
-    members.
+    Several members may set a limit, and an engine may read only one of them. So the largest one is
+    returned. Native routes have other members.
     """
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)

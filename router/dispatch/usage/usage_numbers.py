@@ -1,15 +1,17 @@
 """Finds token counts anywhere in an answer by their names, while the answer is relayed.
 
-`usage.py` looks where engines usually write their counts: in an object at the end. This module
-finds the others: counts before large members (vLLM writes `prompt_logprobs` after `usage`,
-TensorRT-LLM its `prompt_token_ids`), and the native fields of SGLang (`meta_info`), Ollama
-(`eval_count`) and TGI (`details`).
+`token_counts.py` searches for an object near the end, where most engines write their counts. This
+module finds all other counts:
 
-A quote inside a JSON string is escaped, so text never looks like a member.
+- counts before large members (vLLM writes `prompt_logprobs` after `usage`, TensorRT-LLM its
+  `prompt_token_ids`),
+- the native fields of SGLang (`meta_info`), Ollama (`eval_count`) and TGI (`details`).
 
-If a name occurs more than once, the largest number counts. So an object that the client made the
-model write cannot lower a count. In a list of answers (SGLang, for a list of prompts, and its
-/vertex_generate) the numbers are added up.
+A quote inside a JSON string is escaped, so generated text never looks like a member.
+
+If a name occurs more than once, the largest number is used. So a client cannot lower a count by
+making the model write such an object. In a list of answers (SGLang, for a list of prompts, and its
+/vertex_generate), the numbers are added up.
 
 Pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are kept.
 """
@@ -32,12 +34,12 @@ _LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')
 _BEGINNING: Final = max(map(len, _LISTS))  # Bytes.
 _CARRY: Final = 64  # Bytes; no match is longer.
 _LARGE: Final = 4096  # Bytes; in a smaller piece, several searches cost little.
-# Bytes between two underscores, on average; if they are closer, they are too many to search.
+# Mean distance of underscores in bytes, below which another way to search is faster.
 _APART: Final = 256
 
 
 class Numbers:
-    """The counts of one answer, which is given piece by piece."""
+    """The counts of one answer, which is passed in pieces."""
 
     __slots__ = ("_adds", "_carry", "_found", "_has_begun")
 
@@ -49,7 +51,7 @@ class Numbers:
 
     def feed(self, data: bytes) -> None:
         carry = self._carry
-        # Avoids a copy of a large piece for joining it with the carried bytes.
+        # A large piece is not joined with the carried bytes, which would copy it.
         if carry and len(data) > _LARGE:
             across = carry + data[:_CARRY]
             if not self._has_begun:
@@ -69,7 +71,7 @@ class Numbers:
         self._adds = first.startswith(_LISTS)
 
     def _count(self, looked: bytes, before: int) -> int:
-        """Take the counts that begin before the place `before`. Returns where the last one ends."""
+        """Take the counts that begin before the index `before`. Returns where the last one ends."""
         end = 0
         if not _may_count(looked):
             return end
@@ -99,7 +101,7 @@ class Numbers:
 
     @property
     def is_of_one(self) -> bool:
-        """Whether the counts are those of one answer, and not of a list of answers."""
+        """Whether the counts belong to one answer, not to a list of answers."""
         return not self._adds
 
 

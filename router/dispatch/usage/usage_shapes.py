@@ -1,4 +1,4 @@
-"""The members in which engines report token counts and requests ask for them. Plain values."""
+"""The members in which engines report token counts, and in which requests ask for them."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ class UsageAnswer(msgspec.Struct):
 
 
 class Asked(msgspec.Struct):
-    """The part of a request's body that says whether the client asks for the counts."""
+    """The part of a request's body that shows whether the client asks for the counts."""
 
     stream_options: msgspec.Raw = msgspec.Raw()

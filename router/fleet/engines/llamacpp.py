@@ -1,11 +1,13 @@
-"""llama.cpp's server: `/metrics` with `--metrics` only, else the slots themselves.
+"""llama.cpp's server: reads `/metrics`, which it has only with `--metrics`, else `/slots`.
 
-It has a fixed number of slots and no KV usage: slots in use over slots. Every answer waits for the
-running decode step, so it may take seconds. Averages are `nan` before the first token.
+The server has a fixed number of slots and does not report its KV usage; the share of slots in use
+is used instead. Every answer waits for the running decode step, so it may take seconds. Averages
+are `nan` before the first token.
 
-It has no priorities. The counts of a stream are not requested: the option would move its `timings`,
-which contain them in any case, from the last content event into a removed event. With the request
-header `X-Conversation-Id` it continues after a client's disconnect.
+It has no priorities. The counts of a stream are not requested, because its `timings` contain them
+in any case, in the last content event. The option would move the `timings` to an event that is
+removed. With the request header `X-Conversation-Id`, the server continues to generate after the
+client has disconnected.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ PATIENCE_S = 5.0
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
-    """A page of /metrics."""
+    """Read a page of /metrics."""
     running = samples.total(PROCESSING)
     slots = known.facts.slots
     return Signals(
@@ -58,7 +60,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 
 def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
-    """An answer of /slots; it does not contain waiting requests."""
+    """Read an answer of /slots; it does not contain waiting requests."""
     if not isinstance(document, list) or not document:
         return None
     if not all(isinstance(slot, dict) for slot in document):
@@ -79,7 +81,7 @@ def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
 
 
 def read_props(document: Any) -> Facts:
-    """The answer of /props; `n_ctx` is one slot's."""
+    """Read the answer of /props. `n_ctx` is the context length of one slot."""
     props = mapping(document)
     if not props:
         return NO_FACTS

@@ -1,6 +1,4 @@
-"""An engine that was not detected: it may use vLLM's metric names, as many do, or report
-nothing.
-"""
+"""An unknown engine. It may use vLLM's metric names, as many engines do, or report nothing."""
 
 from __future__ import annotations
 

@@ -1,26 +1,29 @@
-"""SGLang: its gauges per rank and per priority, and `/v1/loads` if its metrics are switched off.
+"""SGLang: reads its metrics, and `/v1/loads` if its metrics are switched off.
 
 Special cases (metrics_collector.py): with priority scheduling a gauge appears once with
-`priority=""`, the total, and again per priority; every tensor, pipeline and expert rank may report
-the same requests. So only totals count, of the lowest rank of each data-parallel rank, summed over
-those. For counters of finished requests it is the reverse: each series has its own count, and all
-are summed.
+`priority=""`, which is the total, and again for each priority. Every tensor, pipeline and expert
+rank may report the same requests. So only the totals of the lowest rank of each data-parallel rank
+are added up. For counters of finished requests, all series are added up, because each series counts
+other requests.
 
 `/health` generates a token and takes a second or more; `/ready` (0.5.23) answers at once.
 
-Priorities: higher numbers first, any integer; a client's 0 counts as normal. With
---schedule-low-priority-values-first, lower ones are first (`low_first`). An absent number is the
-worst possible one, so each request gets one. A new request preempts a running one that is worse by
-more than 10 (the default of --priority-scheduling-preemption-threshold): each class preempts the
-next, and no request preempts another of its own class. Equal numbers are served in the order in
-which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`). With --enable-metrics each
-number becomes a Prometheus label and all of them are kept (0.5.23; sglang issue 20814), so such an
-engine gets the offset alone, which has few values. If the setting is unknown, the router assumes
-that metrics are on.
+Priorities: any integer; higher numbers are served first. A client's 0 counts as normal. With
+--schedule-low-priority-values-first, lower numbers are served first (`low_first`). A request
+without a number gets the worst possible one, so the router sends a number with every request. A new
+request preempts a running one whose number is worse by more than 10 (the default of
+--priority-scheduling-preemption-threshold). The router's numbers are such that each class preempts
+the next one, and no request preempts another of its own class. Requests with equal numbers are
+served in the order in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`).
 
-Abort: a request has an ID (`rid`), and is aborted when the ID is posted to /abort_request. This is
-needed for versions 0.5.14 to 0.5.19: when a stream's connection closes they forget the ID at once,
-and the scheduler continues to the last token. The scheduler aborts every ID with the posted prefix.
+With --enable-metrics, each number becomes a Prometheus label and all labels are kept (0.5.23;
+sglang issue 20814). So such an engine gets the offset alone, which has few values. If the setting
+is unknown, the router assumes that metrics are on.
+
+Abort: a request has an ID (`rid`), and is aborted when the ID is posted to /abort_request. Versions
+0.5.14 to 0.5.19 need this. When the connection of a stream closes, they forget the ID at once, but
+the scheduler continues to the last token. The scheduler aborts all requests whose ID begins with
+the posted ID.
 
 KV events: `kv_events` of /server_info, one port for each data-parallel rank.
 """
@@ -73,20 +76,20 @@ from router.fleet.signals import Signals
 
 RUNNING = "num_running_reqs"
 QUEUE = "num_queue_reqs"
-# Other waiting requests: for a grammar, and for the other side of prefill/decode disaggregation.
+# Other queues of waiting requests: for a grammar, and for prefill/decode disaggregation.
 MORE_QUEUES = (
     "num_grammar_queue_reqs",
     "num_prefill_bootstrap_queue_reqs",
-    "num_prefill_prealloc_queue_reqs",  # its former name
+    "num_prefill_prealloc_queue_reqs",  # The former name of the queue above.
     "num_prefill_inflight_queue_reqs",
     "num_decode_prealloc_queue_reqs",
     "num_decode_transfer_queue_reqs",
 )
 USAGE = "token_usage"
 KV_TOKENS = "max_total_num_tokens"
-PAGE_SIZE = "page_size"  # 0.5.14 and later
+PAGE_SIZE = "page_size"  # Version 0.5.14 and later.
 PAGES = "num_pages"
-CACHE = "cache_config_info"  # 0.5.9 to 0.5.13: both of them as labels
+CACHE = "cache_config_info"  # Versions 0.5.9 to 0.5.13 have both values as labels of this metric.
 PROMPT_TOKENS = "prompt_tokens_total"
 GENERATED = "generation_tokens_total"
 CACHED = "cached_tokens_total"
@@ -99,7 +102,7 @@ _SHORT = (
 
 
 def _both(short: str) -> tuple[str, str]:
-    """A name as SGLang writes it, and as rewritten by collectors that allow no colon."""
+    """Return a name as SGLang writes it, and as written by collectors that replace the colon."""
     return f"sglang:{short}", f"sglang_{short}"
 
 
@@ -107,7 +110,7 @@ NAMES = tuple(name for short in _SHORT for name in _both(short))
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
-    """A page of /metrics."""
+    """Read a page of /metrics."""
     waiting = _gauge(samples, QUEUE)
     for short in MORE_QUEUES:
         if waiting is not None and samples.series(*_both(short))[1]:
@@ -143,7 +146,8 @@ def _totals(samples: Sequence[Sample]) -> list[Sample]:
 
 
 def _of_lowest_ranks(samples: Sequence[Sample]) -> list[Sample]:
-    """The samples of the lowest pipeline, tensor and expert rank of each data-parallel rank."""
+    """Return the samples of the lowest pipeline, tensor and expert rank of each data-parallel
+    rank."""
     lowest: dict[str, tuple[int, int, int]] = {}
     for sample in samples:
         dp, rank = sample.labels.get("dp_rank", ""), _rank(sample)
@@ -163,7 +167,7 @@ def _rank(sample: Sample) -> tuple[int, int, int]:
 
 def _page_size(samples: Samples) -> int | None:
     name, found = samples.series(*_both(PAGE_SIZE))
-    if found:  # equal for every rank
+    if found:  # The value is equal for all ranks.
         return samples.sum_of(name, _of_lowest_ranks(_totals(found))[:1]) or None
     return next((n for s in _infos(samples) if (n := whole(s.labels.get("page_size")))), None)
 
@@ -181,7 +185,7 @@ def _infos(samples: Samples) -> list[Sample]:
 
 
 def read_loads(document: Any, known: Known, odd: Odd) -> Signals | None:
-    """An answer of /v1/loads, one entry per data-parallel rank (0.5.9 and later)."""
+    """Read an answer of /v1/loads, with one entry per data-parallel rank (0.5.9 and later)."""
     loads = mapping(document).get("loads")
     if not isinstance(loads, list) or not all(isinstance(load, dict) for load in loads):
         return None
@@ -217,7 +221,7 @@ def _largest(loads: Sequence[dict[str, Any]], name: str, odd: Odd) -> float | No
 
 
 def read_server_info(document: Any) -> Facts:
-    """The answer of /server_info: its arguments and, in new versions, where KV events are."""
+    """Read the answer of /server_info, which contains the engine's arguments."""
     info = mapping(document)
     if not info:
         return NO_FACTS
@@ -238,9 +242,9 @@ def read_server_info(document: Any) -> Facts:
 
 
 def _slots(info: dict[str, Any], odd: Odd) -> int | None:
-    """Number of requests that its schedulers run at once, one scheduler per data-parallel rank.
+    """Return the number of requests that all schedulers run at once (one per data-parallel rank).
 
-    Otherwise the argument for it, which is usually not given.
+    If they do not report it, the value of the argument is used, which is usually not set.
     """
     states = info.get("internal_states")
     if isinstance(states, list):
@@ -252,7 +256,7 @@ def _slots(info: dict[str, Any], odd: Odd) -> int | None:
 
 
 def _is_server_info(document: Any) -> bool:
-    """TensorRT-LLM has this path, too, and none of these arguments."""
+    """Whether the answer is SGLang's: TensorRT-LLM has this path, too, without these arguments."""
     if document is INVALID:
         return False
     keys = mapping(document).keys()
@@ -262,13 +266,14 @@ def _is_server_info(document: Any) -> bool:
 # -- priorities ------------------------------------------------------------------------------------
 
 _UNIT_S: Final = 15.0
-_CLASS: Final = 20.0  # units; the ends of two classes stay 12 apart
-_WITHIN: Final = 8.0  # units from one end of a class to the other; the threshold is 10
+_CLASS: Final = 20.0  # The distance of two classes. Numbers of two classes differ by at least 12.
+_WITHIN: Final = 8.0  # The range of numbers in a class, below the preemption threshold of 10.
 _DISPLACES_BY: Final = 10
 
 
 def number(urgency: float, arrived: float, level: float) -> int:
-    """The number, lower first. With `arrived` at EPOCH it is the offset alone."""
+    """Return the number, where lower is more urgent. With `arrived` = EPOCH it is the offset
+    alone."""
     rank = class_of(urgency)
     gap = max(_CLASS, level / _UNIT_S)
     units = (arrived - EPOCH) / _UNIT_S
@@ -309,7 +314,7 @@ _PRIORITY_PATHS: Final = frozenset(
         b"/encode",
     }
 )
-_REFUSALS: Final = (rb"using priority is disabled",)  # --abort-on-priority-when-disabled
+_REFUSALS: Final = (rb"using priority is disabled",)  # With --abort-on-priority-when-disabled.
 HIGH_FIRST: Final = _HighFirst("sglang", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
 LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
 
@@ -317,7 +322,7 @@ LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, r
 
 
 def read_kv_events(raw: bytes, host: str) -> list[Source]:
-    """The answer of `GET /server_info` (SGLang): its `kv_events`, one port for each rank."""
+    """Return the publishers in the answer of /server_info: `kv_events`, one port for each rank."""
     entry = decoded_object(raw).get("kv_events")
     if not isinstance(entry, dict) or entry.get("publisher") != "zmq":
         return []
@@ -353,7 +358,7 @@ ENGINE: Final = Engine(
     ),
     facts=FactsSource("/server_info", read_server_info),
     native=[
-        *native("chat", "/api/chat"),  # Ollama's API: streams are lines of JSON
+        *native("chat", "/api/chat"),  # Ollama's API, whose streams are lines of JSON.
         *native("score", "/v1/score"),
         *native("pooling", "/classify", "/v1/classify", "/encode"),
         *native("tokenize", "/tokenize", "/v1/tokenize", light=True),
@@ -403,13 +408,13 @@ ENGINE: Final = Engine(
         }
     ),
     control_below=("/hicache/",),
-    # SGLang obeys them if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
+    # SGLang obeys these headers if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
     private_headers=frozenset(
         {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
     ),
     names_adapters=True,
-    # `model:adapter` only: an adapter's plain name in `model` means the replica's own model.
-    # /encode and /classify have taken adapters only since 2025.
+    # An adapter is named as `model:adapter`. With an adapter's plain name in `model`, the replica's
+    # own model is served. /encode and /classify support adapters since 2025.
     adapters=Adapters(
         {
             b"/vertex_generate": "parameters.lora_path",
@@ -423,14 +428,14 @@ ENGINE: Final = Engine(
     dialect=HIGH_FIRST,
     low_first=LOW_FIRST,
     tells_scheduling=True,
-    # For a list of prompts, or several choices, each gets another ID.
+    # If a request has several prompts or choices, each of them gets another ID.
     abort=Abort("/abort_request", "rid", frozenset({b"/v1/chat/completions", b"/v1/completions"})),
     # StreamOptions (include_usage: False, continuous_usage_stats: False); the two are independent.
     usage_ask=UsageAsk(
         b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=False
     ),
-    # In a tool call's arguments, which are JSON and not a string in Ollama's API, a model may have
-    # written a `usage`.
+    # In Ollama's API the arguments of a tool call are JSON, not a string. So a model could write a
+    # `usage` there.
     counts_natively=frozenset({"/generate", "/api/chat", "/api/generate"}),
     continues=True,
     tokenize="/tokenize",

@@ -1,8 +1,8 @@
-"""TGI: gauges without labels, and its start options in `/info`.
+"""TGI: reads its gauges, which have no labels, and its start options in `/info`.
 
-A gauge that was never set is not on the page, and means 0. So a missing gauge is read as 0 if any
-other TGI metric is present. There is no KV usage; instead, the maximum tokens of the running batch
-are divided by the maximum of a batch.
+A gauge that was never set is missing on the page. So a missing gauge is read as 0 if any other TGI
+metric is present. TGI does not report its KV usage. Instead, the maximum tokens of the running
+batch are divided by the maximum tokens of any batch.
 
 It has no priorities. The counts of a stream are not requested, because TGI puts them into the last
 content event, which cannot be removed.
@@ -33,16 +33,16 @@ from router.fleet.signals import NO_SIGNALS, Signals
 RUNNING = "tgi_batch_current_size"
 WAITING = "tgi_queue_size"
 RESERVED = "tgi_batch_current_max_tokens"
-MOST = "tgi_batch_max_total_tokens"  # the v3 backend's; before: /info
+MOST = "tgi_batch_max_total_tokens"  # Only the v3 backend; earlier versions have it in /info.
 PROMPT_TOKENS = "tgi_request_input_length_sum"
 GENERATED = "tgi_request_generated_tokens_sum"
-REQUESTS = "tgi_request_count"  # present after the first request
+REQUESTS = "tgi_request_count"  # Present after the first request.
 
 NAMES = (RUNNING, WAITING, RESERVED, MOST, PROMPT_TOKENS, GENERATED, REQUESTS)
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
-    """A page of /metrics."""
+    """Read a page of /metrics."""
     if not any(samples.series(name)[1] for name in NAMES):
         return NO_SIGNALS
     most = samples.total(MOST) or known.facts.kv_tokens
@@ -66,7 +66,7 @@ def _gauge(samples: Samples, name: str) -> int | None:
 
 
 def read_info(document: Any) -> Facts:
-    """The answer of /info."""
+    """Read the answer of /info."""
     info = mapping(document)
     if not info:
         return NO_FACTS
@@ -80,7 +80,7 @@ def read_info(document: Any) -> Facts:
 
 
 def _is_info(document: Any) -> bool:
-    """The embedding server of the same vendor has this path, too, but does not generate."""
+    """Whether the answer is TGI's: the vendor's embedding server has this path, too."""
     return mapping(document).keys() >= {"model_id", "max_concurrent_requests", "max_total_tokens"}
 
 
@@ -98,7 +98,7 @@ ENGINE: Final = Engine(
         *native("generate", "/generate_stream", events=True),
     ],
     control=frozenset({"/metrics"}),
-    # It does not read `model`.
+    # TGI does not read `model`.
     adapters=Adapters(
         {b"/generate": _ADAPTER, b"/generate_stream": _ADAPTER, b"/invocations": _ADAPTER},
         unknown=_ADAPTER,

@@ -1,21 +1,24 @@
-"""trtllm-serve (TensorRT-LLM): a list of iterations that is emptied by reading, else Prometheus.
+"""trtllm-serve (TensorRT-LLM): reads its list of iterations, else its Prometheus metrics.
 
-`/metrics` is JSON: statistics per iteration since the last request. They are removed when read, so
-nothing else may read them. If there are none, it waits for up to two seconds and then returns `[]`;
-the last statistics then still apply. There are no iterations while nothing is generated, though,
-and the last iteration of a busy time still counts the requests that ended with it. So after three
-empty answers (six seconds without an iteration) nothing runs and nothing waits.
+`/metrics` returns JSON: statistics for each iteration since the last request. Reading removes them,
+so no other program may read them. If there are none, the server waits for up to two seconds and
+then returns `[]`; the last statistics then still apply. But there are no iterations while nothing
+is generated, and the last iteration before that still counts the requests that ended with it. So
+after three empty answers (six seconds without an iteration), no request runs or waits.
 
-`/prometheus/metrics` exists with `return_perf_metrics` only, and its gauges change only when a
-request ends. So a page says nothing about the current load if no request has ended since the page
-before. If it were trusted, an old queue would keep every request away from a server on which no
-request is left that could end. Servers up to 1.1 have no gauges there. A server that keeps a task
-per pooled connection leaks memory until it dies (fixed late), so each request uses a new
-connection.
+`/prometheus/metrics` exists only with `return_perf_metrics`, and its gauges change only when a
+request ends. So if no request has ended since the last page, the page does not show the current
+load, and is not used. Otherwise an outdated count of waiting requests could keep all requests away
+from an idle server, where no request could end and correct the count. Servers up to 1.1 have no
+gauges there.
 
-Priorities: a number from 0 to 1, higher first, 0.5 by default. Servers before 1.3 reject the field,
-so a normal request gets none; for others, the router learns it from the answer. The number is
-bounded and contains only class and step.
+Older servers keep a task for each pooled connection, and leak memory until they fail. So each poll
+uses a new connection.
+
+Priorities: a number from 0 to 1; higher numbers are served first, and 0.5 is the default. Servers
+before 1.3 reject the field. So it is left out for normal requests; with other requests, the router
+learns from the answer that the field is rejected. The number is bounded and depends only on class
+and step.
 """
 
 from __future__ import annotations
@@ -56,16 +59,16 @@ PROMPT_TOKENS = "trtllm_prompt_tokens_total"
 
 NAMES = (RUNNING, WAITING, SLOTS, USAGE, BLOCK_TOKENS, BLOCKS, REUSED, MISSED, PROMPT_TOKENS)
 
-IDLE_AFTER = 3  # consecutive empty answers, each after two seconds without an iteration
+IDLE_AFTER = 3  # Consecutive empty answers; each comes after two seconds without an iteration.
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
-    """A page of /prometheus/metrics."""
+    """Read a page of /prometheus/metrics."""
     block_tokens = samples.total(BLOCK_TOKENS) or None
     reused = samples.total(REUSED)
     usage_name, usage = samples.series(USAGE)
     prompt_tokens = samples.total(PROMPT_TOKENS)
-    # Counted when a request ends, as the gauges are set.
+    # This total changes when a request ends, as the gauges do. If it is unchanged, they are old.
     is_old = prompt_tokens is not None and prompt_tokens == known.last.prompt_tokens
     return Signals(
         running=None if is_old else samples.total(RUNNING),
@@ -82,7 +85,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 
 def read_iterations(document: Any, known: Known, odd: Odd) -> Signals | None:
-    """An answer of /metrics: the newest iteration is the last."""
+    """Read an answer of /metrics; the newest iteration is the last one."""
     if not isinstance(document, list):
         return None
     if not document:
@@ -115,7 +118,8 @@ def read_iterations(document: Any, known: Known, odd: Odd) -> Signals | None:
 
 
 def _is_iterations(document: Any) -> bool:
-    """No other engine answers /metrics with a JSON list; an idle one with an empty list."""
+    """Whether the answer is TensorRT-LLM's: no other engine answers /metrics with a JSON list. An
+    idle server returns an empty list."""
     return isinstance(document, list)
 
 
@@ -125,13 +129,13 @@ _CLASS: Final = 0.2
 
 
 def number(urgency: float) -> float:
-    """The number; normal is 0.5."""
+    """Return the number for an urgency; normal is 0.5."""
     return min(1.0, max(0.0, 0.5 + (NORMAL - urgency) * _CLASS))
 
 
 class _Share(Dialect):
     def read(self, number: float) -> float:
-        """1 is the most urgent, 0 the least."""
+        """Return the urgency for a client's number; 1 is the most urgent, 0 the least."""
         return NORMAL + (0.5 - number) * 4.0
 
     def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
@@ -142,7 +146,7 @@ DIALECT: Final = _Share(
     "trtllm",
     frozenset({b"/v1/chat/completions", b"/v1/completions"}),
     refusal=400,
-    # Before 1.3, pydantic's messages.
+    # The messages of pydantic, in versions before 1.3.
     refusals=(
         rb"(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
         rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)",

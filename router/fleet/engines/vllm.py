@@ -1,13 +1,14 @@
-"""vLLM: metric names of every version from V0 (0.9) to 0.32, and everything else about it.
+"""vLLM: reads the metrics of every version from V0 (0.9) to 0.32, and defines its paths and fields.
 
-The `engine` label is a data-parallel rank: requests and blocks are summed; of the KV usage the
-maximum is used (safe for admission). Counts of waiting requests exclude those that wait for
-something other than a slot, if the engine separates them (0.21 and later).
+The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; of the KV
+usage the maximum is used, which is safe for admission. Requests that wait for something other than
+a slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
-Priorities: lower numbers first, any integer, 0 by default. An absent number is more urgent than
-every virtual deadline, so each request gets one. vLLM does not report whether it schedules by
-priority, and ignores the number if it does not; `replicas[].priority: none` leaves it out. Numbers
-are tenths of a second; they stay below 2**31 until 2032, and vLLM accepts 64 bits.
+Priorities: any integer; lower numbers are served first, and 0 is the default. The default is more
+urgent than every virtual deadline, so the router sends a number with every request. vLLM does not
+report whether it schedules by priority, and ignores the number if it does not. With
+`replicas[].priority: none` no number is sent. Numbers are tenths of a second; they stay below 2**31
+until 2032, and vLLM accepts 64 bits.
 
 KV events: `/kv_event_sources` (0.30 and later) lists the publishers by data-parallel rank.
 """
@@ -39,10 +40,10 @@ from router.fleet.signals import Signals
 
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
-SWAPPED = "vllm:num_requests_swapped"  # V0: preempted to the CPU
-BY_REASON = "vllm:num_requests_waiting_by_reason"  # 0.21 and later
-KV_USAGE = "vllm:kv_cache_usage_perc"  # 0.10 and later
-KV_USAGE_OLD = "vllm:gpu_cache_usage_perc"  # up to 0.11
+SWAPPED = "vllm:num_requests_swapped"  # V0: requests that were swapped out to CPU memory.
+BY_REASON = "vllm:num_requests_waiting_by_reason"  # Version 0.21 and later.
+KV_USAGE = "vllm:kv_cache_usage_perc"  # Version 0.10 and later.
+KV_USAGE_OLD = "vllm:gpu_cache_usage_perc"  # Up to version 0.11.
 QUERIES = "vllm:prefix_cache_queries_total"
 QUERIES_OLD = "vllm:gpu_prefix_cache_queries_total"
 HITS = "vllm:prefix_cache_hits_total"
@@ -50,7 +51,7 @@ HITS_OLD = "vllm:gpu_prefix_cache_hits_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 GENERATED = "vllm:generation_tokens_total"
-SLEEP = "vllm:engine_sleep_state"  # 0.13 and later
+SLEEP = "vllm:engine_sleep_state"  # Version 0.13 and later.
 CACHE = "vllm:cache_config_info"
 LORA = "vllm:lora_requests_info"
 
@@ -62,7 +63,7 @@ NAMES = (
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
-    """A page of /metrics."""
+    """Read a page of /metrics."""
     kv_name, kv = samples.series(KV_USAGE, KV_USAGE_OLD)
     block_tokens, kv_tokens = _cache(samples)
     return Signals(
@@ -84,7 +85,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 def _waiting(samples: Samples) -> int | None:
     name, by_reason = samples.series(BY_REASON)
-    # A series with unreadable labels may be about capacity, too.
+    # A series with unreadable labels counts as one of reason "capacity", too.
     capacity = [s for s in by_reason if s.labels.get("reason", "capacity") == "capacity"]
     if capacity:
         return samples.sum_of(name, capacity)
@@ -103,9 +104,9 @@ def _is_asleep(samples: Samples) -> bool:
 
 
 def _cache(samples: Samples) -> tuple[int | None, int | None]:
-    """Tokens of a block and of all blocks.
+    """Return the tokens of one block, and of all blocks.
 
-    Some front ends write `None` for unknown, beside another series of the same engine with a value.
+    A series may have `None` for unknown, while another series of the same engine has the value.
     """
     blocks: dict[str, int | None] = {}
     sizes = set()
@@ -124,7 +125,8 @@ def _cache(samples: Samples) -> tuple[int | None, int | None]:
 
 
 def _adapters(samples: Samples) -> frozenset[str]:
-    """The adapters of the newest series: the value is a time, and older series stay on the page."""
+    """Return the adapters in the newest series. The value of a series is its time, and old series
+    stay on the page."""
     newest: Sample | None = None
     for sample in samples.series(LORA)[1]:
         if sample.value is not None and (
@@ -157,11 +159,11 @@ DIALECT: Final = Deadlines(
             b"/inference/v1/generate",
         }
     ),
-    # The number of a /v1/messages request comes from a header only (from about 0.27 on).
+    # A /v1/messages request can have its number only in a header (from about 0.27 on).
     header=b"x-vllm-priority",
     header_paths=frozenset({b"/v1/messages"}),
     refusal=400,
-    # V0 and the first V1.
+    # The messages of V0 and of the first V1 versions.
     refusals=(rb"priority scheduling is not enabled|does not support priority",),
     absent=b"0",
 )
@@ -170,7 +172,8 @@ DIALECT: Final = Deadlines(
 
 
 def read_event_sources(raw: bytes, host: str) -> list[Source]:
-    """The answer of `GET /kv_event_sources` (vLLM 0.30+): publishers by data-parallel rank."""
+    """Return the publishers in an answer of /kv_event_sources (vLLM 0.30 and later), by
+    data-parallel rank."""
     answer = decoded_object(raw)
     entries: dict[int, dict[str, Any]] = {}
     for name, value in answer.items():
@@ -239,7 +242,7 @@ ENGINE: Final = Engine(
     control_below=("/fault_tolerance/",),
     private_headers=frozenset({"x-vllm-priority"}),
     refuses_models=True,
-    adapters=Adapters({}),  # it reads `model` on every path
+    adapters=Adapters({}),  # vLLM reads `model` on every path.
     dialect=DIALECT,
     # StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
     usage_ask=UsageAsk(

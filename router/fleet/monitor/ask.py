@@ -1,9 +1,8 @@
-"""Sends questions to replicas: one GET, limited in time and size, or one POST, over own
-connections.
+"""Sends the requests of probes and polls: a GET with limits of time and size, or a POST.
 
-These are never the data plane's connections, so a replica that hangs here delays no request. An
-answer is read in pieces and passed to a sink. The event loop runs between two pieces, so a
-malicious answer of megabytes delays other work by one piece only.
+They use connections of their own, never those of the data plane. So a replica that hangs here
+delays no client request. An answer is read in pieces and passed to a sink. Other work of the event
+loop runs between two pieces, so an answer of megabytes delays it only by the time of one piece.
 
 Must never: follow a redirect, decompress an answer, or log.
 """
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
 # answered with a status other than 200, or its answer was unreadable or had no known metrics.
 Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing"]
 
-_PIECE = 16 * 1024  # Bytes of an answer between two turns of the event loop.
+_PIECE = 16 * 1024  # Bytes of an answer that are read in one turn of the event loop.
 _IDLE_S = 3.0  # Lifetime of an idle connection. Servers close idle ones after 5 s (uvicorn).
 
-Sink = Callable[[bytes], bool]  # Takes a piece; returns False if it is too much.
+Sink = Callable[[bytes], bool]  # Takes a piece; returns False if the answer is too large.
 
 
 class NoAnswer(Exception):
-    """A question without an answer. `problem`: one word; `detail`: more text, for people."""
+    """A request without a usable answer. `problem`: one word; `detail`: more text, for people."""
 
     def __init__(self, problem: Problem, detail: str = "") -> None:
         super().__init__(problem)
@@ -44,16 +43,17 @@ class NoAnswer(Exception):
 
 
 class Asker:
-    """Asks many replicas. Call `close` after the last question."""
+    """Sends requests to many replicas. Call `close` after the last one."""
 
     def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        self._sessions: dict[bool, aiohttp.ClientSession] = {}  # by whether connections are kept
+        # Key: whether connections are kept for reuse.
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
         self.adopt(config, token, tls)
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use new settings from a reload for later questions."""
+        """Use new settings from a reload for later requests."""
         self._headers = {"accept-encoding": "identity"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
@@ -61,8 +61,8 @@ class Asker:
         self._server_name = config.upstream.server_name
 
     def prepare(self) -> None:
-        """Load what questions need, so that the first one is not delayed. Needs a running event
-        loop."""
+        """Load modules and files in advance, so that the first request is not delayed. Needs a
+        running event loop."""
         if False not in self._sessions:
             self._open(False)
 
@@ -81,9 +81,9 @@ class Asker:
         *,
         keep_alive: bool = False,
     ) -> int:
-        """The status of a GET; the body of a 200 goes to the sink, at most `size` bytes of it.
+        """Send a GET and return its status. The body of a 200 goes to the sink, up to `size` bytes.
 
-        `keep_alive`: the connection may be used again. Raises NoAnswer.
+        `keep_alive`: the connection may be reused. Raises NoAnswer.
         """
         self._know(replica)
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
@@ -114,9 +114,9 @@ class Asker:
         timeout_s: float,
         authorization: bytes | None = None,
     ) -> int:
-        """The status of a POST of JSON, over a connection of its own; its answer is not read.
+        """Send a POST with JSON over a new connection, and return its status; the body is not read.
 
-        `authorization`: a line of a head, where no token is configured. Raises NoAnswer.
+        `authorization`: a header line that is used if no token is configured. Raises NoAnswer.
         """
         self._know(replica)
         session = self._sessions.get(False) or self._open(False)
@@ -139,7 +139,7 @@ class Asker:
                 return response.status
 
     async def body(self, replica: Replica, path: str, timeout_s: float, size: int) -> bytes | None:
-        """The body of a 200, None for any other status. Raises NoAnswer."""
+        """Send a GET. Returns the body of a 200; None for any other status. Raises NoAnswer."""
         pieces: list[bytes] = []
         status = await self.get(replica, path, timeout_s, keep(pieces), size)
         return b"".join(pieces) if status == 200 else None
@@ -157,7 +157,7 @@ class Asker:
             connector=connector(self._names, idle_s=_IDLE_S if keep_alive else None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # aiohttp's own timeouts may swallow a cancellation that comes at the same moment.
+            # No timeout of aiohttp, because it may swallow a cancellation at the same moment.
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_PIECE,
         )
@@ -166,7 +166,7 @@ class Asker:
 
 @contextmanager
 def _in_one_word() -> Iterator[None]:
-    """Turn the network and protocol errors raised inside into NoAnswer."""
+    """Convert network and protocol errors to NoAnswer."""
     import aiohttp
 
     try:

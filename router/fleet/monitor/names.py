@@ -1,8 +1,8 @@
-"""Makes aiohttp use the data plane's resolvers, so probes and polls reach the same addresses as
-requests.
+"""Makes aiohttp use the data plane's resolvers, so that probes, polls and requests use the same
+addresses.
 
-Must never: ask a name server for a host that has a data-plane resolver, which caches its last
-answer.
+Must never: ask a name server for a host that has a resolver of the data plane, which caches the
+last answer.
 """
 
 from __future__ import annotations

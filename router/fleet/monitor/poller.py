@@ -2,12 +2,13 @@
 
 The result of a poll goes to the fleet: `observed` for signals, `unobserved` for a problem. A failed
 poll affects no other replica. The poller also detects the engine if the model list did not show it.
-A replica that answers but has no metrics is polled rarely, because each try appears in its log.
+A replica that answers but has no metrics is polled rarely, because each poll adds a line to its
+log.
 
 Polls cost the engine time: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica gets at most one
-question per `gap_s`, whatever the cause: its regular poll, a hurried poll, engine detection, its
-facts, a second source. The questions of one poll follow each other at once; the next poll is
-delayed to keep the average.
+request per `gap_s` on average, for any purpose: a regular poll, an early poll, engine detection,
+its facts, a second source. The requests of one poll follow each other at once. Then the next poll
+is delayed, so that the average is kept.
 
 Must never: share a connection with requests, have two polls of one replica in progress, or make a
 request wait.
@@ -37,15 +38,16 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
-HURRY_S: Final = 0.5  # Minimum time between two questions to one replica, on average.
+HURRY_S: Final = 0.5  # Minimum time between two requests to one replica, on average.
 # Polls in a row without metrics, or with too much data, after which polls become rare.
 GIVE_UP: Final = 3
 _JSON_BYTES: Final = 1024 * 1024  # Decoding a longer document would block the event loop.
-_HEAD_BYTES: Final = 256 * 1024  # Beginning of a page that is enough to detect the engine.
+_HEAD_BYTES: Final = 256 * 1024  # Bytes at the beginning of a page that show the engine.
 
 
 def gap_s(interval_s: float) -> float:
-    """Seconds per question to one replica. A configured interval may be shorter than HURRY_S."""
+    """Return the minimum seconds per request to one replica: HURRY_S, or the interval if that is
+    shorter."""
     return min(HURRY_S, interval_s)
 
 
@@ -55,10 +57,10 @@ class Observer(Protocol):
     replicas: dict[str, Replica]
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
-        """Take a poll's signals; its number from `core.lease.poll_begins`; monotonic seconds."""
+        """Take the signals of a poll. `poll`: its number from `core.lease.poll_begins`."""
 
     def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
-        """Take a poll that found nothing."""
+        """Take a poll without signals."""
 
 
 class Poller:
@@ -88,7 +90,7 @@ class Poller:
         self._refresh_s = config.health.models_interval_s
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """New settings from a reload, for the polls to come."""
+        """Use new settings from a reload for later polls."""
         interval_s = self._polling.interval_s
         self._settings(config)
         self._asker.adopt(config, token, tls)
@@ -134,11 +136,11 @@ class Poller:
 
     @property
     def running(self) -> int:
-        """Number of existing tasks."""
+        """The number of running poll tasks."""
         return sum(turn.task is not None for turn in self._turns.values()) + len(self._ending)
 
     def _begin(self, turn: _Turn) -> None:
-        if self._is_open and self._polling.interval_s:  # 0: never
+        if self._is_open and self._polling.interval_s:  # With interval 0, nothing is polled.
             turn.task = asyncio.ensure_future(self._watch(turn))
 
     def _end(self, turn: _Turn) -> None:
@@ -149,7 +151,7 @@ class Poller:
             task.add_done_callback(self._ending.discard)
 
     async def _watch(self, turn: _Turn) -> None:
-        # Spread over one interval, so that a large fleet is not asked all at once.
+        # First polls are spread over one interval, so that a large fleet is not polled at once.
         pause = self._polling.interval_s * self._rng.random()
         while True:
             await turn.rest(pause, gap_s(self._polling.interval_s))
@@ -160,7 +162,7 @@ class Poller:
             except Exception as err:
                 self._on_error(err)
             pause = self._polling.interval_s
-            # Not before the fleet has been informed that its signals are too old.
+            # Polls become rare only after the fleet was informed that the signals are too old.
             if turn.misses >= GIVE_UP and turn.began - turn.seen_at > self._polling.stale_s:
                 pause = max(pause, self._refresh_s)
             pause *= self._rng.uniform(0.8, 1.2)
@@ -183,14 +185,14 @@ class Poller:
             self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
 
     async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
-        """Read the first source that reports running or waiting requests, else the first with any
-        signal."""
+        """Return the signals of the first source that reports running or waiting requests, else of
+        the first source with any signal."""
         if monotonic() >= turn.sources_at:  # A better source may exist by now.
             turn.source = 0
             turn.sources_at = monotonic() + self._refresh_s
         some: tuple[Signals, int] | None = None
         problem: Problem = "status"
-        is_last = True  # No earlier source is worth asking first at the next poll.
+        is_last = True  # No earlier source must be tried at the next poll.
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
             number = poll_begins(turn.replica, now)
@@ -200,9 +202,9 @@ class Poller:
             except NoAnswer as none:
                 if none.problem not in ("status", "garbage", "nothing"):
                     raise
-                # A source that exists, but has nothing new, is asked first again.
+                # A source that exists, but has nothing new, is tried again at the next poll.
                 is_last = is_last and none.problem != "nothing"
-                # An unreadable page is a better diagnosis than a missing page.
+                # An unreadable page is reported rather than a missing page.
                 problem = none.problem if problem == "status" else problem
                 continue
             if signals.running is not None or signals.waiting is not None:
@@ -218,7 +220,7 @@ class Poller:
         """Read the signals of one source. Raises NoAnswer."""
         size = self._polling.size
         timeout_s = max(self._polling.timeout_s, source.timeout_s)
-        last = turn.last if turn.told_by == source.path else NO_SIGNALS
+        last = turn.last if turn.signals_from == source.path else NO_SIGNALS
         known = Known(facts=turn.facts, last=last, empty=turn.empty)
         odd: set[str] = set()
         signals: Signals | None
@@ -239,7 +241,7 @@ class Poller:
             raise NoAnswer("garbage")
         if signals == NO_SIGNALS:
             raise NoAnswer("nothing")
-        turn.told_by = source.path
+        turn.signals_from = source.path
         turn.last = signals
         return signals
 
@@ -278,8 +280,8 @@ class Poller:
         return engine
 
     async def _find_out(self, turn: _Turn) -> str | None:
-        """Ask everything that distinguishes engines. Raises NoAnswer if the replica is
-        unreachable."""
+        """Detect the engine by requests to all paths that distinguish engines. Raises NoAnswer if
+        the replica is unreachable."""
         page = bytearray()
 
         def head(piece: bytes) -> bool:
@@ -293,7 +295,7 @@ class Poller:
             await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
         except NoAnswer as none:
             if none.problem in ("refused", "timeout"):
-                turn.engine_at = 0.0  # it was not asked, after all
+                turn.engine_at = 0.0  # No answer came, so the detection is repeated soon.
                 raise
         if page.lstrip()[:1] == b"[":
             answers["/metrics"] = decode(bytes(page))
@@ -314,8 +316,8 @@ class Poller:
         return {} if document is INVALID else {path: document}
 
     async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
-        """Read the facts that change only with a restart, now and then. A failed read changes
-        nothing."""
+        """Read the facts that change only with a restart, if it is time to read them again. A
+        failed read changes nothing."""
         if engine.facts is None or monotonic() < turn.facts_at:
             return
         turn.facts_at = monotonic() + self._refresh_s
@@ -350,17 +352,17 @@ class _Turn:
         "misses",
         "replica",
         "seen_at",
+        "signals_from",
         "source",
         "sources_at",
         "task",
-        "told_by",
     )
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
         self.task: asyncio.Task[None] | None = None
-        self.began = 0.0  # when the last poll began
-        self.asked = 0  # Questions that the last poll sent.
+        self.began = 0.0  # When the last poll began.
+        self.asked = 0  # Requests that the last poll sent.
         self.seen_at = float("-inf")  # When the last successful poll returned.
         self.is_hurried = False
         self.misses = 0  # Polls in a row that the replica answered without metrics.
@@ -372,28 +374,29 @@ class _Turn:
     def forget(self, engine: Engine | None) -> None:
         """Discard everything that was learned, because the engine is another one."""
         self.engine = engine
-        self.source = 0  # Index of the first source to ask.
-        self.sources_at = 0.0  # When to ask the better sources again.
+        self.source = 0  # Index of the first source to try.
+        self.sources_at = 0.0  # When to try the better sources again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
         self.last = NO_SIGNALS
-        self.told_by = ""  # The path that gave the last signals.
+        self.signals_from = ""  # The path that gave the last signals.
         self.empty = 0
 
     def missed(self, problem: Problem) -> None:
-        """Record a poll that found nothing."""
+        """Record a poll without signals."""
         if problem in ("status", "nothing", "too_large") and not self.empty:
             self.misses += 1
             if self.misses == GIVE_UP and self.replica.config.engine is None:
                 self.replica.engine = None  # The replica may now run another engine.
             return
-        # Any other problem is temporary. An idle engine may have nothing to report, either.
+        # Any other problem is temporary; an idle engine may also have nothing to report.
         self.misses = 0
         if problem == "refused":
-            self.forget(self.engine)  # it may come back as a new process
+            self.forget(self.engine)  # The engine may have been restarted.
 
     async def rest(self, pause: float, gap_s: float) -> None:
-        """Wait for the next poll, or for a hurried one. `gap_s`: minimum seconds per question."""
+        """Wait until the next poll is due, or an early one is requested. `gap_s`: minimum seconds
+        per request."""
         loop = asyncio.get_running_loop()
         soonest = self.began + self.asked * gap_s
         until = max(monotonic() + pause, soonest)
@@ -413,7 +416,7 @@ class _Turn:
                 self._waiter = None
 
     def wake(self) -> None:
-        """Check the clock again."""
+        """Let `rest` compute again when the next poll is due."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -29,7 +29,7 @@ from router.fleet.table import Fleet
 
 _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
-# A replica without a health path is alive if it lists its models.
+# A replica without a health path is healthy if it lists its models.
 _MODELS_CHECK: Final = Check("/v1/models")
 # Statuses of a server that may list its models later: it is loading them, or is overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -62,9 +62,9 @@ class Prober:
         self._asker.adopt(config, token, tls)
 
     async def start(self) -> None:
-        """Probe every replica, at the same time, and keep on. Returns after the first round.
+        """Start to probe every replica. Returns after the first round.
 
-        A replica that does not answer quickly must not delay the start: its probe goes on.
+        A replica that does not answer quickly does not delay the start; its probe continues.
         """
         self._at_start = True
         self._asker.prepare()
@@ -80,7 +80,7 @@ class Prober:
         self._begin(replica)
 
     def _begin(self, replica: Replica) -> asyncio.Future[None]:
-        """Watch a replica; the future is done when its first probe is over."""
+        """Start to probe a replica. Returns a future that is done after its first probe."""
         first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         task = asyncio.ensure_future(self._watch(replica, first))
         self._tasks[replica] = task
@@ -140,7 +140,7 @@ class Prober:
         return pause if replica.health.probe_streak >= 0 else min(pause, 1.0)
 
     async def _unwell(self, replica: Replica) -> str:
-        """Return what is wrong with the replica, for people; "" if nothing is."""
+        """Return what is wrong with the replica, as text for people; "" if it is healthy."""
         rules = self._rules
         if rules.path is not None:
             status, problem = await self._status(replica, rules.path, rules.timeout_s)
@@ -154,8 +154,8 @@ class Prober:
         return "" if 0 < status < 500 else problem
 
     async def _status(self, replica: Replica, path: str, timeout_s: float) -> tuple[int, str]:
-        """Return the status of a GET (0: none), and the text of the problem if the status is a bad
-        one."""
+        """Return the status of a GET (0: no answer), and the problem as text; "" if there is
+        none."""
         try:
             status = await self._asker.get(replica, path, timeout_s)
         except NoAnswer as none:
@@ -188,14 +188,14 @@ class Prober:
         """Read the context length from engines that report it elsewhere than in their model
         list."""
         facts = _engine(replica).facts
-        untold = [name for name, entry in entries.items() if context_tokens(entry) is None]
-        if facts is None or not untold:
+        without_length = [name for name, entry in entries.items() if context_tokens(entry) is None]
+        if facts is None or not without_length:
             return
         body = await self._body(replica, facts.path, _FACTS_BYTES)
         tokens = None if body is None else facts.parse(body).context_tokens
         if tokens is not None and not replica.removed:
-            told = {name: {**entries[name], CONTEXT: tokens} for name in untold}
-            self._fleet.learned(replica, {**entries, **told})
+            completed = {name: {**entries[name], CONTEXT: tokens} for name in without_length}
+            self._fleet.learned(replica, {**entries, **completed})
 
     async def _body(self, replica: Replica, path: str, size: int) -> bytes | None:
         try:

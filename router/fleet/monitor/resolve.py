@@ -1,8 +1,8 @@
-"""Resolves host names and caches the addresses: a failing name server must not take a replica away.
+"""Resolves host names and caches the addresses, so that a DNS outage makes no replica unreachable.
 
-An answer is used for `TTL_S`. If the next lookup fails or returns nothing, the old addresses stay
-in use. Lookups run in the event loop's thread pool. So a hanging name server delays only new
-connections to this host, and the connect timeout bounds that delay.
+An answer is used for `TTL_S`. If the next lookup fails or returns nothing, the old addresses are
+still used. Lookups run in the event loop's thread pool. So a name server that does not answer
+delays only new connections to this host, and the connect timeout limits that delay.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ one engine never decrease, whichever address they are read from. If a poll shows
 total that the other address had reported before this poll was sent, the two replicas are different
 engines. This result is final.
 
-Must never: treat a missing value as a proof, or compare answers that may have crossed in flight.
+Must never: treat a missing value as a proof, or compare answers whose order in time is unknown.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ class SameEngine:
         self._begun: dict[float, dict[Replica, None]] = {}
 
     def observed(self, replica: Replica, before: Signals) -> None:
-        """Compare a replica after a poll. `replica.told` holds the new signals, `before` the
-        previous ones."""
-        told = replica.told
-        moment = told.started_at
+        """Compare a replica with others after a poll.
+
+        `replica.last_signals` has the new signals, `before` the previous ones.
+        """
+        signals = replica.last_signals
+        moment = signals.started_at
         if moment != before.started_at:
             self._leave(replica, before.started_at)
             if moment:  # An engine that reports 0 gives no start time.
@@ -45,14 +47,14 @@ class SameEngine:
                 other is not replica
                 and other not in replica.apart
                 and other.signals_at <= replica.asked_at
-                and went_back(other.told, told)
+                and went_back(other.last_signals, signals)
             ):
                 replica.apart.add(other)
                 other.apart.add(replica)
 
     def remove(self, replica: Replica) -> None:
         """Forget a replica that has left the fleet."""
-        self._leave(replica, replica.told.started_at)
+        self._leave(replica, replica.last_signals.started_at)
 
     def _leave(self, replica: Replica, moment: float | None) -> None:
         group = self._begun.get(moment) if moment else None

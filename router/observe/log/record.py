@@ -53,10 +53,10 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     user: str = ""  # the user within the tenant
     known_key: bool = False  # its key is in the keys file
     sent_as: str = ""  # its ID at engines, which add `-` and the attempt; "": `id` itself
-    # Of the attempt whose answer the client got: from its dispatch to its first content (None:
-    # equal to `ttft_ms`, as there was no wait and no other attempt), ...
+    # Two values of the attempt whose answer the client got. The first is the time from its dispatch
+    # to its first content; None: equal to `ttft_ms`, as there was no wait and no other attempt.
     engine_ms: float | None = None
-    told: str = ""  # ... and the priority number sent to its engine
+    engine_priority: str = ""  # the priority number that was sent to its engine; "": none
     # Values that the client stated.
     number: float | None = None  # its urgency, 0 to 4; None: the class's own number
     deadline_ms: float | None = None  # time that it waits for content; 0: no time was left

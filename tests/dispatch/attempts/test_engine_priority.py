@@ -18,8 +18,8 @@ from router.dispatch.attempts.engine_priority import (
     PriorityParts,
     dialect_of,
     is_honoured,
+    priority_parts,
     refuses,
-    tell,
     without,
 )
 from router.fleet.dialects import NONE
@@ -32,7 +32,7 @@ ARRIVED, LEVEL_S = EPOCH + 1e7, 300.0
 
 
 def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> PriorityParts:
-    return tell(
+    return priority_parts(
         DIALECTS.get(dialect, SILENT), False, path, Urgency(number, "body"), ARRIVED, LEVEL_S, must
     )
 

@@ -228,7 +228,10 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def knows_no_priority(self, data: st.DataObject) -> None:
         request, attempt = self.any_attempt(data)
-        if request.driver.state.winner is None and request.driver.untold is not attempt.at:
+        if (
+            request.driver.state.winner is None
+            and request.driver.priority_rejected_by is not attempt.at
+        ):
             request.asks_without_priority(attempt)
 
     there = precondition(lambda self: bool(self.world.fleet.replicas))

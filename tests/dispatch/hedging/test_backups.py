@@ -27,7 +27,7 @@ NOW = 1000.0
 
 
 def told(replica: Replica, **signals: Any) -> Replica:
-    replica.told = replica.signals = msgspec.structs.replace(replica.signals, **signals)
+    replica.last_signals = replica.signals = msgspec.structs.replace(replica.signals, **signals)
     replica.kv_usage = replica.signals.kv_usage
     return replica
 

@@ -285,7 +285,9 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
 
     def told(**signals: Any) -> None:
         for replica in (w.a, b):
-            replica.told = replica.signals = msgspec.structs.replace(replica.signals, **signals)
+            replica.last_signals = replica.signals = msgspec.structs.replace(
+                replica.signals, **signals
+            )
 
     waiting, _ = w.begin(b)
     refused(Refusal.WAITING, again=True)
@@ -663,7 +665,7 @@ async def test_signals_that_are_missing_stop_nobody() -> None:
     w = World()
     w.learn()
     for replica in (w.a, w.b, w.c):
-        replica.signals = replica.told = Signals()
+        replica.signals = replica.last_signals = Signals()
     state, attempt = w.late()
     assert w.ask(attempt) == ["b", "c"]
     state.end(Reason.CLIENT_GONE, w.now)

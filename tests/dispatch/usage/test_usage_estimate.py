@@ -166,7 +166,6 @@ def a_reply(bytes_out: int = 0, *, is_work: bool = True) -> Reply:
         no_body=False,
         http_1_0=False,
         gap_s=1.0,
-        wait_due=1.0,
     )
     reply.bytes_out = bytes_out
     reply.is_work = is_work

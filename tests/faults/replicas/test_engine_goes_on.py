@@ -86,7 +86,7 @@ async def test_the_engine_stops_when_its_client_leaves() -> None:
         told = await until_state(url, "the engine works for nobody", running=0, waiting=0)
         assert (told["aborted"], told["served"]) == (1, 0)
         assert told["generation_tokens"] < LONG["max_tokens"]
-        assert router.app.parts.aborter.told == 1
+        assert router.app.parts.aborter.accepted == 1
         await eventually(lambda: not router.app.census()["replica_busy"], "closed")
 
 
@@ -301,7 +301,7 @@ async def test_a_whole_answer_is_not_aborted() -> None:
         await router.quiet()
         posted = {request.target for request in replica.requests if request.method == "POST"}
         assert posted == {"/v1/chat/completions"}
-        assert router.app.parts.aborter.told == 0
+        assert router.app.parts.aborter.accepted == 0
 
 
 UNNAMED = {

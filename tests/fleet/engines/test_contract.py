@@ -17,7 +17,7 @@ from router.config.model import Health
 from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import NORMAL, Urgency
-from router.dispatch.attempts.engine_priority import absent, dialect_of, refuses, tell
+from router.dispatch.attempts.engine_priority import absent, dialect_of, priority_parts, refuses
 from router.dispatch.usage.token_counts import UsageTap
 from router.dispatch.usage.usage_ask import PATHS, replaced
 from router.emulator.http.personas import persona_class
@@ -221,7 +221,9 @@ def test_an_engine_without_priorities_is_told_none(engine: Engine) -> None:
     dialect = dialect_of(replica)
     assert dialect is engine.dialect
     if dialect is SILENT:
-        told = tell(dialect, False, b"/v1/chat/completions", Urgency(0.0, "x"), EPOCH, 300.0, True)
+        told = priority_parts(
+            dialect, False, b"/v1/chat/completions", Urgency(0.0, "x"), EPOCH, 300.0, True
+        )
         assert (told.member, told.header, told.drops) == (b"", b"", True)
         assert absent(replica) == b'"priority":null'
 
@@ -256,7 +258,9 @@ def test_it_is_told_where_it_reads_the_field(engine: Engine) -> None:
     assert bool(dialect.header) == bool(dialect.header_paths)
     assert not dialect.header or dialect.header in engine.private_headers
     assert bool(dialect.refusal) == bool(dialect.refusals)
-    told = tell(dialect, False, b"/v1/chat/completions", Urgency(1.0, "x"), EPOCH, 300.0, False)
+    told = priority_parts(
+        dialect, False, b"/v1/chat/completions", Urgency(1.0, "x"), EPOCH, 300.0, False
+    )
     assert json.loads(b"{%b}" % told.member).keys() == {"priority"}
     assert told.refusal == dialect.refusal
 

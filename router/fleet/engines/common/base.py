@@ -1,10 +1,10 @@
 """Defines how answers of an engine are read: detection marks, metrics, health and facts.
 
-Data, and pure functions over bytes. Neither this file nor the engines' files do I/O: the poller and
-the prober send the requests, and pass the answers here.
+It contains data, and pure functions over bytes. Neither this file nor the engines' files do I/O.
+The poller and the prober send the requests, and pass the answers to these functions.
 
-Reading never raises: a missing or impossible value is `None` in the `Signals`; an impossible one is
-named in `odd`.
+Reading never raises. A missing or impossible value is `None` in the `Signals`; the name of an
+impossible value is added to `odd`.
 """
 
 from __future__ import annotations
@@ -18,41 +18,41 @@ import msgspec
 from router.fleet.engines.common.exposition import Samples, Wanted, read
 from router.fleet.signals import NO_SIGNALS, Signals
 
-# start time of the process that answers, if reported
+# The metric with the start time of the engine's process.
 START_TIME: Final = "process_start_time_seconds"
 
-Odd = set[str]  # names of figures with impossible values
+Odd = set[str]  # Names of metrics with impossible values.
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of an engine that change only with a restart. None: not reported."""
+    """Facts about an engine that change only with a restart. None: not reported."""
 
     slots: int | None = None
     kv_tokens: int | None = None
     block_tokens: int | None = None
-    context_tokens: int | None = None  # maximum of prompt and answer together
+    context_tokens: int | None = None  # Maximum tokens of prompt and answer together.
     version: str | None = None
-    by_priority: bool | None = None  # it schedules by priority, ...
-    low_first: bool | None = None  # ... the lower number first
-    metrics_on: bool | None = None  # it has Prometheus metrics
+    by_priority: bool | None = None  # The engine schedules requests by priority.
+    low_first: bool | None = None  # Lower priority numbers are served first.
+    metrics_on: bool | None = None  # The engine has Prometheus metrics.
 
 
 NO_FACTS = Facts()
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What was known of a replica before this answer."""
+    """What was known about a replica before the answer that is being read."""
 
     facts: Facts = NO_FACTS
-    last: Signals = NO_SIGNALS  # of the same source
-    empty: int = 0  # consecutive answers before this one without anything new
+    last: Signals = NO_SIGNALS  # The previous signals of the same source.
+    empty: int = 0  # The number of consecutive previous answers without anything new.
 
 
 NOTHING_KNOWN = Known()
 
 
 class Source:
-    """One GET and how its answer is read. `timeout_s`: lower bound of its timeout."""
+    """One path with metrics, and how its answer is read. `timeout_s`: minimum of its timeout."""
 
     __slots__ = ("path", "timeout_s")
 
@@ -63,12 +63,12 @@ class Source:
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
     ) -> Signals | None:
-        """The signals of a whole answer; None: it is not an answer of this source."""
+        """Return the signals of a whole answer; None: it is not an answer of this source."""
         raise NotImplementedError
 
 
 class TextSource(Source):
-    """A page of the Prometheus text format."""
+    """A page in the Prometheus text format."""
 
     __slots__ = ("read", "wanted")
 
@@ -120,7 +120,7 @@ class JsonSource(Source):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FactsSource:
-    """An endpoint with an engine's facts."""
+    """A path at which an engine reports its facts."""
 
     path: str
     read: Callable[[Any], Facts]
@@ -131,28 +131,28 @@ class FactsSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A path with the engine's health. It decides unless the engine does not have it."""
+    """A path that shows the engine's health, if the engine has this path."""
 
     path: str
-    timeout_s: float = 0.0  # lower bound of its timeout
-    only: frozenset[int] = frozenset()  # the statuses that decide; empty: all but ABSENT
+    timeout_s: float = 0.0  # The minimum of its timeout.
+    only: frozenset[int] = frozenset()  # The statuses that show health; empty: all but ABSENT.
 
     def decides(self, status: int) -> bool:
-        """Whether this status is an answer about health (0: there was no answer)."""
+        """Whether this status shows the engine's health. 0: there was no answer."""
         if status in ABSENT:
             return False
         return not self.only or not status or status in self.only
 
 
-ABSENT: Final = frozenset({404, 405, 501})  # statuses of a path that a server does not have
+ABSENT: Final = frozenset({404, 405, 501})  # Statuses of a path that a server does not have.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
     """How an engine is detected from its answers."""
 
-    owned_by: str | None = None  # of the entries of its /v1/models
-    metrics: tuple[bytes, ...] = ()  # prefixes of its metric names
+    owned_by: str | None = None  # The value of `owned_by` in its /v1/models.
+    metrics: tuple[bytes, ...] = ()  # The prefixes of its metric names.
     answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
 
 
@@ -160,7 +160,7 @@ INVALID: Final = object()
 
 
 def decoded(body: bytes) -> Any:
-    """A JSON document, or INVALID."""
+    """Return the decoded JSON document, or INVALID."""
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):
@@ -168,7 +168,7 @@ def decoded(body: bytes) -> Any:
 
 
 def count(value: Any, name: str, odd: Odd) -> int | None:
-    """A valid count: an integer from 0 on. None, and recorded in `odd`, for other values."""
+    """Return a valid count: an integer from 0 on. Other values give None and are added to `odd`."""
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -180,7 +180,7 @@ def count(value: Any, name: str, odd: Odd) -> int | None:
 
 
 def share(value: Any, name: str, odd: Odd) -> float | None:
-    """A number between 0 and 1. None, and recorded in `odd`, for other values."""
+    """Return a number between 0 and 1. Other values give None and are added to `odd`."""
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1.001:
@@ -190,7 +190,7 @@ def share(value: Any, name: str, odd: Odd) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """A label's text as an integer from 0 on; engines write `None` for unknown."""
+    """Return a label's text as an integer from 0 on, else None (engines write `None`, too)."""
     if text is None or not text.isascii() or not text.isdigit() or len(text) > 12:
         return None
     return int(text)
@@ -201,7 +201,7 @@ def text(value: Any) -> str | None:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """`value` if it is a JSON object, else an empty one."""
+    """Return `value` if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 

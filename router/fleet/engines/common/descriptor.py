@@ -17,40 +17,41 @@ from router.fleet.engines.common.base import Check, FactsSource, Marks, Source
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.publishers import Publisher
 
-MODEL: Final = "model"  # the engine serves the body's `model`
+MODEL: Final = "model"  # The engine serves the body's `model`.
 _NO_MARKS: Final = Marks()
-COUNTS: Final = b'_tokens"'  # part of every event with counts in OpenAI's format
+COUNTS: Final = b'_tokens"'  # Part of every event with counts in OpenAI's format.
 
 
 class Abort:
-    """How an engine's request is aborted if closing its connection is not enough.
+    """How a request is aborted at an engine if closing its connection is not enough.
 
-    `intake/fields.py` must read the member `key`, because a client's own ID is never forwarded.
+    `intake/fields.py` must read the member `key`, because an ID from a client is never forwarded.
     """
 
     def __init__(self, path: str, key: str, paths: frozenset[bytes]) -> None:
-        self.path = path  # POST, with the request's ID as `key` in a JSON object
-        self.key = key.encode()  # the member of a request's body with its ID
-        self.paths = paths  # of requests that can have an ID
-        self.nameless = b'"%b":null' % self.key  # a member that leaves the request without an ID
+        self.path = path  # The path for POST, with the request's ID as `key` in a JSON object.
+        self.key = key.encode()  # The name of the member with the ID in a request's body.
+        self.paths = paths  # The paths whose requests can have an ID.
+        self.nameless = b'"%b":null' % self.key  # A member that leaves the request without an ID.
 
     def member(self, name: bytes) -> bytes:
-        """The member with a request's ID, which is ASCII without quotes."""
+        """Return the member with a request's ID. `name`: the ID; ASCII without quotes."""
         return b'"%b":"%b"' % (self.key, name)
 
 
 class UsageAsk:
-    """An engine's treatment of `stream_options`: how the counts of a stream are requested.
+    """How the token counts of a stream are requested from an engine (`stream_options`).
 
-    Only for an engine that answers it with a separate event, which can be removed again.
+    Only for an engine that sends the counts in a separate event, which can be removed again.
     """
 
     def __init__(
         self, options: bytes, *, asks_by_default: bool, continuous_needs_usage: bool
     ) -> None:
-        self.options = options  # options that request one usage event and change nothing else
+        self.options = options  # Options that request one usage event and change nothing else.
         self.member = b'"stream_options":' + options
-        self.asks_by_default = asks_by_default  # an object without `include_usage` requests it
+        # An object without `include_usage` requests the counts, too.
+        self.asks_by_default = asks_by_default
         # `continuous_usage_stats` only has an effect together with `include_usage`.
         self.continuous_needs_usage = continuous_needs_usage
 
@@ -70,30 +71,30 @@ class Adapters:
         by_plain_name: str = MODEL,
     ) -> None:
         self.by_path = {**by_path}
-        self.unknown = unknown  # on a path that the router does not know
-        # On any other path where `model` is an adapter's plain name.
+        self.unknown = unknown  # The member on a path that the router does not know.
+        # The member on any other path, if `model` is an adapter's plain name.
         self.by_plain_name = by_plain_name
 
 
 class NativePath:
-    """A path of an engine's own API that is inference, for `intake/routes.py`."""
+    """An inference path of an engine's own API, for `intake/routes.py`."""
 
     def __init__(
         self, kind: str, path: str, *, streams_events: bool = False, light: bool = False
     ) -> None:
-        self.kind = kind  # of the route
+        self.kind = kind  # The kind of the route.
         self.path = path.encode()
-        self.streams_events = streams_events  # a requested stream consists of events
-        self.light = light  # it uses no GPU
+        self.streams_events = streams_events  # Its streams consist of server-sent events.
+        self.light = light  # Its requests use no GPU.
 
 
 def native(kind: str, *paths: str, events: bool = False, light: bool = False) -> list[NativePath]:
-    """Several paths of one kind."""
+    """Return several paths of one kind. `events`, `light`: see `NativePath`."""
     return [NativePath(kind, path, streams_events=events, light=light) for path in paths]
 
 
 class Engine:
-    """An engine. `common/registry.py` finds it as the value ENGINE of its file."""
+    """One kind of engine. `common/registry.py` finds it as the value ENGINE of its file."""
 
     def __init__(
         self,
@@ -136,40 +137,44 @@ class Engine:
         gauges_lag: bool = False,
     ) -> None:
         self.name = name
-        self.order = order  # order of the detection requests, the usual ones first
+        self.order = order  # The order of the detection requests; common engines have low numbers.
         self.marks = marks
-        self.sources = sources  # the best one first; the next one is used if it is absent or empty
+        # The sources of metrics, the best one first. If a source is absent or empty, the next one
+        # is used.
+        self.sources = sources
         self.health = health
         self.facts = facts
-        self.keeps_alive = keeps_alive  # connections may be reused for several requests
-        # Its total of generated tokens grows while requests are running.
+        self.keeps_alive = keeps_alive  # Polls and probes may reuse connections.
+        # The total of generated tokens grows while requests are running.
         self.counts_live = counts_live
-        self.native = native or []  # paths of its own API that are inference
-        # Paths that stop, change or show it: blocked for clients. In lower case.
+        self.native = native or []  # The inference paths of its own API.
+        # Paths that stop, change or show the engine; they are blocked for clients. In lower case.
         self.control = frozenset([path.encode() for path in control])
         self.control_below = tuple([path.encode() for path in control_below])
-        # Request headers that it obeys and that clients must not send. In lower case.
+        # Request headers that the engine obeys and that clients must not send. In lower case.
         self.private_headers = frozenset([header.encode() for header in private_headers])
-        self.refuses_models = refuses_models  # 404 for the name of a model that it does not list
-        self.names_adapters = names_adapters  # `model:adapter` names one of a model's adapters
-        # None: an engine that reads `model` wherever no other engine has a path of its own.
+        self.refuses_models = refuses_models  # It answers 404 for a model that it does not list.
+        self.names_adapters = names_adapters  # `model:adapter` names one of a model's adapters.
+        # None: the engine reads `model` on all paths, except paths of other engines' own APIs.
         self.adapters = adapters
         self.dialect = dialect
-        self.low_first = low_first  # its dialect if its facts have `low_first`
-        self.tells_scheduling = tells_scheduling  # its facts show whether it schedules by priority
-        self.abort = abort  # None: closing a request's connection aborts it
-        self.usage_ask = usage_ask  # None: it is not requested
-        self.counts_mark = counts_mark  # part of every event with counts, and of few others
-        # Paths whose answers have counts in their own format.
+        self.low_first = low_first  # The dialect if the engine's facts have `low_first`.
+        self.tells_scheduling = tells_scheduling  # Its facts show whether it schedules by priority.
+        self.abort = abort  # None: closing a request's connection aborts the request.
+        self.usage_ask = usage_ask  # None: the counts of streams are not requested.
+        self.counts_mark = counts_mark  # Part of every event with counts, and of few other events.
+        # Paths whose answers have counts in the engine's own format.
         self.counts_natively = frozenset([path.encode() for path in counts_natively])
-        self.continues = continues  # it can continue a text (`continue_final_message`)
-        self.tokenize = tokenize  # the path that returns token IDs, also of messages; "": none
-        self.publisher = publisher  # of KV events
-        self.is_recognised = is_recognised  # False: it may be any engine
-        self.reserves_output = reserves_output  # admits a request only when all its KV is reserved
+        self.continues = continues  # It can continue a text (`continue_final_message`).
+        # The path that returns the token IDs of a text or of chat messages; "": there is none.
+        self.tokenize = tokenize
+        self.publisher = publisher  # How it reports its publishers of KV events.
+        self.is_recognised = is_recognised  # False: the replica may run any engine.
+        # A request starts only after the KV cache for its whole output was reserved.
+        self.reserves_output = reserves_output
         # A new request preempts a running one whose number is worse by more than this.
         self.displaces_by = displaces_by
-        self.gauges_lag = gauges_lag  # gauges lag by up to a second
+        self.gauges_lag = gauges_lag  # Its gauges lag by up to a second.
 
     def __repr__(self) -> str:
         return f"Engine({self.name})"

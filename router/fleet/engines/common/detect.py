@@ -1,7 +1,7 @@
-"""Detects the engine of a replica from its answers: metric names first, then `/v1/models`, then
-others.
+"""Detects the engine of a replica from its answers.
 
-Version numbers alone are not used, because the `/version` answers of two engines look the same.
+Metric names are checked first, then `/v1/models`, then other paths. Version numbers alone are not
+used, because the `/version` answers of two engines look the same.
 
 Must never: send a request, or raise.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from router.fleet.engines.common.registry import ENGINES
 
-# Requests to a replica that its metrics and models do not identify, in this order.
+# Paths that are requested, in this order, if metrics and models do not show the engine.
 QUESTIONS = tuple(
     dict.fromkeys(
         path for engine in ENGINES.values() for path in engine.marks.answers if path != "/metrics"
@@ -32,10 +32,10 @@ def detect(
     owned_by: Collection[str] = (),
     answers: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """The name of the engine; None: unknown.
+    """Return the name of the engine; None: unknown.
 
-    `metrics`: the beginning of its page of metrics. `owned_by`: of the entries of its model list.
-    `answers`: path -> JSON document of its 200 answers.
+    `metrics`: the beginning of its page of metrics. `owned_by`: the values of `owned_by` in its
+    model list. `answers`: path -> JSON document of a 200 answer.
     """
     found = _FIRST.search(metrics)
     if found is not None:

@@ -1,12 +1,12 @@
 """Reads a few named samples from a page in the Prometheus text format, and skips everything else.
 
-An engine's page is 50 to 100 KB of histograms, read once a second per replica. One compiled search
-finds the wanted lines, and only these are parsed. `Reader` takes a page in pieces, so a page of
-megabytes never blocks the event loop for longer than one piece.
+An engine's page has 50 to 100 KB, mostly histograms, and is read once a second per replica. One
+regular expression finds the wanted lines, and only these are parsed. `Reader` takes a page in
+pieces, so a page of megabytes never blocks the event loop for longer than one piece takes.
 
 One invalid sample (NaN, infinite, negative, not a number, unterminated labels, a duplicate series,
-a truncated line) invalidates its whole family, because the sum of the rest would be wrong without
-looking wrong. Invalid families are named in `Samples.odd`.
+a truncated line) invalidates its whole family, because the sum of the other samples would be a
+wrong but plausible number. `Samples.odd` has the names of invalid families.
 
 Must never: raise, whatever the bytes are; depend on an engine.
 """
@@ -17,40 +17,41 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-LINE_BYTES: Final = 64 * 1024  # a longer line is invalid; vLLM's longest are 3 KB
-KEPT_BYTES: Final = 256 * 1024  # of wanted lines; 64 data-parallel vLLM engines have 200 KB
-_MOST: Final = 2.0**53  # above it a float cannot represent every integer; no count gets there
+LINE_BYTES: Final = 64 * 1024  # A longer line is invalid; vLLM's longest lines have 3 KB.
+KEPT_BYTES: Final = 256 * 1024  # Maximum of wanted lines; 64 data-parallel engines have 200 KB.
+_MOST: Final = 2.0**53  # Above it, a float cannot represent every integer.
 
 
 class Sample(NamedTuple):
-    """One series at one moment; None: an invalid value."""
+    """One series at one moment. `value` is None if it is invalid."""
 
     labels: Mapping[str, str]
     value: float | None
 
 
 class Wanted:
-    """Names of samples to look for (of histograms with their `_sum`, of counters with `_total`)."""
+    """The names of samples to search, including the suffixes `_sum` (histograms) and `_total`
+    (counters)."""
 
     __slots__ = ("names", "pattern")
 
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)
-        # Longest first: an alternation takes the first match. The line feed in front is a literal
-        # to search for; comments and other names are skipped there.
+        # The longest names are first, because an alternation takes the first match. The pattern
+        # begins with a line feed, which is fast to search; other lines do not match after it.
         ordered = sorted(self.names, key=len, reverse=True)
         alternatives = b"|".join(re.escape(name.encode("ascii")) for name in ordered)
         self.pattern = re.compile(rb"\n(" + alternatives + rb")([{ \t][^\n]*)")
 
 
 class Samples:
-    """The samples found. A missing name gives None."""
+    """The samples that were found. A missing name gives None."""
 
     __slots__ = ("_found", "odd")
 
     def __init__(self) -> None:
         self._found: dict[str, list[Sample]] = {}
-        self.odd: set[str] = set()  # names of samples with invalid values
+        self.odd: set[str] = set()  # Names of samples with invalid values.
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -61,7 +62,7 @@ class Samples:
             self.odd.add(name)
 
     def series(self, *names: str) -> tuple[str, Sequence[Sample]]:
-        """The first of these names that is present, and its samples."""
+        """Return the first of these names that is present, and its samples."""
         for name in names:
             found = self._found.get(name)
             if found is not None:
@@ -71,7 +72,7 @@ class Samples:
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
     ) -> int | None:
-        """The sum of a family's integers, of the first name that is present."""
+        """Return the sum of the integers of a family: the first of these names that is present."""
         name, found = self.series(*names)
         if where is not None:
             found = [sample for sample in found if where(sample.labels)]
@@ -91,7 +92,7 @@ class Samples:
         return int(total)
 
     def largest_share(self, name: str, samples: Sequence[Sample]) -> float | None:
-        """The largest of some values between 0 and 1."""
+        """Return the largest of these values between 0 and 1."""
         largest: float | None = None
         for sample in samples:
             if sample.value is None:
@@ -101,34 +102,34 @@ class Samples:
         return None if largest is None else self.share(name, largest)
 
     def share(self, name: str, value: float) -> float | None:
-        """A share of a total; engines' own rounding may take it slightly above 1."""
+        """Return a share of a total, 0 to 1; a value slightly above 1 is a rounding error."""
         if value > 1.001:
             self.odd.add(name)
             return None
         return min(value, 1.0)
 
     def moment(self, name: str) -> float | None:
-        """Seconds since the epoch; the earliest if there are several."""
+        """Return a time in seconds since the epoch; the earliest if there are several."""
         values = [sample.value for sample in self._found.get(name, ())]
         known = [value for value in values if value]
         return min(known) if known and len(known) == len(values) else None
 
 
 class Reader:
-    """Takes a page in pieces. `feed` returns whether to continue."""
+    """Reads a page that is passed in pieces. `feed` returns whether to continue."""
 
     __slots__ = ("_carry", "_kept", "_samples", "_seen", "_skipping", "_wanted")
 
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._samples = Samples()
-        self._seen: set[bytes] = set()  # series seen, to find duplicates
-        self._carry = b"\n"  # the line feed before an incomplete line, and the line
-        self._skipping = False  # inside a line that is too long
+        self._seen: set[bytes] = set()  # The series so far, to find duplicates.
+        self._carry = b"\n"  # A line feed and the incomplete line after it.
+        self._skipping = False  # The present position is inside a line that is too long.
         self._kept = 0
 
     def feed(self, piece: bytes) -> bool:
-        """Take a further piece of the page; False: it has more wanted lines than any engine's."""
+        """Read the next piece of the page. Returns False if there are too many wanted lines."""
         if self._skipping:
             end = piece.find(b"\n")
             if end < 0:
@@ -150,7 +151,8 @@ class Reader:
         return True
 
     def end(self) -> Samples:
-        """The page is complete; a last line without a line feed may be truncated."""
+        """Return the samples of the complete page. A last line without a line feed is invalid,
+        because it may be truncated."""
         self._cut_off()
         return self._samples
 
@@ -176,7 +178,7 @@ class Reader:
 
 
 def read(page: bytes, wanted: Wanted) -> Samples:
-    """A whole page at once."""
+    """Return the samples of a whole page."""
     reader = Reader(wanted)
     reader.feed(page)
     return reader.end()
@@ -189,10 +191,10 @@ _ESCAPED = {b"n": b"\n"}
 
 
 def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
-    """The labels from the brace on and the index after them; None: unterminated.
+    """Return the labels that begin with the brace, and the index after them; None: unterminated.
 
-    Values contain commas, braces and escaped quotes. They are parsed one by one, because a search
-    for a closing brace could find one inside a value.
+    Values may contain commas, braces and escaped quotes. They are parsed one by one, because a
+    search for the closing brace could find a brace inside a value.
     """
     labels: dict[str, str] = {}
     at = 1
@@ -215,13 +217,13 @@ def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
 
 
 def _value(text: bytes) -> float | None:
-    """The first word as a valid number; a timestamp or an exemplar may follow."""
+    """Return the first word as a number; None: invalid. A timestamp or an exemplar may follow."""
     words = text.split(None, 1)
-    if not words or b"_" in words[0]:  # Python would read 1_000
+    if not words or b"_" in words[0]:  # Python would accept 1_000 as a number.
         return None
     try:
         value = float(words[0])
     except ValueError:
         return None
-    # Comparisons with NaN are false.
+    # NaN is excluded, because comparisons with NaN are false.
     return value + 0.0 if 0.0 <= value < float("inf") else None

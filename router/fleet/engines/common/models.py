@@ -14,9 +14,9 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.base import decoded
 
-CONTEXT = "max_model_len"  # vLLM's and SGLang's name for it
+CONTEXT = "max_model_len"  # The name of the context length in the answers of vLLM and SGLang.
 
-MODELS_MOST = 4096  # maximum entries read of a list; each name costs the fleet some µs
+MODELS_MOST = 4096  # Maximum entries read of a list; each name costs the fleet some µs.
 
 Entries = dict[str, dict[str, Any]]  # model name -> its entry
 
@@ -29,7 +29,7 @@ _read_list = msgspec.json.Decoder(_List).decode
 
 
 def read_models(body: bytes) -> Entries:
-    """The entries by model name; empty if the answer is not a list of models.
+    """Return the entries by model name; empty if the answer is not a list of models.
 
     Entries beyond MODELS_MOST are ignored.
     """
@@ -49,18 +49,18 @@ def read_models(body: bytes) -> Entries:
 
 
 def owners(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """The owners of the entries: most engines write their own name there."""
+    """Return the values of `owned_by`; most engines write their own name there."""
     found = (entry.get("owned_by") for entry in entries.values())
     return frozenset(owner for owner in found if isinstance(owner, str))
 
 
 def adapters(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """The entries that are adapters of another model."""
+    """Return the names of the entries that are adapters of another model."""
     return frozenset(name for name, e in entries.items() if isinstance(e.get("parent"), str))
 
 
 def context_tokens(entry: Mapping[str, Any]) -> int | None:
-    """Maximum of prompt and answer together, in tokens."""
+    """Return the maximum of prompt and answer together, in tokens; None: not reported."""
     value = entry.get(CONTEXT)
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53:
         return value

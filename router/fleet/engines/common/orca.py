@@ -1,4 +1,4 @@
-"""The load that an engine reports in a response header (ORCA, Open Request Cost Aggregation).
+"""Reads the load that an engine reports in a response header (ORCA, Open Request Cost Aggregation).
 
 Pure. Must never: raise, for any value of the header.
 """
@@ -10,10 +10,10 @@ from router.fleet.signals import NO_SIGNALS, Signals
 
 
 def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
-    """The value of `endpoint-load-metrics`, as TEXT or JSON (vLLM 0.13 and later).
+    """Return the signals of the header `endpoint-load-metrics`, in the form TEXT or JSON.
 
-    It has the waiting requests and the KV usage, nothing else. Under data parallelism TEXT has them
-    once per engine, JSON only for the last.
+    vLLM 0.13 and later sends the number of waiting requests and the KV cache usage. With data
+    parallelism, TEXT contains them for every engine, JSON only for the last one.
     """
     doubts: Odd = set() if odd is None else odd
     waiting: list[int | None] = []

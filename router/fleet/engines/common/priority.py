@@ -1,19 +1,18 @@
-"""How an engine reads the field `priority`: its dialect, and the virtual deadline that it gets.
+"""How an engine reads the field `priority` (its dialect), and the number that requests get.
 
-Engines compare the numbers of requests that were sent at different times. A number for urgency
-alone, or one that grows with the wait in the router, would let later requests overtake earlier ones
-without limit. So a number is the time at which the request would be due: its arrival, plus an
-offset for its class. It is fixed at the arrival. No request waits for ever, because later requests
-get later deadlines.
+Engines compare the numbers of requests that were sent at different times. If the number depended on
+the urgency alone, urgent requests that arrive later would always overtake earlier ones. So the
+number is a virtual deadline: the arrival time of the request, plus an offset for its class. It is
+fixed at the arrival. No request waits for ever, because later requests get later deadlines.
 
     due = arrival + (urgency - normal) * level
 
-`level` is the wait that compensates one class: half of `queue.batch_becomes_normal_after`. A
+`level` is the waiting time that is worth one class: half of `queue.batch_becomes_normal_after`. A
 critical request is due another hour earlier. A factor converts the time into the engine's number.
-An engine that stores each number for ever must not get the time; its numbers contain only class and
-step (`is_bounded`).
+An engine that stores each number for ever must not get the time; its numbers depend only on class
+and step (`is_bounded`).
 
-Pure. Must never: read a clock, or know an engine. The dialects are in the engines' files.
+Pure. Must never: read a clock, or depend on an engine. The dialects are in the engines' files.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ from typing import Final
 
 from router.core.urgency import CRITICAL, NORMAL, class_of
 
-EPOCH: Final = 1_767_225_600.0  # 2026-01-01 00:00 UTC, in seconds since 1970
+EPOCH: Final = 1_767_225_600.0  # 2026-01-01 00:00 UTC, in seconds since 1970.
 CRITICAL_AHEAD_S: Final = 3600.0
 LEAST_LEVEL_S: Final = 1.0
-MOST_LEVEL_S: Final = 86_400.0  # upper limit, also if waiting requests do not become more urgent
+MOST_LEVEL_S: Final = 86_400.0  # Upper limit of `level`; it is used if there is no aging.
 
-# Unbounded numbers; 0 is the value of a client that sets none. Examples use 10 for "later", which
-# is one class here. Above 30 a number is in the last class.
+# For engines with unbounded numbers, of which 0 is the default. With this number a request is one
+# class less urgent: examples use 10 for "later". Above 30, a number is in the last class.
 _HALFWAY: Final = 10.0
 
 
 def level_s(aging: float) -> float:
-    """Seconds of waiting that compensate one class; `aging` is in classes per second."""
+    """Return the seconds of waiting that are worth one class. `aging`: classes per second."""
     if aging <= 0.0:
         return MOST_LEVEL_S
     return min(MOST_LEVEL_S, max(LEAST_LEVEL_S, 1.0 / aging))
 
 
 def lower_first(number: float) -> float:
-    """The router's number for that of an engine that serves lower numbers first, without limits."""
+    """Return the urgency for a client's number, for an engine that serves lower numbers first."""
     far = abs(number)
     return NORMAL + (2.0 * far / (far + _HALFWAY)) * (1.0 if number > 0.0 else -1.0)
 
 
 class Dialect:
-    """How an engine reads `priority`. An engine with the field derives its own class."""
+    """How an engine reads `priority`. Engines with priorities have a subclass."""
 
     def __init__(
         self,
@@ -60,23 +59,23 @@ class Dialect:
         absent: bytes = b"null",
         tells_normal: bool = True,
     ) -> None:
-        self.name = name  # in the configuration, in metrics and in reports
-        self.paths = paths  # paths whose bodies have the field
-        self.header = header  # the request header with the number on `header_paths`
+        self.name = name  # The name in the configuration, in metrics and in reports.
+        self.paths = paths  # The paths whose bodies have the field.
+        self.header = header  # The request header for the number on `header_paths`.
         self.header_paths = header_paths
-        # the status of an answer that may mean that the field is not supported
+        # An answer with this status may mean that the engine does not support the field.
         self.refusal = refusal
-        self.refusals = refusals  # ... and the text of such an answer: regular expressions
-        # A member equivalent to an absent one, for a body that cannot be edited.
+        self.refusals = refusals  # Regular expressions for the text of such an answer.
+        # A member that has the effect of an absent one, for a body that cannot be edited.
         self.absent = b'"priority":' + absent
-        self.tells_normal = tells_normal  # False: a normal number is left out where possible
+        self.tells_normal = tells_normal  # False: a normal number is left out where possible.
 
     def read(self, number: float) -> float:
-        """A client's finite number in the router's scale, before it is limited to the scale."""
+        """Return the urgency for a client's finite number; it may be outside the router's scale."""
         raise NotImplementedError
 
     def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
-        """The number as JSON.
+        """Return the engine's number as JSON.
 
         `arrived`: seconds since 1970. `level`: of `level_s`. `is_bounded`: the engine stores each
         number for ever, so the numbers must have few values.
@@ -84,13 +83,13 @@ class Dialect:
         raise NotImplementedError
 
 
-SILENT: Final = Dialect("none")  # the engine gets no priority
+SILENT: Final = Dialect("none")  # The engine gets no priorities.
 
 _PER_S: Final = 10.0
 
 
 def deadline_number(urgency: float, arrived: float, level: float) -> int:
-    """A deadline in tenths of a second. `arrived`: seconds since 1970. `level`: of `level_s`."""
+    """Return a deadline in tenths of a second after EPOCH. Arguments: see `Dialect.write`."""
     due = arrived - EPOCH + (urgency - NORMAL) * level
     if class_of(urgency) == CRITICAL:
         due -= CRITICAL_AHEAD_S
@@ -98,8 +97,10 @@ def deadline_number(urgency: float, arrived: float, level: float) -> int:
 
 
 class Deadlines(Dialect):
-    """Lower numbers first, any integer: the deadline itself. Such numbers stay below 2**31 until
-    2032."""
+    """The dialect of engines that serve lower numbers first and accept any integer.
+
+    The number is the deadline itself; it stays below 2**31 until 2032.
+    """
 
     def read(self, number: float) -> float:
         return lower_first(number)

@@ -1,7 +1,7 @@
-"""Where an engine publishes its KV events: sources, and helpers that read them from answers.
+"""Where an engine publishes its KV events, and helpers that read this from the engine's answers.
 
-Pure. An endpoint with a wildcard host is seen from the publisher, and gets the replica's host. A
-publisher that connects instead of binding (see `kv_events`) is not a source.
+Pure. In an endpoint with a wildcard host, the wildcard is replaced by the replica's host. A
+publisher that connects instead of binding a port (see `kv_events`) cannot be used.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ import msgspec
 from router.config.address import join_host_port, split_host_port
 
 WILDCARDS: Final = ("*", "0.0.0.0", "::", "[::]", "[*]")
-MOST_RANKS: Final = 256  # maximum publishers of one replica; more is invalid
+MOST_RANKS: Final = 256  # Maximum publishers of one replica; a larger number is invalid.
 
 
 class Source(msgspec.Struct, frozen=True):
     """One publisher."""
 
-    endpoint: str  # tcp://host:port or ipc://path to connect to
+    endpoint: str  # tcp://host:port or ipc://path, to which the router connects.
     replay: str | None = None
     topic: str = ""
-    rank: int = 0  # data-parallel rank
+    rank: int = 0  # The data-parallel rank.
 
 
 class Publisher(msgspec.Struct, frozen=True):
-    """How an engine reports where it publishes."""
+    """How an engine reports where it publishes KV events."""
 
-    path: str  # to GET
-    read: Callable[[bytes, str], list[Source]]  # the answer, and the replica's host
+    path: str  # The path for GET.
+    read: Callable[[bytes, str], list[Source]]  # Arguments: the answer, the replica's host.
 
 
 def connectable(endpoint: str, host: str, shift: int) -> str | None:
-    """An endpoint to connect to: wildcards replaced, the port raised by `shift`; None: unusable."""
+    """Return an endpoint to which the router can connect; None: there is none.
+
+    A wildcard host is replaced by `host`, and `shift` is added to the port.
+    """
     scheme, separator, address = endpoint.partition("://")
     if not separator or not address:
         return None
@@ -55,11 +58,11 @@ def connectable(endpoint: str, host: str, shift: int) -> str | None:
 
 
 def bound(endpoint: Any, host: str, shift: int) -> str | None:
-    """`connectable`, for the publisher's own setting: only an endpoint that it binds."""
+    """As `connectable`, for a publisher's own setting; None also if the publisher does not bind."""
     if not isinstance(endpoint, str):
         return None
     if not any(mark in endpoint for mark in ("*", "::", "ipc://")):
-        return None  # the publisher itself connects (vLLM: distributed/kv_events.py)
+        return None  # The publisher connects to this endpoint (vLLM: distributed/kv_events.py).
     return connectable(endpoint, host, shift)
 
 

@@ -1,6 +1,8 @@
-"""Finds all engines by name, and merges their tables. The files of the package are the list.
+"""Finds all engines by listing the files of the package, and merges their tables.
 
-The merged tables are created once, when this module is imported. Must never: name an engine.
+The merged tables are created once, when this module is imported.
+
+Must never: name an engine.
 """
 
 from __future__ import annotations
@@ -17,24 +19,24 @@ from router.fleet.engines.common.publishers import Publisher
 
 
 def _found() -> dict[str, Engine]:
-    """The engine of each file, in the order of their detection requests."""
+    """Return the engine of each file, in the order of their detection requests."""
     found: list[Engine] = []
     for module in iter_modules(_package.__path__):
         if not module.ispkg:
             engine = import_module(f"{_package.__name__}.{module.name}").ENGINE
-            assert engine.name == module.name, f"{module.name}: an engine has its file's name"
+            assert engine.name == module.name, f"{module.name}: must be the name of its engine"
             found.append(engine)
     return {engine.name: engine for engine in sorted(found, key=lambda e: (e.order, e.name))}
 
 
 ENGINES: Final = _found()
 _OTHER: Final = next(engine for engine in ENGINES.values() if not engine.is_recognised)
-# Of a replica whose engine was not detected yet: it gets the requests of an unknown engine.
+# The engine of a replica until its engine is detected; it is handled as an unknown engine.
 UNDETECTED: Final = Engine("", sources=_OTHER.sources, health=_OTHER.health, is_recognised=False)
 
 
 def engine_of(name: str | None) -> Engine:
-    """The engine of a name; UNDETECTED for None and for unknown names."""
+    """Return the engine of a name; UNDETECTED for None and for unknown names."""
     return UNDETECTED if name is None else ENGINES.get(name, UNDETECTED)
 
 
@@ -47,7 +49,7 @@ def _dialects() -> dict[str, Dialect]:
     return found
 
 
-DIALECTS: Final = _dialects()  # of all engines that have priorities, by name
+DIALECTS: Final = _dialects()  # The dialects of all engines with priorities, by name.
 
 
 def _control() -> frozenset[bytes]:
@@ -82,7 +84,8 @@ def _native() -> list[NativePath]:
     return [path for engine in ENGINES.values() for path in engine.native]
 
 
-NATIVE_PATHS: Final = _native()  # inference of engines' own APIs; several may have the same path
+# Inference paths of the engines' own APIs; several engines may have the same path.
+NATIVE_PATHS: Final = _native()
 
 
 def _adapter_paths() -> frozenset[bytes]:
@@ -104,7 +107,7 @@ def _counts_natively() -> frozenset[bytes]:
     return frozenset(found)
 
 
-# Paths whose answers have counts in their own format.
+# Paths whose answers have token counts in a format of their own.
 COUNTS_NATIVELY: Final = _counts_natively()
 
 
@@ -116,7 +119,7 @@ def _abort_paths() -> frozenset[bytes]:
     return frozenset(found)
 
 
-ABORT_PATHS: Final = _abort_paths()  # paths whose requests have an ID at some engine
+ABORT_PATHS: Final = _abort_paths()  # Paths whose requests can have an ID at some engine.
 
 
 def _publishers() -> tuple[Publisher, ...]:
@@ -128,7 +131,10 @@ _PUBLISHERS: Final = _publishers()
 
 
 def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
-    """The ways in which it may report KV event publishers: all ways if it was not detected."""
+    """Return how an engine may report its publishers of KV events.
+
+    For an engine that was not detected, these are the ways of all engines.
+    """
     if not engine.is_recognised:
         return _PUBLISHERS
     return () if engine.publisher is None else (engine.publisher,)
@@ -139,4 +145,5 @@ def _refusals() -> re.Pattern[bytes]:
     return re.compile(b"(?is)" + b"|".join(words))
 
 
-REFUSALS: Final = _refusals()  # patterns in an answer: the engine does not support priorities
+# Patterns in an answer which show that the engine does not support priorities.
+REFUSALS: Final = _refusals()
