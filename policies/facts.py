@@ -52,20 +52,20 @@ class RequestView:
         output_limit: int = -1,
     ) -> None:
         self.kind = kind  # the route: "chat", "completions", "embeddings", ... or "other"
-        self.model = model  # None: the request names none
+        self.model = model  # None: the request names no model
         self.stream = stream
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
-        self.prompt_bytes = prompt_bytes  # of the prompt as the client wrote it
+        self.prompt_bytes = prompt_bytes  # bytes of the prompt as the client sent it
         # estimated; 0: there is no prompt, or the count is unknown
         self.prompt_tokens = prompt_tokens
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
-        self.chains: object = None  # the caller's own: token ids, where they are known
-        self.session = session  # the client's key of a conversation, None: it gave none
-        # Of a request that the queue was asked for: the predicted output tokens, below 0: not
-        # predicted yet; and the limit that the client has set, below 0: none.
+        self.chains: object = None  # for the caller only: the token IDs, if they are known
+        self.session = session  # the session key that the client sent; None: it sent none
+        # Output tokens as predicted by the queue; below 0: not predicted yet.
         self.output_tokens = output_tokens
+        # The client's limit of output tokens; below 0: the queue was not used, or no limit is set.
         self.output_limit = output_limit
 
 
@@ -103,20 +103,22 @@ class Candidate:
         tpot_s: float | None = None,
     ) -> None:
         self.id = id
-        self.inflight = inflight  # leases held now: our attempts dispatched and not ended
+        self.inflight = inflight  # this router's attempts that were dispatched and have not ended
         self.weight = weight  # > 0; slow start lowers it for a while
-        self.waiting = waiting  # our attempts without a first content event + others' that wait
-        # The batch: our attempts under way + others', running and waiting.
+        # This router's attempts without a first content event, and other clients' waiting requests.
+        self.waiting = waiting
+        # This router's attempts under way, and other clients' running and waiting requests.
         self.load = inflight if load is None else load
-        self.pending_tokens = pending_tokens  # uncached prompt tokens of our attempts that wait
+        # Uncached prompt tokens of this router's attempts without a first content event.
+        self.pending_tokens = pending_tokens
         # Estimated share of the KV cache in use now, 0 to 1; None: unknown. It is the engine's last
         # report, corrected for requests that have started or ended since, and for prompts that
         # are still to be prefilled. A policy must not correct it again.
         self.kv_usage = kv_usage
         self.kv_tokens = kv_tokens  # tokens that fit into the KV cache; None: unknown
         self.slots = slots  # requests the engine runs at once; None: unknown
-        self.ttft_s = ttft_s  # seconds from dispatch to first content, lately; None: unknown
-        self.tpot_s = tpot_s  # seconds per output token, lately; None: unknown
+        self.ttft_s = ttft_s  # recent seconds from dispatch to first content; None: unknown
+        self.tpot_s = tpot_s  # recent seconds per output token; None: unknown
 
 
 C = TypeVar("C", bound=Candidate)

@@ -31,8 +31,8 @@ class Registry(Generic[T]):
     """All policies of one kind."""
 
     def __init__(self, kind: str, package: str, group: str) -> None:
-        """`kind`: in words; `package`: importing it registers what is built in; `group`: the
-        entry points of third parties."""
+        """`kind`: its name in messages; `package`: its import registers the built-in policies;
+        `group`: the entry-point group of third parties."""
         self.kind = kind
         self.group = group
         self.classes: dict[str, type[T]] = {}
@@ -50,7 +50,7 @@ class Registry(Generic[T]):
         return register
 
     def names(self) -> list[str]:
-        """Names to ask `make` for, sorted. Third parties' are listed without being imported."""
+        """The names that `make` accepts, sorted. Third-party policies are not imported."""
         import_module(self._package)
         return sorted({*self.classes, *self._entry_points()})
 
@@ -64,8 +64,8 @@ class Registry(Generic[T]):
         values: dict[str, Any] = {}
         for option, value in (options or {}).items():
             if option not in kinds:
-                known = ", ".join(sorted(kinds)) or "it has none"
-                raise PolicyConfigError(f"no option of {name} (known: {known})", option)
+                known = ", ".join(sorted(kinds)) or "none"
+                raise PolicyConfigError(f"unknown option of {name} (known: {known})", option)
             try:
                 values[option] = msgspec.convert(value, kinds[option])
             except msgspec.ValidationError as err:
@@ -74,7 +74,7 @@ class Registry(Generic[T]):
             return cls(**values)
         except PolicyConfigError:
             raise
-        except Exception as err:  # a stranger's constructor; a reload must survive it
+        except Exception as err:  # third-party code may raise anything; a reload must not fail
             raise PolicyConfigError(f"{name}: {type(err).__name__}: {err}") from err
 
     def _find(self, name: str) -> type[T]:
@@ -82,10 +82,7 @@ class Registry(Generic[T]):
         if name not in self.classes and (point := self._entry_points().get(name)) is not None:
             try:
                 point.load()
-            except (
-                Exception,
-                SystemExit,
-            ) as err:  # whatever a stranger's module does when imported
+            except (Exception, SystemExit) as err:  # a third-party module may raise anything
                 self.classes.pop(name, None)
                 raise PolicyConfigError(
                     f"policy {name!r} cannot be imported from {point.value}: "
@@ -110,7 +107,7 @@ class Registry(Generic[T]):
 
 
 def option_types(cls: type) -> dict[str, Any]:
-    """The options of a policy class and their types; a class that is no dataclass has none."""
+    """The options of a policy class and their types; empty if it is not a dataclass."""
     if not dataclasses.is_dataclass(cls):
         return {}
     hints = get_type_hints(cls, include_extras=True)

@@ -20,28 +20,28 @@ examples:
   hedgerow serve --replica http://gpu-1:8000 --replica http://gpu-2:8000
   hedgerow serve --config hedgerow.yaml
   hedgerow serve --emulate 3          no GPU: three emulated engines
-  hedgerow check hedgerow.yaml        say what is wrong with a configuration
-  hedgerow key --name acme --tier pro >> keys.jsonl    an API key and its line
-  hedgerow replay access.log          the same traffic with other policies, simulated
+  hedgerow check hedgerow.yaml        report all errors in a configuration
+  hedgerow key --name acme --tier pro >> keys.jsonl    create an API key
+  hedgerow replay access.log          simulate the same traffic with other policies
 """
 _RELOAD = """\
-Signals: SIGHUP reads the configuration again (a broken one is refused and the old one kept),
+Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
 _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
-    "key": ("router.config.keys_command", "make an API key and its line for the file of keys"),
+    "key": ("router.config.keys_command", "create an API key and its line for the keys file"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
-    "replay": ("router.replay.command", "try policies and fleet sizes on recorded traffic"),
-    "audit": ("router.audit.command", "say who delays whom, from an access log"),
+    "replay": ("router.replay.command", "simulate policies and fleet sizes on recorded traffic"),
+    "audit": ("router.audit.command", "report which tenant delays which, from an access log"),
 }
 _BENCHES = {
-    "overhead": ("bench.overhead.cli", "CPU per request and per token, beside its peers"),
+    "overhead": ("bench.overhead.cli", "CPU per request and token, compared with other routers"),
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
-    "hedging": ("bench.hedging.cli", "what the second copy of a request brings and costs"),
-    "priority": ("bench.priority.cli", "what the queue's order brings and costs, class by class"),
-    "fleet": ("bench.fleet.cli", "time to first token of an emulated fleet, beside its peers"),
+    "hedging": ("bench.hedging.cli", "gain and cost of the second copy of a request"),
+    "priority": ("bench.priority.cli", "gain and cost of the queue's order for each class"),
+    "fleet": ("bench.fleet.cli", "TTFT of an emulated fleet, compared with other routers"),
 }
 
 _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
@@ -78,7 +78,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         if words[:1] == [name]:
             _attach(command, module)
 
-    bench = commands.add_parser("bench", help="measure this machine's router")
+    bench = commands.add_parser("bench", help="measure the router on this machine")
     benches = bench.add_subparsers(title="benchmarks", metavar="BENCH", required=True)
     for name, (module, text) in _BENCHES.items():
         one = benches.add_parser(name, help=text)
@@ -121,7 +121,7 @@ def _add_check(commands: Any) -> None:
     check = commands.add_parser(
         "check",
         help="check a configuration file",
-        description="Check a configuration file; exit status 2 and every problem if it is bad.",
+        description="Check a configuration file. Print every error; the exit status is then 2.",
     )
     check.add_argument("file", metavar="FILE")
     check.set_defaults(run=_check)

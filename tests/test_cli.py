@@ -96,12 +96,15 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
     [
         ([], "replicas: at least one is needed (--replica URL, or --emulate N)"),
         (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
-        (["--replica", "http://a", "--replica", "http://A/"], "replicas[1].url: the same engine"),
+        (["--replica", "http://a", "--replica", "http://A/"], "replicas[1].url: is the same engine"),
         (["--emulate", "1", "--listen", "gpu-1"], "listen: 'gpu-1' has no port"),
-        (["--emulate", "1", "--admin", "9901"], "admin: write 127.0.0.1:9901"),
+        (["--emulate", "1", "--admin", "9901"], "admin: a port alone would listen on every interface"),
         (["--emulate", "1", "--admin", "x:y"], "admin: 'y' is not a port"),
         (["--emulate", "1", "--policy", "best"], "routing.policy: unknown policy 'best'"),
-        (["--emulate", "1", "--replica", "http://a"], "emulate.count: emulated engines replace"),
+        (
+            ["--emulate", "1", "--replica", "http://a"],
+            "emulate.count: cannot be used with replicas",
+        ),
         (["--emulate", "-1"], "emulate.count: must be at least 0"),
         (["--config", "/none.yaml"], "/none.yaml: cannot be read"),
     ],

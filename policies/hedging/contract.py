@@ -25,7 +25,7 @@ from policies.registry import Registry
 
 
 class Delay(NamedTuple):
-    """The delay from the dispatch to the decision about a second copy: both must have passed."""
+    """The delay from the dispatch to the decision about a second copy. Both parts must pass."""
 
     ratio: float = 0.0  # in multiples of the predicted time to the first content
     seconds: float = 0.0
@@ -88,4 +88,4 @@ def make_policy(name: str, options: Mapping[str, Any] | None = None) -> HedgingP
 def check_number(name: str, value: float, least: float = 0.0) -> None:
     """Raise PolicyConfigError if an option is below `least`, infinite or NaN."""
     if not least <= value < float("inf"):
-        raise PolicyConfigError(f"{name} is a number, {least:g} or more", name)
+        raise PolicyConfigError(f"{name} must be a number, {least:g} or more", name)

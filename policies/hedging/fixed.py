@@ -1,7 +1,7 @@
 """Sends a second copy after a fixed number of seconds, as most proxies do.
 
-The delay does not depend on the prompt, so long prompts look slow and short ones never do. The
-policy exists for comparison, and for operators who know the right delay. The budget applies too.
+The delay does not depend on the prompt, so most copies are sent for long prompts. The policy exists
+for comparison, and for operators who know the right delay. The budget applies too.
 """
 
 from __future__ import annotations

@@ -21,11 +21,11 @@ class Immediate(HedgingPolicy):
 
     only: ClassVar[frozenset[str] | None] = frozenset({"critical"})
 
-    utilisation: float = 0.3  # From this utilisation of the pool on, no copy is sent.
+    utilisation: float = 0.3  # At or above this utilisation of the pool, no copy is sent.
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.utilisation <= 1.0:
-            raise PolicyConfigError("utilisation is a share, 0 to 1", "utilisation")
+            raise PolicyConfigError("utilisation must be a share, 0 to 1", "utilisation")
 
     def delay(self, curve: Curve, quantile: float) -> Delay | None:
         return Delay()

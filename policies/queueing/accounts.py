@@ -5,12 +5,11 @@ the lowest counter goes next (VTC: Sheng et al., "Fairness in Serving Large Lang
 OSDI'24). The virtual time is the lowest counter among the waiting flows when a flow was last
 served. When an idle flow begins to wait again, its counter is raised to the virtual time (as in
 start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96). So a flow cannot save up service while
-it is idle. When no flow waits any more, all differences are forgotten.
+it is idle. When no flow waits any more, all differences are reset.
 
 An idle account whose counter is not above the virtual time equals a new account, so it may be
-dropped. `IDLE_KEPT` idle accounts are kept, to save making them again. So memory is bounded by the
-waiting flows and the flows recently served more than others; at most `IDLE_MAX` idle accounts are
-kept.
+dropped. Up to `IDLE_KEPT` of them are kept for reuse. So memory is bounded by the waiting flows and
+the flows recently served more than others; at most `IDLE_MAX` idle accounts are kept.
 
 Must never: depend on the unit of the charges.
 """
@@ -76,7 +75,7 @@ class Node(Item):
 
 
 class Accounts:
-    """Accounts that share one virtual time: all keys of a class, or all users of a key."""
+    """Accounts with a common virtual time: all keys of a class, or all users of a key."""
 
     __slots__ = ("_backlogged", "_idle", "_number", "by_name", "peak", "time")
 
@@ -89,13 +88,13 @@ class Accounts:
         self._number = 0
 
     def of(self, name: str, weight: float) -> Account:
-        """The account of a name; it is made if there is none."""
+        """The account of a name; it is created if there is none."""
         found = self.by_name.get(name)
         if found is None:
             self._number += 1
             found = self.by_name[name] = Account(name, weight, self._number, self)
         found.weight = weight
-        # A waiting account keeps what was given back to it, and its nodes their positions.
+        # A waiting account keeps its refunds, and its nodes keep their positions.
         if found.counter < self.time and not found.waiting:
             found.counter = self.time
         return found
@@ -125,7 +124,7 @@ class Accounts:
             self._prune()
 
     def correct(self, name: str, weight: float, amount: float) -> Account:
-        """Add `amount` (which may be negative) to an account. It may have been dropped since."""
+        """Add `amount`, which may be negative, to an account. It is created if it was dropped."""
         account = self.by_name.get(name)
         if account is None:
             account = self.of(name, weight)

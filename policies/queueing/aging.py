@@ -29,11 +29,11 @@ class Aging(OrderPolicy):
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1000.0:
-            raise PolicyConfigError("rate is above 0, in levels a second", "rate")
+            raise PolicyConfigError("rate must be above 0, in levels a second", "rate")
         if not 0.0 <= self.ceiling <= 4.0:
-            raise PolicyConfigError("ceiling is a level, 0 to 4", "ceiling")
+            raise PolicyConfigError("ceiling must be a level, 0 to 4", "ceiling")
         if not 0.0 <= self.width <= 1.0:
-            raise PolicyConfigError("width is a part of a level, 0 to 1", "width")
+            raise PolicyConfigError("width must be a part of a level, 0 to 1", "width")
 
     def line(self, urgency: int) -> Line:
         return AgingLine(self.rate, self.ceiling, self.width)

@@ -1,9 +1,9 @@
 """A line by urgency and age: every second of waiting makes a ticket a little more urgent.
 
 All tickets age at the same rate, so their order does not change while they age. The constant key
-`number + rate * arrival` gives that order. A ticket that has reached the ceiling ages no more and
-goes by arrival. It is then moved to a second list (`_ripe`). The lowest key of the first list shows
-whether a ticket must be moved.
+`number + rate * arrival` gives that order. A ticket that has reached the ceiling does not become
+more urgent. It is moved to a second list (`_ripe`) and ordered by its arrival. The lowest key of
+the first list shows whether a ticket must be moved.
 
 Must never: examine tickets that need not be moved.
 """

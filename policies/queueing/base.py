@@ -56,12 +56,12 @@ class OrderPolicy:
 
     # True: it orders tickets within a class only. False: it compares lines of all classes.
     by_class: ClassVar[bool] = True
-    # It shares by flow, so a flow's further requests need not be lowered in priority.
+    # True: it shares service by flow, so a flow's further requests are not lowered in priority.
     is_fair: ClassVar[bool] = False
-    # It orders by arrival alone, so all tickets of a line go before a new one.
+    # True: it orders by arrival alone, so a new ticket goes after all tickets of its line.
     by_arrival: ClassVar[bool] = False
-    # True: it may pass a ticket over for ever, so the queue serves starving tickets itself. False:
-    # the queue protects only classes; the policy is responsible for fairness within a class.
+    # True: it may pass over a ticket for ever, so the queue serves starving tickets itself. False:
+    # the queue protects only classes; the policy prevents starvation within a class.
     starves: ClassVar[bool] = True
 
     def line(self, urgency: int) -> Line:

@@ -1,21 +1,22 @@
 """The contract between an order policy and the queue that drives it.
 
 An order policy decides which waiting ticket goes first. It is synchronous and deterministic, and it
-does no I/O. It reads no clock (`now` is passed in) and knows no replica. The queue
-(router/admission) decides everything else: whether a replica has a free place, which class may use
-it, when a starved class has its turn, and which of the first few tickets gets the place because its
-prefix is cached there.
+does no I/O. It reads no clock (`now` is passed in) and does not see replicas. The queue
+(router/admission) decides everything else: whether a replica has free capacity, which class may use
+it, when a starved class has its turn, and which of the first few tickets is sent because its prefix
+is cached there.
 
-A policy makes *lines*. A line holds tickets of one class that may go to the same replicas. The
-queue has several lines if there are several classes or models. It asks a line only about places
-that its tickets may use, so a line without such a place does not block other lines. State that is
+A policy creates *lines*. A line orders the tickets of one class that may go to the same replicas.
+The queue has several lines if there are several classes or models. It asks a line only when one of
+these replicas is free, so a line whose replicas are busy does not block other lines. State that is
 shared between lines (such as the charges of a tenant) belongs to the policy.
 
 One test suite checks these rules for every registered policy:
 - every pushed ticket is removed once: by `take`, or by `drop` at any position;
 - `first` is not `None` while the line holds a ticket; `first`, `rank`, `band` and `within` change
   no order, so two calls at the same time give the same result;
-- `band` begins with `first` and holds only tickets of the line, each once and each `within`;
+- `band` begins with `first` and has only tickets of the line, each one once; `within` is true for
+  each of them;
 - the same calls give the same order: nothing depends on random numbers or hashing;
 - tickets that differ only in their arrival go in the order of their arrival;
 - `push`, `drop` and `take` cost O(log n); memory stays bounded when 10,000 flows come and go.

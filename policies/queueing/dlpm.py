@@ -1,9 +1,9 @@
 """Deficit longest prefix match: among clients with deficit left, the longest cached prefix goes.
 
 Source: "Locality-aware Fair Scheduling in LLM Serving" (arXiv 2501.14312). Each client has a
-deficit, charged in uncached input tokens and weighted output tokens. Among the clients with some
-deficit left, the request with the longest cached prefix goes first, so that similar requests go
-together. When no client has any left, all get another quantum.
+deficit counter. Uncached input tokens and weighted output tokens are charged to it. Among the
+clients with deficit left, the request with the longest cached prefix goes first, so that similar
+requests are sent together. When no client has any deficit left, all get another quantum.
 """
 
 from __future__ import annotations

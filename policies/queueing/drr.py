@@ -1,8 +1,8 @@
 """Deficit round robin in uncached prompt tokens: a key has its turn until its quantum is used up.
 
 Source: Shreedhar and Varghese, "Efficient fair queueing using deficit round robin", SIGCOMM'95;
-uncached tokens as in Dynamo's weighted queues. A key may overdraw its quantum once and pays back in
-later rounds. Requests of one key are sent together, so a common prefix is cached.
+uncached tokens as in Dynamo's weighted queues. A key may exceed its quantum once; the excess is
+subtracted in later rounds. Requests of one key are sent together, so a common prefix is cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The earliest deadline goes first: that of the class, or an earlier one of the request itself."""
+"""The request with the earliest deadline goes first: that of its class, or its own if earlier."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Fair(SharedByFlow):
         for option in ("input", "output", "width"):
             check_amount(option, getattr(self, option))
         if self.input == 0.0 and self.output == 0.0:
-            raise PolicyConfigError("either input or output must cost something", "input")
+            raise PolicyConfigError("input or output must be above 0", "input")
         # The width scales with the prices: with a price of a millionth, flows must still differ.
         width = self.width * (self.input or self.output)
         self.open_books(Tariff(input=self.input, output=self.output, width=width))

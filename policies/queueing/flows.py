@@ -1,4 +1,5 @@
-"""A line that shares by flow: first among keys, then among the users of a key, then by urgency.
+"""A line that shares service by flow: first among keys, then among the users of a key, then by
+urgency.
 
 A client that invents user names takes service only from its own key. One mechanism implements four
 orders. They differ in the cost of a request and in how finely counters are compared:
@@ -6,8 +7,8 @@ orders. They differ in the cost of a request and in how finely counters are comp
 - Exact counters: the flow that was served least goes next (VTC).
 - Counters in steps of a quantum: a flow has its turn until its quantum of this round is used, then
   the next flow has it. This is deficit round robin (Shreedhar and Varghese, SIGCOMM'95), in the
-  form in which a flow may overdraw its deficit once and pays in later rounds. The cost of a choice
-  does not depend on the size of the debt.
+  form in which a flow may exceed its quantum once; the excess is subtracted in later rounds. The
+  time of a choice does not depend on the size of the excess.
 
 Must never: compare flows of different classes.
 """
@@ -22,7 +23,7 @@ from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 
-_EMPTY: Final = 32  # nodes without tickets that are kept, to save making them again
+_EMPTY: Final = 32  # nodes without tickets that are kept for reuse
 _ROUNDING: Final = 1e-9  # tolerance in quanta: a sum of parts of a turn may be rounded down
 
 
@@ -230,7 +231,7 @@ class FlowLine(BaseLine):
         return self._keys.first_key(), float(above.account.number)
 
     def band(self, most: int, now: float) -> list[Ticket]:
-        """Tickets of all flows within the width, in equal numbers as far as they have as many."""
+        """Tickets of all flows within the width: an equal number of each flow that has enough."""
         found: list[Ticket] = []
         if not self._keys.count:
             return found
@@ -257,7 +258,7 @@ class FlowLine(BaseLine):
         return self._filled(found, keys, most) if is_cut and len(found) < most else found
 
     def _filled(self, found: list[Ticket], keys: list[_KeyNode], most: int) -> list[Ticket]:
-        """Fill the band with tickets of flows that have more, where others have too few."""
+        """Fill the rest of the band with tickets of the flows that have more."""
         known = set(found)
         width = self.book.tariff.width
         for above in keys:

@@ -52,16 +52,16 @@ def line_of(order: OrderPolicy, urgency: int, failures: Failures) -> BaseLine:
 
 
 class ForeignLine(BaseLine):
-    """A line of a policy that is not built in."""
+    """A line of a third-party policy."""
 
     __slots__ = ("_failures", "_instead", "_line", "_tickets")
 
     def __init__(self, line: Line | None, failures: Failures) -> None:
-        """`line`: None if there is none, because the policy has failed."""
+        """`line`: None if the policy failed to create it."""
         self._line = line
         self._failures = failures
         self._tickets: dict[Ticket, None] = {}
-        self._instead = KeyedLine(_arrival, inf)  # used from the failure on
+        self._instead = KeyedLine(_arrival, inf)  # used after a failure
 
     def push(self, ticket: Ticket, now: float) -> None:
         self._tickets[ticket] = None

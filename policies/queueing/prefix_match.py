@@ -17,7 +17,7 @@ _NOTHING: Final[dict[Any, int]] = {}
 
 
 class PrefixMatch:
-    """The last prefix lookup of one request. Tokens are estimated from blocks."""
+    """The result of the last prefix lookup of one request. Tokens are estimated from blocks."""
 
     __slots__ = ("_view", "blocks", "looked_up_at", "most_tokens")
 

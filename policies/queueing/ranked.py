@@ -1,11 +1,11 @@
 """A priority queue whose first few dozen items can be read without removing them.
 
-It has a sorted front of up to 128 items. Behind it are a tail for items added in order, as most
-are, and a heap for the others. Adding and removing cost O(log n), and an item can be removed at any
-position. A long queue is changed only at its two ends. An item removed behind the front is only
-marked; dead entries are swept once they are more than half.
+It has a sorted front of up to 128 items. Behind it are a tail for items that are added in order,
+which most are, and a heap for the others. Adding and removing cost O(log n), and an item can be
+removed at any position. An item behind the front is not removed at once, its entry is only marked.
+Marked entries are deleted when they are more than half of all.
 
-Must never: hold more than twice what it is asked to hold.
+Must never: keep more than twice as many entries as it has items.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Ranked:
 
     def __init__(self) -> None:
         self.count = 0
-        self._front: list[Entry] = []  # sorted, all alive, none after any that lives behind it
+        self._front: list[Entry] = []  # sorted, none marked, none after an entry behind it
         self._tail: deque[Entry] = deque()  # sorted
         self._heap: list[Entry] = []
-        self._dead = 0  # in the tail and the heap
+        self._dead = 0  # marked entries in the tail and the heap
 
     def add(self, item: Item, key: float, order: int) -> None:
         """`order` decides among equal keys. The item must be in no `Ranked`."""
@@ -122,7 +122,7 @@ class Ranked:
         return found
 
     def held(self) -> int:
-        """The number of entries in memory, with dead ones, for tests that it stays bounded."""
+        """The number of entries in memory, with marked ones. Tests check that it is bounded."""
         return len(self._front) + len(self._tail) + len(self._heap)
 
 

@@ -1,4 +1,4 @@
-"""One request per tenant and turn, however long it is (TNG, "LLM performance", part 1, 2025)."""
+"""One request per tenant and turn, whatever its length (TNG, "LLM performance", part 1, 2025)."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class RoundRobin(SharedByFlow):
 
     def __post_init__(self) -> None:
         check_amount("width", self.width)
-        # A turn is a quantum of one request. Flows that have not had theirs yet are equal.
+        # A turn is a quantum of one request. Flows that have not had this turn yet are equal.
         self.open_books(Tariff(request=1.0, quantum=1.0, width=self.width))

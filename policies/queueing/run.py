@@ -30,7 +30,7 @@ class Run:
         self.preemptions = 0  # how often it was put back for a more urgent request
         self.is_preempting = False  # its preemption was requested, and it is not back yet
         # The fields below describe the dispatch under way.
-        self.place: Any = None  # the replica; `None`: it is at none
+        self.place: Any = None  # the replica; `None`: the request is not at a replica
         self.sent_at = 0.0
         self.is_charged = False  # the order policy has charged it
         self.has_shown = False  # the client has its first content, or it must not be preempted

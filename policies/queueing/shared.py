@@ -1,4 +1,4 @@
-"""The common base of the orders that share by flow: one book of accounts for each class.
+"""The common base of the orders that share service by flow: one set of accounts for each class.
 
 Must never: decide what a request costs.
 """
@@ -49,4 +49,4 @@ class SharedByFlow(OrderPolicy):
 def check_amount(name: str, value: float, least: float = 0.0) -> None:
     """Raise PolicyConfigError unless `value` is between `least` and `TOKENS_MAX`."""
     if not least <= value <= TOKENS_MAX:
-        raise PolicyConfigError(f"{name} is {least:g} to {TOKENS_MAX:g}", name)
+        raise PolicyConfigError(f"{name} must be {least:g} to {TOKENS_MAX:g}", name)

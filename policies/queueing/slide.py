@@ -38,7 +38,7 @@ class Slide(OrderPolicy):
         check_width(self.width)
         for option in ("prefill_rate", "base_s", "eagerness", "starvation"):
             if not 0.0 < getattr(self, option) < float("inf"):
-                raise PolicyConfigError(f"{option} is above 0", option)
+                raise PolicyConfigError(f"{option} must be above 0", option)
         self._slope = Slope(
             self.slo_s,
             self.weights,

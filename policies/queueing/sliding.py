@@ -30,7 +30,7 @@ _LEAST_S: Final = 1e-3
 
 
 class Slope:
-    """The state that all lines of one policy share: the rules, and the work that waits in all."""
+    """The state that all lines of one policy share: its options, and their total waiting work."""
 
     __slots__ = (
         "base_s",
@@ -88,7 +88,7 @@ class SlidingLine(BaseLine):
         self._starved = Ranked()
         self._urgent = Ranked()
         self._normal = Ranked()
-        self._late: list[Any] = []  # heap of (when it starves, order, ticket), dead ones too
+        self._late: list[Any] = []  # heap of (when it starves, order, ticket)
         self._waiting = 0
 
     def push(self, ticket: Ticket, now: float) -> None:
@@ -100,7 +100,7 @@ class SlidingLine(BaseLine):
         self._normal.add(ticket, deadline, ticket.order)
         patience_s = slope.starvation * slope.slo_s[ticket.urgency]
         if len(self._late) > 64 + 2 * self._waiting:
-            # A ticket that was put back has an entry of each time.
+            # Removed tickets still have entries, and a ticket that was put back has several.
             late = dict.fromkeys(self._late)
             self._late = [entry for entry in late if entry[2].node is not None]
             heapify(self._late)
@@ -131,8 +131,8 @@ class SlidingLine(BaseLine):
             if ticket.node is self._urgent or ticket.node is self._normal:
                 self._move(ticket, self._starved, slope.deadline(ticket))
         normal, urgent = self._normal, self._urgent
-        # The earliest of urgent and normal tickets. A boundary that depended on the normal ones
-        # alone would move when a ticket becomes urgent: two looks at one moment would differ.
+        # The earliest of urgent and normal tickets. If the boundary depended on the normal ones
+        # alone, it would move when a ticket becomes urgent, and a second call would differ.
         earliest_s = slope.deadline(late[0][2]) - now if late else 0.0
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:

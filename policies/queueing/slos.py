@@ -26,10 +26,10 @@ def due(ticket: Ticket, slo_s: tuple[float, ...]) -> float:
 def check_per_class(name: str, values: PerClass) -> None:
     """Raise PolicyConfigError if a value is not above 0 and finite."""
     if not all(0.0 < value < float("inf") for value in values):
-        raise PolicyConfigError(f"{name} are five numbers above 0, critical first", name)
+        raise PolicyConfigError(f"{name} must be five numbers above 0, critical first", name)
 
 
 def check_width(share: float) -> None:
     """Raise PolicyConfigError unless `share` is between 0 and 1."""
     if not 0.0 <= share <= 1.0:
-        raise PolicyConfigError("width is a share, 0 to 1", "width")
+        raise PolicyConfigError("width must be a share, 0 to 1", "width")

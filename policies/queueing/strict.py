@@ -1,4 +1,4 @@
-"""The most urgent number always goes first; a less urgent request waits while such a one waits."""
+"""The most urgent number always goes first; less urgent requests wait as long as one waits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Strict(OrderPolicy):
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.width <= 1.0:
-            raise PolicyConfigError("width is a part of a level, 0 to 1", "width")
+            raise PolicyConfigError("width must be a part of a level, 0 to 1", "width")
 
     def line(self, urgency: int) -> Line:
         return KeyedLine(_level, self.width)

@@ -108,7 +108,7 @@ class Ticket(Item):
         self.view = view  # its prompt, size and expected cost
         self.prefix: PrefixMatch | None = None  # `None`: its prefix was not looked up yet
         self.order = 0  # the order of arrival; 0: not offered yet
-        self.skips = 0  # how often a later one went first because of its prefix
+        self.skips = 0  # how often a later ticket went first because of its prefix
         self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
 
         # Read when the ticket is the oldest one, or is taken.
@@ -132,19 +132,19 @@ class Ticket(Item):
         # Read when the request arrives, and when it ends.
         self.request = request  # the driver's object; the queue never reads it
         self.queue: Any = None  # the queue that counts it
-        self.model = model  # decides the queue; "": the request names none
+        self.model = model  # decides the queue; "": the request names no model
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         self.deadline = deadline  # monotonic seconds; the client needs no answer after it
 
     @property
     def place(self) -> Any:
-        """The replica to which it was sent; `None`: it is at none."""
+        """The replica to which it was sent; `None`: it is not at a replica."""
         run = self.run
         return None if run is None else run.place
 
     @property
     def reserved(self) -> int:
-        """The tokens that reservations count for its class. Its output must be predicted before."""
+        """The tokens that reservations count for its class. Its output must be predicted."""
         view = self.view
         return view.prompt_tokens + view.output_tokens
 

@@ -1,9 +1,9 @@
 """The load above which a replica is too busy, so that load decides instead of prefix affinity.
 
-The bound is the larger of a relative and an absolute one. A ratio alone measures noise while
-numbers are small (smg#2150: the square root of N routers) and gives an idle fleet no affinity. The
-bound refers to the mean load, so that one new, empty replica does not make all others look
-overloaded.
+The bound is the larger of a relative and an absolute one. A relative bound alone has two faults.
+Small loads differ at random (smg#2150: by the square root of N routers), so they often exceed it.
+In an idle fleet it prevents affinity. The bound refers to the mean load, so that one new, empty
+replica does not make all others look overloaded.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Bounded(Protocol):
 
 def check_bounds(policy: Bounded) -> None:
     if not 1.0 <= policy.relative < float("inf"):
-        raise PolicyConfigError("relative is a factor, 1 or more", "relative")
+        raise PolicyConfigError("relative must be a factor, 1 or more", "relative")
     if not 0.0 <= policy.absolute < float("inf"):
-        raise PolicyConfigError("absolute is a number of requests, 0 or more", "absolute")
+        raise PolicyConfigError("absolute must be a number of requests, 0 or more", "absolute")
 
 
 def load_bound(policy: Bounded, candidates: Sequence[Candidate], incoming: int = 0) -> float:

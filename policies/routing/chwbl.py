@@ -2,13 +2,12 @@
 
 Sources: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; KubeAI
 (`PrefixHash`: load <= 1.25 x (total + 1) / n) and SMG (`prefix_hash`) for its use with prompts.
-Nothing is learned or shared: any number of routers send the same prompt to the same replica.
+Routers learn nothing and share no state, and still send the same prompt to the same replica.
 
 The key is the client's session or, without one, the first blocks of the prompt, up to `depth`. A
 depth that is too small covers only the shared system prompt, so all requests go to one replica. A
-depth that is too large gives each turn of a conversation a new key. A relative bound alone measures
-the noise between routers (smg#2150) and gives an idle fleet no affinity, so there is an absolute
-margin too.
+depth that is too large gives each turn of a conversation a new key. `bounds.py` explains why the
+load bound is relative and absolute.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from policies.routing.ties import least_loaded
 
 
 def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Context) -> Pick[C]:
-    """The first replica on the ring, from the key on, whose load with this request is in bounds."""
+    """The first replica on the ring after the key whose load with this request is in bounds."""
     ids = [c.id for c in candidates]
     if not ring.ids.issuperset(ids):
         ring.add(frozenset(ids))
@@ -41,7 +40,7 @@ def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Co
     for id in ring.walk(key):
         try:
             candidate = candidates[ids.index(id)]
-        except ValueError:  # not fit now, or of another model
+        except ValueError:  # the replica is not usable now, or serves another model
             continue
         if candidate.load + 1 <= bound * candidate.weight:
             return Pick(candidate, reason)
@@ -67,7 +66,7 @@ class Chwbl(RoutingPolicy):
 
     def __post_init__(self) -> None:
         if self.depth < 1:
-            raise PolicyConfigError("depth is a number of blocks, 1 or more", "depth")
+            raise PolicyConfigError("depth must be a number of blocks, 1 or more", "depth")
         check_bounds(self)
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -4,24 +4,24 @@ Source: LMetric (OSDI'26, arXiv 2603.15202); Dynamo ships it as `router_selectio
 
     cost = (uncached tokens pending there, this request's included, + 1) * (load + 1)
 
-A product needs no weights between cache and load, because a scale would cancel. The two terms "+ 1"
-prevent that an idle replica or a full hit makes the cost 0. Pending tokens and load are counted at
-the choice (SMG, llm-d), so requests of one burst count each other. A busy replica that holds the
-prompt loses against a replica with less work as soon as the product says so.
+A product needs no weights for cache and load, because a constant factor does not change the order.
+The two terms "+ 1" prevent that an idle replica or a full hit makes the cost 0. Pending tokens and
+load are updated at each choice (as in SMG and llm-d), so each request of a burst sees the ones
+before it. A busy replica that holds the prompt is not chosen if its product is larger.
 
 The product itself has no limits, so there are four more rules:
 - A full replica is not taken while another is not full. Full means that too many requests wait for
   a first token, or that no slot is free.
 - A replica whose KV cache is nearly full would have to preempt. It is not taken while at least
   three in four replicas have room. If more are full, the rule does not apply, because all requests
-  of a second would go to the few with room (simulated at 90 % of capacity with the usage of the
-  last poll: p90 of the first token 1.1 s with the rule, 0.39 s without). Nor does it apply to a
+  until the next poll would go to the few with room (simulated at 90 % of capacity with the usage of
+  the last poll: p90 TTFT 1.1 s with the rule, 0.39 s without). The rule also does not apply to a
   replica that holds at least half of the prompt. Otherwise the other caches fill with copies, and
   no replica keeps a prefix (measured: hit rate 0.68 -> 0.37).
 - A replica that got more than its share of the recent requests is not taken because of its cache.
-  If all prompts begin alike, the first holder is the cheapest one whenever it is idle, and at low
-  load it gets every request (production-stack#957). Taking another replica now and then makes that
-  one a holder too, at the cost of one prefill each.
+  If all prompts begin with the same text, the first holder has the lowest cost whenever it is idle,
+  and at low load it gets every request (production-stack#957). A replica that is taken instead
+  becomes a holder too, at the cost of one prefill.
 - Weights, which slow start lowers, divide the existing load of a replica, not the tokens of the
   request. So idle replicas have equal costs, and the draw among them is by weight.
 """
@@ -80,25 +80,27 @@ class KvAware(RoutingPolicy):
         self._recent = {}
         self._total = 0.0
         if not 1.0 <= self.miss_cost < float("inf"):
-            raise PolicyConfigError("miss_cost is a factor, 1 or more", "miss_cost")
+            raise PolicyConfigError("miss_cost must be a factor, 1 or more", "miss_cost")
         if not 0.0 <= self.crowding < float("inf"):
-            raise PolicyConfigError("crowding is a factor, 0 or more", "crowding")
+            raise PolicyConfigError("crowding must be a factor, 0 or more", "crowding")
         if not 0.0 < self.batch < float("inf"):
-            raise PolicyConfigError("batch is a number of requests, above 0", "batch")
+            raise PolicyConfigError("batch must be a number of requests, above 0", "batch")
         if not 0.0 < self.kv_full <= 1.0:
-            raise PolicyConfigError("kv_full is a share, above 0 and up to 1", "kv_full")
+            raise PolicyConfigError("kv_full must be a share, above 0 and up to 1", "kv_full")
         if self.queue_depth < 1:
-            raise PolicyConfigError("queue_depth is a number of requests, 1 or more", "queue_depth")
+            raise PolicyConfigError(
+                "queue_depth must be a number of requests, 1 or more", "queue_depth"
+            )
         if not 1.0 <= self.relative < float("inf"):
-            raise PolicyConfigError("relative is a factor, 1 or more", "relative")
+            raise PolicyConfigError("relative must be a factor, 1 or more", "relative")
         if not 0.0 <= self.absolute < float("inf"):
-            raise PolicyConfigError("absolute is a number of requests, 0 or more", "absolute")
+            raise PolicyConfigError("absolute must be a number of requests, 0 or more", "absolute")
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         held, rng = ctx.held, ctx.rng
         chosen = self._cheapest(view, candidates, held, rng)
         reason = "cheapest"
-        # Checking only the cheapest first gives the same result and is quick while none is full.
+        # Checking the cheapest one first gives the same result and is quick while none is full.
         if self._is_full(chosen):
             rest = [c for c in candidates if not self._is_full(c)]
             if rest:

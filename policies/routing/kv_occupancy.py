@@ -1,13 +1,13 @@
 """Send each request to the replica with the most free KV cache per running or waiting request.
 
 Source: Llumnix (OSDI'24), freeness F = (free blocks - blocks of waiting requests) / batch, inverted
-into a cost: (load / weight + 1) / free share. As a quotient, F would be wrong when the free room is
-negative (a larger batch would make a shortage look smaller). The cost's divisor has a minimum
-instead, so that full replicas are compared by their load.
+into a cost: (load / weight + 1) / free share. F itself would be wrong if the free blocks are
+negative, because a larger batch would make the shortage look smaller. Here the free share has a
+minimum instead, so that full replicas are compared by their load.
 
-The usage is the replica's estimate, which includes prompts that are still to be prefilled. The
-division by the load, which is counted at every choice, spreads a burst where the estimate cannot:
-if the size of the KV cache is unknown, or if prompts are cached.
+The KV usage is an estimate that includes prompts still to be prefilled. The load is updated at each
+choice. So it spreads a burst in two cases in which the estimate does not change: the size of the KV
+cache is unknown, or the prompts are cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, policy
 from policies.routing.ties import draw, lowest
 
-_LEAST_FREE = 0.02  # below it a replica preempts rather than serves: full is full
+_LEAST_FREE = 0.02  # a replica with a smaller free share would preempt, so it counts as full
 
 
 @policy("kv_occupancy")
@@ -27,7 +27,8 @@ class KvOccupancy(RoutingPolicy):
     """The least (load / weight + 1) / free share of the KV cache.
 
     A replica that does not report its usage gets the mean of the others: if it counted as empty, it
-    would get every request; if it counted as full, none. If no replica reports, this is least load.
+    would get every request; if it counted as full, none. If no replica reports its usage, the
+    policy chooses like `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

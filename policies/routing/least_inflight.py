@@ -1,8 +1,8 @@
 """Send each request to the replica with the fewest requests under way, relative to its weight.
 
-The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random: an
-idle fleet is one large tie, and always taking its first replica would give that one all the light
-traffic and, with several routers, the same one from each of them.
+The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random. In an
+idle fleet all replicas are tied. If the first one were always taken, it would get all the light
+traffic, from every router.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("least_inflight")
 @dataclass(slots=True)
 class LeastInflight(RoutingPolicy):
-    """The least inflight / weight of all; among equals a draw in proportion to the weights."""
+    """The replica with the least inflight / weight; ties by a draw in proportion to the weights."""
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         best = candidates[0]
@@ -29,8 +29,8 @@ class LeastInflight(RoutingPolicy):
                 least = load
                 tied = 0.0
             elif load == least:
-                # Reservoir of one (Chao 1982): the newcomer wins with its share of the weights, so
-                # that no list of the tied is needed. `best` has been drawn from `tied` already.
+                # Weighted reservoir sampling of one item (Chao 1982): the new candidate replaces
+                # `best` with its share of the weights so far, so no list of ties is needed.
                 tied = (tied or best.weight) + candidate.weight
                 if ctx.rng.random() * tied < candidate.weight:
                     best = candidate

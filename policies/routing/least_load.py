@@ -1,9 +1,10 @@
 """Send each request to the replica with the fewest requests under way, other clients' included.
 
-Sources: join-the-shortest-queue as AIBrix (`least-request`) and KubeAI (`LeastLoad`) do it, with
-the correction of vllm-project/router#177: load is the last poll's plus what was sent since (SMG's
-`least_load`), counted at the choice. `least_inflight` sees this router's own requests only; this
-one also sees what comes from elsewhere. Without polled signals the two are the same.
+Sources: join-the-shortest-queue as in AIBrix (`least-request`) and KubeAI (`LeastLoad`), with the
+correction of vllm-project/router#177: the load is that of the last poll plus the requests sent
+since then (SMG's `least_load`), updated at each choice. `least_inflight` counts this router's own
+requests only; this policy also counts those of other clients. Without polled metrics the two are
+the same.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from policies.routing.ties import least_loaded
 @policy("least_load")
 @dataclass(slots=True)
 class LeastLoad(RoutingPolicy):
-    """The least load / weight; among equals the fewest that wait, then a draw by weight."""
+    """The replica with the least load / weight; ties by the fewest waiting requests, then by a draw
+    in proportion to the weights."""
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         return Pick(least_loaded(candidates, ctx.rng), "least_load")

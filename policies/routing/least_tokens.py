@@ -17,9 +17,10 @@ from policies.routing.ties import draw, lowest
 @policy("least_tokens")
 @dataclass(slots=True)
 class LeastTokens(RoutingPolicy):
-    """The fewest pending tokens / weight; among equals the least load / weight, then a draw.
+    """The replica with the fewest pending tokens / weight; ties by the least load / weight, then by
+    a draw.
 
-    If no prompt has an estimate, no tokens are ever pending, and this is least load.
+    If no prompt has an estimate, no tokens are ever pending, and the policy equals `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -1,17 +1,18 @@
-"""Add up what a request costs each replica in prefill and in decode; take the cheapest.
+"""Send each request to the replica with the lowest sum of prefill cost and decode cost.
 
 Source: NVIDIA Dynamo's KV router (router-concepts.md):
 
     prefill = max(active prefill + incoming - overlap_credit * overlap, 0)
     cost    = prefill_load_scale * prefill + (active decode + incoming)
 
-in tokens here, in blocks there, which is the same up to a factor. The cheapest is taken or, at a
-temperature, a softmax over the costs scaled to 0..1 draws; that keeps several routers with the same
-stale picture apart.
+Dynamo counts blocks, this policy counts tokens, which differs by a constant factor only. With
+temperature 0 the replica with the lowest cost is taken. With a higher temperature it is drawn by a
+softmax over the costs, scaled to 0..1, so that several routers with the same outdated metrics do
+not all take the same replica.
 
 Dynamo knows the decode blocks of each sequence. Here decode is the larger of two estimates: the KV
-cache in use (`kv_usage`), which includes long contexts, and the load times the context of a usual
-request. The second alone where the first is unknown.
+cache in use (`kv_usage`), which includes long contexts, and the load times the mean context of a
+request. If the KV usage is unknown, the second estimate is used.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ from policies.contract import (
 from policies.routing.prompts import prompt_tokens
 from policies.routing.ties import draw, lowest
 
-_SHARE = 0.02  # of a finished request in the usual context: the last 50 or so count
+_SHARE = 0.02  # weight of a finished request in the mean context: about the last 50 count
 
 
 @policy("linear_cost")
 @dataclass(slots=True)
 class LinearCost(RoutingPolicy):
-    """The least prefill_load_scale * prefill + decode, both in tokens per unit of weight."""
+    """The replica with the least prefill_load_scale * prefill + decode, both in tokens per unit of
+    weight."""
 
     prefill_load_scale: float = 1.0  # The factor of the prefill in the cost.
     overlap_credit: float = 1.0  # The credit for a cached token; with 0, caches do not count.
-    temperature: float = 0.0  # With 0 the cheapest replica is taken; with 1 it is nearly a draw.
+    # With 0 the replica with the lowest cost is taken; with 1 the choice is nearly random.
+    temperature: float = 0.0
 
     # The mean tokens of a request at its end, prompt and answer. State: this one number.
     _context: float = field(default=0.0, init=False, repr=False)
@@ -51,9 +54,9 @@ class LinearCost(RoutingPolicy):
     def __post_init__(self) -> None:
         for option in ("prefill_load_scale", "temperature"):
             if not 0.0 <= getattr(self, option) < float("inf"):
-                raise PolicyConfigError(f"{option} is 0 or more", option)
+                raise PolicyConfigError(f"{option} must be 0 or more", option)
         if not 0.0 <= self.overlap_credit <= 1.0:
-            raise PolicyConfigError("overlap_credit is a share, 0 to 1", "overlap_credit")
+            raise PolicyConfigError("overlap_credit must be a share, 0 to 1", "overlap_credit")
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         incoming = prompt_tokens(view)
@@ -81,7 +84,7 @@ class LinearCost(RoutingPolicy):
         width = (max(costs) - least) * self.temperature
         if not width:
             return draw(candidates, ctx.rng)
-        # The cheapest has exp(0) = 1, so the chances cannot all vanish.
+        # The lowest cost gives exp(0) = 1, so the probabilities cannot all be 0.
         chances = [
             c.weight * exp((least - cost) / width)
             for c, cost in zip(candidates, costs, strict=True)

@@ -1,11 +1,11 @@
 """Draw two replicas and take the one with fewer requests under way: the power of two choices.
 
 Sources: Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 12(10),
-2001 (the fullest of n holds about log log n / log 2 instead of log n / log log n); Finagle's
-P2CPick (two distinct indexes, load compared) for the form. The draw is what keeps several routers
-with the same stale picture from all choosing the same replica, and it costs the same at any size.
-Under way is what this router has sent and what the last poll saw of others; without polled signals
-it is what this router has sent.
+2001 (the fullest of n replicas holds about log log n / log 2 requests instead of
+log n / log log n); Finagle's P2CPick (two distinct indexes whose loads are compared). The random
+draw prevents that several routers with the same outdated metrics all choose the same replica. Its
+cost does not depend on the size of the fleet. Requests under way are this router's own and those of
+other clients at the last poll; without polled metrics only the router's own are known.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("p2c")
 @dataclass(slots=True)
 class P2C(RoutingPolicy):
-    """Of two distinct replicas drawn evenly, the lower load / weight, then the fewer that wait.
+    """Draws two distinct replicas and takes the one with the lower load / weight; ties by the fewer
+    waiting requests, then by a draw in proportion to the weights.
 
-    What is a tie after that goes by weight. The draw itself ignores weights, so no replica gets
-    more than 2/n of the requests: among many replicas of very different weights use least_load.
+    The draw of the two ignores weights, so no replica gets more than 2/n of the requests. In a
+    large fleet with very different weights, use `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
@@ -42,7 +43,7 @@ class P2C(RoutingPolicy):
             one_load = one.waiting / one.weight
             other_load = other.waiting / other.weight
         if one_load == other_load:
-            # Which of the two came first is chance already: equal weights need no third draw.
+            # The order of the two is random already, so equal weights need no third draw.
             if one.weight != other.weight:
                 is_one = random() * (one.weight + other.weight) < one.weight
                 return Pick(one if is_one else other, "tie")

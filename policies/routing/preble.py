@@ -1,19 +1,20 @@
 """Use a cached prefix that is longer than the rest of the prompt; explore otherwise (E2).
 
 Source: Preble (ICLR'25, arXiv 2407.00023; WukLab/preble). If a request's longest match is longer
-than the rest of its prompt, it goes to the least loaded of the replicas that own that prefix; if
-not, to the one where load + eviction + prefill cost least, all in seconds:
+than the rest of its prompt, it goes to the least loaded of the replicas that hold that prefix (its
+owners). Otherwise it goes to the replica with the lowest sum L + M + P, all in seconds:
 
-    L  prefill dispatched there in the last 3 minutes + what is under way x usual output x TPOT
-    M  what storing the missed tokens evicts: their prefill x the share of the cache used lately
+    L  load: prefill dispatched in the last 3 minutes + requests under way x mean output x TPOT
+    M  eviction to store the missed tokens: their prefill x the recently used share of the cache
     P  prefill of the missed tokens
 
-Two of its rules let go of an owner: its time to first token doubled from the older to the newer
-half of the window (the prefix is too hot for it), or its load is 15 times the least (`rebalance`).
+An owner is not used in two cases: its time to first token doubled from the older to the newer half
+of the window (it gets too many requests of this prefix), or its load is `rebalance` times the least
+load.
 
-Preble keeps counts for each node of a radix tree. Here they are kept for each replica in parts of
-the window, which bounds them by the size of the fleet: the miss rate of a prefix is what was really
-missed, and the owners are the router's index, `ctx.held`.
+Preble keeps counts for each node of a radix tree. Here counts are kept for each replica and each
+part of the window, so the size of the fleet bounds their number. The miss rate is the measured one,
+and the owners come from the router's index (`ctx.held`).
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from policies.routing.ties import draw, lowest
 
 _PARTS = 18  # of a window; even, because halves are compared
 _HOT = 2.0  # TTFT of the newer half over that of the older one
-_SAMPLES = 5  # in each half, before one is called hot
-_SHARE = 0.02  # of a finished request in the usual output
+_SAMPLES = 5  # least number of samples in each half before the ratio is used
+_SHARE = 0.02  # weight of a finished request in the mean output
 
 
 class _Part:
-    """What one replica was sent, and how fast it answered, in one part of the window."""
+    """The tokens sent to one replica, and its times to first token, in one part of the window."""
 
     __slots__ = ("answers", "number", "tokens", "ttft_s")
 
@@ -54,16 +55,16 @@ class _Part:
 
 
 class _Window:
-    """The last parts of one replica, the oldest first."""
+    """The recent parts of the window of one replica, the oldest first."""
 
     __slots__ = ("parts", "tokens")
 
     def __init__(self) -> None:
         self.parts: deque[_Part] = deque()
-        self.tokens = 0  # of all parts
+        self.tokens = 0  # sum over all parts
 
     def forget(self, number: int) -> None:
-        """Drop what has left the window by the time of part `number`."""
+        """Drop the parts that are outside the window when `number` is the current part."""
         parts = self.parts
         while parts and parts[0].number <= number - _PARTS:
             self.tokens -= parts.popleft().tokens
@@ -90,7 +91,8 @@ class _Window:
 @policy("preble")
 @dataclass(slots=True)
 class Preble(RoutingPolicy):
-    """The least loaded owner of most of the prompt, else the least cost in seconds."""
+    """The least loaded replica that holds most of the prompt; if there is none, the replica with
+    the least cost in seconds."""
 
     window_s: float = 180.0  # The length of the window for loads and times, in seconds.
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
@@ -99,14 +101,14 @@ class Preble(RoutingPolicy):
     rebalance: float = 15.0
 
     _windows: dict[str, _Window] = field(default_factory=dict, init=False, repr=False)
-    _output: float = field(default=200.0, init=False, repr=False)  # tokens of a usual answer
+    _output: float = field(default=200.0, init=False, repr=False)  # mean output tokens
 
     def __post_init__(self) -> None:
         for option in ("window_s", "prefill_rate", "tpot_s"):
             if not 0.0 < getattr(self, option) < float("inf"):
-                raise PolicyConfigError(f"{option} is above 0", option)
+                raise PolicyConfigError(f"{option} must be above 0", option)
         if not 1.0 <= self.rebalance < float("inf"):
-            raise PolicyConfigError("rebalance is a factor, 1 or more", "rebalance")
+            raise PolicyConfigError("rebalance must be a factor, 1 or more", "rebalance")
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         number = self._number(ctx)
@@ -130,7 +132,7 @@ class Preble(RoutingPolicy):
             missed = [uncached_tokens(view, held.get(c, 0)) for c in candidates]
         costs = []
         for c, load, tokens_sent, miss in zip(candidates, loads, sent, missed, strict=True):
-            evicts = 0.0  # the share of what the miss evicts that was used in the window
+            evicts = 0.0  # share of the evicted tokens that were used within the window
             if c.kv_tokens and tokens_sent:
                 evicts = min(tokens_sent / c.kv_tokens, 1.0)
             costs.append(load + miss * (1.0 + evicts) / self.prefill_rate)
@@ -140,7 +142,7 @@ class Preble(RoutingPolicy):
         return int(ctx.now * _PARTS / self.window_s)
 
     def _loads(self, candidates: Sequence[Candidate], number: int) -> tuple[list[float], list[int]]:
-        """Of each candidate L, in seconds, and the uncached tokens sent there in the window."""
+        """For each candidate, L in seconds and the uncached tokens sent there in the window."""
         windows, output, usual_s = self._windows, self._output, self.tpot_s
         rate = self.prefill_rate
         loads, sent = [], []
@@ -169,7 +171,7 @@ class Preble(RoutingPolicy):
         self, view: RequestView, candidate: Candidate, ttft_s: float, ctx: Context
     ) -> None:
         window = self._windows.get(candidate.id)
-        if window is not None:  # else it has been removed
+        if window is not None:  # None: the replica was removed
             part = window.part(self._number(ctx))
             part.ttft_s += ttft_s
             part.answers += 1

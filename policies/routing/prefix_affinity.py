@@ -1,7 +1,7 @@
 """Send a request to the replica that holds most of its prompt, unless that one is too busy.
 
-Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): longest
-match above a threshold, with a guard of two margins. Four of its known problems are avoided:
+Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): the
+longest match above a threshold, with two load margins. Four of its known problems are avoided:
 - A miss goes to the least loaded replica, not to the one with the smallest tree, which sent all
   misses to one worker (sglang#14532, #14305).
 - Each holder is checked for being too busy, not the fleet. So one overloaded replica does not
@@ -33,22 +33,23 @@ from policies.routing.ties import least_loaded
 @policy("prefix_affinity")
 @dataclass(slots=True)
 class PrefixAffinity(RoutingPolicy):
-    """The deepest holder of at least `min_match` of the prompt's blocks that is not too busy.
+    """The replica that holds most of the prompt, at least `min_match` of it, and is not too busy.
 
-    Too busy: load / weight above `relative` times the mean and above the mean plus `absolute`. Of
-    equally deep holders the least loaded is taken; without any, or where they are more than half
-    of the candidates, the least loaded of all.
+    A replica is too busy if its load / weight is above `relative` times the mean and above the mean
+    plus `absolute`. If several replicas hold equally much, the least loaded of them is taken. If no
+    replica qualifies, or more than half of the candidates hold equally much, the least loaded of
+    all candidates is taken.
     """
 
-    # The share of the prompt's blocks that a replica must hold; vLLM Router's command line has 0.3.
+    # The share of the prompt's blocks that a replica must hold.
     min_match: float = 0.3
     relative: float = 1.25  # The relative load bound, in multiples of the mean load.
-    # The absolute load bound, in requests above the mean; loads always differ by a few.
+    # The absolute load bound, in requests above the mean load.
     absolute: float = 4.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.min_match <= 1.0:
-            raise PolicyConfigError("min_match is a share, 0 to 1", "min_match")
+            raise PolicyConfigError("min_match must be a share, 0 to 1", "min_match")
         check_bounds(self)
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

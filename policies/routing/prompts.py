@@ -15,5 +15,5 @@ def prompt_tokens(view: RequestView) -> float:
 
 
 def uncached_tokens(view: RequestView, blocks: int) -> float:
-    """Estimated tokens to prefill where the first `blocks` blocks are cached."""
+    """Estimated tokens to prefill if the first `blocks` blocks are cached."""
     return max(prompt_tokens(view) - blocks * view.block_tokens, 0.0)

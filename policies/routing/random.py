@@ -1,8 +1,8 @@
 """Send each request to a replica drawn at random, in proportion to the weights.
 
-The baseline every other policy is measured against. With n requests on n replicas the fullest one
-holds about log n / log log n of them (Mitzenmacher, "The Power of Two Choices in Randomized Load
-Balancing", IEEE TPDS 12(10), 2001); that is what `p2c` improves on.
+This is the baseline for all other policies. With n requests on n replicas the fullest replica holds
+about log n / log log n of them (Mitzenmacher, "The Power of Two Choices in Randomized Load
+Balancing", IEEE TPDS 12(10), 2001); `p2c` improves on this.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("random")
 @dataclass(slots=True)
 class Random(RoutingPolicy):
-    """A weighted draw; keeps no state and looks at no load."""
+    """A draw in proportion to the weights. It keeps no state and ignores load."""
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         total = 0.0
@@ -27,4 +27,4 @@ class Random(RoutingPolicy):
             mark -= candidate.weight
             if mark < 0.0:
                 return Pick(candidate, "random")
-        return Pick(candidates[-1], "random")  # rounding ate the last sliver
+        return Pick(candidates[-1], "random")  # reached only through rounding

@@ -2,8 +2,8 @@
 
 Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997; the walk past full replicas
 is Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018. A point
-depends on its replica's id and nothing else: not on order, weight, health or load. So when a
-replica comes or goes, only its own share of the keys moves.
+depends on its replica's id only, not on order, weight, health or load. So when a replica is added
+or removed, only its own share of the keys moves.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Iterator, Set
 
 from xxhash import xxh3_64_intdigest
 
-# Shares of the ring differ by about 1 / sqrt(points); SMG takes 150, vLLM Router 160, KubeAI 256.
+# Shares of the ring differ by about 1 / sqrt(points). SMG has 150, vLLM Router 160, KubeAI 256.
 POINTS = 128
 
 
 class Ring:
-    """`walk(key)` names replicas, the key's own first, then those that take over from it."""
+    """`walk(key)` yields the replica that a key maps to, then the ones that follow it."""
 
     __slots__ = ("_owner", "_points", "ids")
 
@@ -45,14 +45,14 @@ class Ring:
         owner, points = self._owner, self._points
         for id in new:
             for point in _points_of(id):
-                if point not in owner:  # 64 bits: two replicas do not meet in practice
+                if point not in owner:  # with 64 bits, collisions do not occur in practice
                     points.append(point)
                     owner[point] = id
         self.ids |= new
-        points.sort()  # a sorted list with a tail: far from a whole sort
+        points.sort()  # quick, because only the new points at the end are unsorted
 
     def walk(self, key: str) -> Iterator[str]:
-        """Every replica once, in the order of the ring from the key's place."""
+        """Every replica once, in the order of the ring, starting at the key's position."""
         points, owner = self._points, self._owner
         start = bisect_left(points, _place(key))
         seen: set[str] = set()

@@ -1,8 +1,9 @@
-"""Send requests to the replicas in turn, each as often as its weight says, evenly interleaved.
+"""Send requests to the replicas in turn, in proportion to their weights and evenly interleaved.
 
 Source: nginx's smooth weighted round robin (ngx_http_upstream_round_robin.c, commit 52327e0627f4,
-2012): at every pick each replica earns its weight, the richest is taken and pays the sum of all.
-Weights 5, 1, 1 give a a b a c a a, not a a a a a b c.
+2012). At every pick the counter of each replica grows by its weight. The replica with the highest
+counter is taken, and the sum of all weights is subtracted from its counter. Weights 5, 1, 1 give
+a a b a c a a, not a a a a a b c.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("round_robin")
 @dataclass(slots=True)
 class RoundRobin(RoutingPolicy):
-    """Smooth weighted turns. State: one number per replica, dropped when the replica goes.
+    """Smooth weighted round robin.
 
-    The turn belongs to the replicas, not to the request: pools that share replicas share it.
+    State: one number per replica, dropped when the replica is removed. Models that share replicas
+    also share these numbers.
     """
 
-    sees_all: ClassVar[bool] = True  # with a sample, replicas would miss their turns
+    sees_all: ClassVar[bool] = True  # with a sample, some replicas would miss their turn
 
     _earned: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 

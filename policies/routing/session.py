@@ -2,8 +2,8 @@
 
 Sources: production-stack's `session` and vLLM Router's `consistent_hash` (a hash ring of session
 keys). Those ignore load. Here, if the replica of a session is too busy, a request goes to the next
-replica on the ring, and later requests return when there is room. The key is only the session key
-that the client sends. Headers or fields that are unique to each request are never used.
+replica on the ring, and later requests return when the first replica has room again. The key is the
+session key that the client sends. Headers or fields that are unique to each request are never used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Functions that the policies share: the cheapest of many candidates, and a draw among equals.
+"""Functions that the policies share: the cheapest of many candidates, and a draw among ties.
 
-In an idle fleet all replicas are equal. If the first one were taken, it would get all the light
-traffic, from every router. So equals are drawn in proportion to their weights (llm-d's
-max-score picker shuffles for the same reason; llm-d-router#2515 is the burst that went to one pod).
+In an idle fleet all replicas are tied. If the first one were taken, it would get all the light
+traffic, from every router. So ties are drawn in proportion to their weights. For the same reason
+llm-d's max-score picker shuffles (llm-d-router#2515: a whole burst went to one pod).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from policies.contract import C
 
 
 def lowest(candidates: Sequence[C], costs: list[float]) -> Sequence[C]:
-    """The candidates whose cost is the lowest; `costs` stand in the order of `candidates`."""
+    """The candidates whose cost is the lowest; `costs` has the order of `candidates`."""
     low = min(costs)
     count = costs.count(low)
     if count == 1:
@@ -25,7 +25,7 @@ def lowest(candidates: Sequence[C], costs: list[float]) -> Sequence[C]:
 
 
 def draw(tied: Sequence[C], rng: Random) -> C:
-    """One of `tied`, in proportion to the weights. One alone costs no random number."""
+    """One of `tied`, in proportion to the weights. A single candidate needs no random number."""
     if len(tied) == 1:
         return tied[0]
     weights = [c.weight for c in tied]
@@ -35,7 +35,8 @@ def draw(tied: Sequence[C], rng: Random) -> C:
 
 
 def least_loaded(candidates: Sequence[C], rng: Random) -> C:
-    """The least load / weight; among equals the fewest that wait, then a draw."""
+    """The candidate with the least load / weight; ties by the fewest waiting requests, then by a
+    draw."""
     tied = lowest(candidates, [c.load / c.weight for c in candidates])
     if len(tied) > 1:
         tied = lowest(tied, [c.waiting / c.weight for c in tied])

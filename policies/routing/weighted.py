@@ -6,11 +6,11 @@ score first, ties shuffled). Its scorers, by their formulas:
     queue   (most - waiting) / (most - least), over the candidates; 1 if all are equal
     kv      1 - KV usage
     prefix  leading blocks held / blocks of the prompt
-    load    the same as queue, of everything under way (`active-request`)
+    load    the formula of queue, with the requests under way (`active-request`)
     tokens  1 - pending tokens / 4,194,304 (`token-load`)
 
-Where llm-d treats a silent replica as broken (llm-d-router#2100), an unknown KV usage is
-given the mean score of the known ones.
+llm-d treats a replica without metrics as broken (llm-d-router#2100). Here an unknown KV usage gets
+the mean score of the known ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _TOKENS = 4_194_304  # llm-d's threshold: with this number of pending tokens the
 @policy("weighted")
 @dataclass(slots=True)
 class Weighted(RoutingPolicy):
-    """The best sum of weight x score; among equals the least loaded. Options are the weights."""
+    """The replica with the highest sum of weight x score; ties by the least load. The options are
+    the weights."""
 
     queue: float = 2.0  # The weight of few waiting requests.
     kv: float = 2.0  # The weight of a free KV cache.
@@ -48,7 +49,7 @@ class Weighted(RoutingPolicy):
         weights = {name: getattr(self, name) for name in self.__slots__}
         for name, weight in weights.items():
             if not 0.0 <= weight < float("inf"):
-                raise PolicyConfigError(f"{name} is a weight, 0 or more", name)
+                raise PolicyConfigError(f"{name} must be a weight, 0 or more", name)
         if not any(weights.values()):
             raise PolicyConfigError("at least one weight must be above 0")
 
@@ -76,7 +77,7 @@ class Weighted(RoutingPolicy):
 
 
 def _spread(values: list[float], weight: float) -> list[float]:
-    """`weight` for the least value, 0 for the most, evenly between."""
+    """Scores: `weight` for the lowest value, 0 for the highest, linear between them."""
     most = max(values)
     width = most - min(values)
     if not width:

@@ -159,41 +159,41 @@ def _notes(
     notes = []
     if by == "tenant" and told == "client":
         notes.append(
-            "No line names a tenant: clients are told apart by their addresses. A proxy in front "
-            "of the router is one address."
+            "No line names a tenant, so clients are distinguished by their addresses. A proxy in "
+            "front of the router counts as one client."
         )
     elif by == "tenant" and told == "model":
         notes.append(
-            "No line names a tenant and all come from one address: they are told apart by model."
+            "No line names a tenant and all have one address, so they are distinguished by model."
         )
     answers = survey.answers
     if survey.uncounted:
         notes.append(
-            f"{_of(survey.uncounted, answers)} answers carry no engine's count of their prompt "
-            "tokens: the router's estimate stands for it, or a quarter of the body's bytes."
+            f"{_of(survey.uncounted, answers)} answers have no engine's count of their prompt "
+            "tokens. The router's estimate is used, or a quarter of the body's bytes."
         )
     if survey.uncached_unknown:
         notes.append(
-            f"{_of(survey.uncached_unknown, answers)} answers do not say how much of their prompt "
-            "was cached: it is taken as computed."
+            f"{_of(survey.uncached_unknown, answers)} answers do not report how much of their "
+            "prompt was cached. It counts as computed."
         )
     if answers > survey.streams:
         notes.append(
-            f"{_of(answers - survey.streams, answers)} answers were no streams: when their first "
-            "token came is reckoned back from their end, and they cause delays but suffer none."
+            f"{_of(answers - survey.streams, answers)} answers were not streams. The time of their "
+            "first token is estimated from their end; they cause delays but are not delayed."
         )
     if roster.unwatched:
         notes.append(
-            "There are more parties than are watched: those with the fewest tokens stand together "
-            "as all others, and figures of the lightest named ones may lack their first requests."
+            "There are too many parties. Those with the fewest tokens are combined as all others, "
+            "and the figures of the lightest named ones may lack their first requests."
         )
     if late:
         notes.append(
-            f"{late:,} lines stood too far from their place in time to be put there. Were logs of "
-            "several routers joined in one file? Give them one by one."
+            f"{late:,} lines were too far out of order to be sorted. If the file joins the logs of "
+            "several routers, pass them as separate files."
         )
     if cut:
-        notes.append("The last line was still being written and is left out.")
+        notes.append("The last line was still being written and is ignored.")
     return notes
 
 

@@ -18,22 +18,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "logs",
         nargs="+",
         metavar="LOG",
-        help="an access log, plain or gzip; several: of all routers in front of one fleet",
+        help="an access log, plain or gzip; with several routers, the log of each",
     )
     add(
         "--by",
         choices=("tenant", "class", "model"),
         default="tenant",
-        help="whom to tell apart (default: %(default)s, each in its classes)",
+        help="the parties to compare (default: %(default)s, each by class)",
     )
     add(
         "--top",
         type=_positive,
         default=_TOP,
         metavar="N",
-        help="entries a list (default: %(default)s)",
+        help="entries per list (default: %(default)s)",
     )
-    add("--json", action="store_true", help="everything found, as one JSON document")
+    add("--json", action="store_true", help="print all findings as one JSON document")
 
 
 def main(args: argparse.Namespace) -> int:

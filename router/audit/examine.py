@@ -51,7 +51,7 @@ def examine(
         for now, what, stay in sweep(reading.stays(survey.stays)):
             survey.happens(now, what, stay)
         if not survey.streams:
-            raise reading.error("no answered stream in this log: no first token to judge by")
+            raise reading.error("no answered stream in this log, so no TTFT to explain")
         cut = reading.cut
 
     roster = Roster(survey.parties, named)

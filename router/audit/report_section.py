@@ -31,13 +31,13 @@ _PLURALS: Final = {"class": "classes"}
 def report_text(findings: Findings, top: int = 10) -> str:
     """The whole report, with at most `top` entries per list."""
     sections = [
-        ("Who delays whom", _answers(findings, top)),
-        ("What first tokens waited for", waits(findings, top)),
-        ("How long the queue held them", queue(findings)),
-        ("Who causes it", [*causes(findings, top), *_bursts(findings, top)]),
-        ("Who shares replicas with whom", company(findings, top)),
+        ("Delays by other requests", _answers(findings, top)),
+        ("Parts of the time to first token", waits(findings, top)),
+        ("Wait in the queue", queue(findings)),
+        ("Causes of delays", [*causes(findings, top), *_bursts(findings, top)]),
+        ("Shared replicas", company(findings, top)),
         ("Replicas", [*replicas(findings, top), *_slow(findings, top)]),
-        ("How far to trust this", _trust(findings)),
+        ("Accuracy", _trust(findings)),
     ]
     lines = _heading(findings)
     for title, body in sections:
@@ -59,7 +59,7 @@ def _heading(findings: Findings) -> list[str]:
     ]
     if findings.failed:
         share = 100.0 * findings.failed / findings.requests
-        lines.append(f"{findings.failed:,} of them failed by the fleet's doing ({share:.2g} %).")
+        lines.append(f"{findings.failed:,} of them failed because of the fleet ({share:.2g} %).")
     return lines
 
 
@@ -80,19 +80,19 @@ def _answers(findings: Findings, top: int) -> list[str]:
     if rest > 0:
         lines.append(f"... and {rest:,} more such pairs; --top {len(matters)} shows them all.")
     elif matters:
-        lines.append(f"No other pair costs anybody {least} of its p99 TTFT.")
+        lines.append(f"No other delay is {least} or more of a p99 TTFT.")
     else:
-        lines.append(f"Nobody: none loses {least} of its p99 TTFT to waiting for another.")
+        lines.append(f"None: no delay by others is {least} or more of a p99 TTFT.")
         if others and others[0].delay_s > 0.0:
             worst = others[0]
             lines.append(
-                f"The most is what {_who(worst.victim)} loses to {_who(worst.causer)}: "
-                f"{_percent(worst.p99_share)}."
+                f"Largest delay: {_percent(worst.p99_share)} of the p99 TTFT of "
+                f"{_who(worst.victim)}, by {_who(worst.causer)}."
             )
     own = [pair for pair in known if pair.itself and pair.p99_share >= _OWN_MATTERS]
     own.sort(key=lambda pair: -pair.p99_share)
     lines += [
-        f"{_capital(_who(pair.victim))} stands in its own way: {_percent(pair.p99_share)} of its "
+        f"{_capital(_who(pair.victim))} delays itself: {_percent(pair.p99_share)} of its "
         f"p99 TTFT of {_p99(parties[pair.victim])} is waiting for its own other requests."
         for pair in own[:top]
     ]
@@ -104,12 +104,12 @@ def _answer(number: int, pair: PairFinding, victim: PartyFinding, *, first: bool
     lines = [
         f"{_capital(_who(pair.causer))} delays {_who(pair.victim)}: {_percent(pair.p99_share)} "
         f"of its p99 TTFT of {_p99(victim)}.",
-        f"Over all, its {victim.ttft.requests:,} streams waited {seconds(pair.delay_s)} for that, "
-        f"{_percent(pair.share)} of all their time to first token.",
+        f"In total, its {victim.ttft.requests:,} streams were delayed by {seconds(pair.delay_s)}, "
+        f"{_percent(pair.share)} of the sum of their TTFT.",
     ]
     if first and victim.without_others_p99_s is not None:
         lines.append(
-            f"Without all others its p99 would be about {seconds(victim.without_others_p99_s)}."
+            f"Without others its p99 would be about {seconds(victim.without_others_p99_s)}."
         )
     indent = " " * len(mark)
     return [mark + lines[0], *(indent + line for line in lines[1:])]
@@ -125,7 +125,7 @@ def _bursts(findings: Findings, top: int) -> list[str]:
     ]
     found.sort(key=lambda party: -party.at_once_peak)
     return [
-        f"{_capital(_who(party.label))} comes in bursts: {party.at_once_peak:,} requests at once "
+        f"{_capital(_who(party.label))} sends bursts: {party.at_once_peak:,} requests at once "
         f"at {_moment(party.at_once_peak_at)} UTC, {party.at_once_mean:.2g} on average."
         for party in found[:top]
     ]
@@ -141,24 +141,24 @@ def _slow(findings: Findings, top: int) -> list[str]:
     ]
     found.sort(key=lambda replica: -replica.unexplained_share)
     return [
-        f"{short(replica.name)}: nobody in the log explains {_percent(replica.unexplained_share)} "
+        f"{short(replica.name)}: the log does not explain {_percent(replica.unexplained_share)} "
         f"of its times to first token (fleet: {_percent(usual)}). It is slower than the others, "
-        "stalls, or serves somebody else as well."
+        "stalls, or also serves clients that do not use this router."
         for replica in found[:top]
     ]
 
 
 def _trust(findings: Findings) -> list[str]:
     lines = [
-        "- Who is blamed is an estimate, from whom a replica served while somebody waited there. "
-        "`hedgerow replay` of the same log proves what another policy would change.",
+        "- The causes are an estimate, from the requests that a replica served while another one "
+        "waited there. `hedgerow replay` of the same log shows what another policy would change.",
         f"- {_percent(findings.unexplained_share)} of all times to first token remain unexplained.",
     ]
     if findings.known < _KNOWN:
         lines += [
-            f"- How long a prompt takes alone is well known for {_percent(findings.known)} of the "
-            "streams only: of other lengths hardly any was served without delay, so that delays "
-            "are told too small.",
+            f"- The prefill time without delay is well known for {_percent(findings.known)} of the "
+            "streams only. Few prompts of other lengths were served without delay, so the delays "
+            "are underestimated.",
         ]
     return lines + [f"- {note}" for note in findings.notes]
 

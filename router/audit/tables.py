@@ -44,9 +44,10 @@ def waits(findings: Findings, top: int) -> list[str]:
     return [
         *_lines(parties, columns),
         "",
-        "w/o: about what it would be without all others. Percentages: what the TTFT of the slowest "
-        "hundredth went into: its own prefill, waiting for others and for its own other requests, "
-        "the router, its queue and earlier attempts; what is unclear no line of the log explains.",
+        "w/o: estimated TTFT without the requests of others. Percentages: parts of the TTFT of the "
+        "slowest hundredth. prefill: its own prefill; others, itself: waiting for requests of "
+        "others and for its own; router: the router, its queue and earlier attempts; unclear: not "
+        "explained by the log.",
     ]
 
 
@@ -61,12 +62,12 @@ def queue(findings: Findings) -> list[str]:
         Column("share", "of all", "%", lambda each: _percent(each.waited / each.requests)),
         Column("p50", "wait p50", "ms", lambda each: _ms(each.wait_p50_s)),
         Column("p99", "wait p99", "ms", lambda each: _ms(each.wait_p99_s)),
-        Column("in_vain", "in vain", value=lambda each: each.in_vain),
+        Column("in_vain", "unsent", value=lambda each: each.in_vain),
     ]
     return [
         *_lines(findings.queue, columns),
         "",
-        "wait: of those that waited; in vain: expired, or their clients left.",
+        "wait: of the requests that waited; unsent: they expired, or their clients disconnected.",
     ]
 
 
@@ -96,8 +97,8 @@ def causes(findings: Findings, top: int) -> list[str]:
     return [
         *_lines(parties, columns),
         "",
-        "delays: how long requests of others waited for its own, all together; itself: of all the "
-        "delay it causes, what falls on its own; hits: of its prompt tokens, those found in "
+        "delays: total time that requests of others waited for its own; itself: share of the delay "
+        "it causes that affects its own requests; hits: share of its prompt tokens found in "
         "caches; at once: its requests under way.",
     ]
 
@@ -110,11 +111,11 @@ def company(findings: Findings, top: int) -> list[str]:
     shared = {(pair.victim, pair.causer): pair.shared_time for pair in findings.pairs}
     lost = {(pair.victim, pair.causer): pair.p99_share for pair in findings.pairs}
     return [
-        "Of the time the row has requests at replicas, with requests of the column there too:",
+        "Share of the row's time at replicas in which requests of the column are there, too:",
         "",
         *_matrix(parties, shared, findings.told_by, diagonal=False),
         "",
-        "Of the row's p99 TTFT, waiting for the column (diagonal: for its own other requests):",
+        "Share of the row's p99 TTFT spent waiting for the column (diagonal: for itself):",
         "",
         *_matrix(parties, lost, findings.told_by, diagonal=True),
     ]

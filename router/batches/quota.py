@@ -45,4 +45,4 @@ def check_quota(rules: Batches, usage: Usage, owner: str, files: int, size: int)
         )
         raise Refused(403, "byte_quota_exceeded", message, "file")
     if usage.files + files > rules.files_total or usage.bytes + size > rules.bytes_total:
-        raise Refused(507, "storage_full", "The files of all clients take what they may.", "file")
+        raise Refused(507, "storage_full", "The files of all clients are at the limit.", "file")

@@ -158,7 +158,7 @@ class BatchServer:
             try:
                 await self._tidy()
             except (OSError, sqlite3.Error) as err:
-                log_event(logging.ERROR, "outdated batch files stay", error=str(err))
+                log_event(logging.ERROR, "expired batch files cannot be deleted", error=str(err))
             await asyncio.sleep(HOUSE_S)
 
     async def _tidy(self) -> None:

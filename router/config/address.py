@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
-# A label of a host name. The underscore is no letter of RFC 1123, but Docker Compose makes names
-# with it and every resolver takes them.
+# A label of a host name. RFC 1123 does not allow the underscore, but Docker Compose uses it in
+# names, and every resolver accepts it.
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 # RFC 3986 section 3.3: the characters of a path, percent-escapes included.
@@ -34,14 +34,14 @@ class ReplicaUrl:
 
     @property
     def authority(self) -> str:
-        """What goes into the Host field: the default port is left out (RFC 9110 section 7.2)."""
+        """The value of the Host field. The default port is left out (RFC 9110 section 7.2)."""
         if self.port == _DEFAULT_PORT[self.scheme]:
             return _bracketed(self.host)
         return join_host_port(self.host, self.port)
 
     @property
     def default_id(self) -> str:
-        """What the replica is called when nobody named it."""
+        """The replica's ID if the configuration does not set one."""
         return join_host_port(self.host, self.port) + self.base_path
 
     @property
@@ -52,8 +52,8 @@ class ReplicaUrl:
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Split `127.0.0.1:8080`, `name:8080`, `[::1]:8080` or a bare port, which means every
-    interface; port 0 means any free one."""
+    """Split `127.0.0.1:8080`, `name:8080`, `[::1]:8080` or a bare port. A bare port means every
+    interface; port 0 means any free port."""
     if _PORT.match(text):
         return "0.0.0.0", _parse_port(text, lowest=0)
     host, colon, port = text.rpartition(":")
@@ -73,7 +73,7 @@ def parse_host(text: str) -> str:
     if text.startswith("[") and text.endswith("]"):
         return _parse_ipv6(text[1:-1])
     if ":" in text:
-        raise ValueError(f"an IPv6 address stands in brackets: [{text}]")
+        raise ValueError(f"an IPv6 address must be in brackets: [{text}]")
     if text and not text.strip("0123456789."):
         try:
             return str(IPv4Address(text))
@@ -88,16 +88,16 @@ def parse_host(text: str) -> str:
 
 
 def parse_replica_url(text: str) -> ReplicaUrl:
-    """Take a replica's URL apart; a port left out is that of its scheme."""
+    """Parse a replica's URL. Without a port, it has the default port of its scheme."""
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator:
         raise ValueError(f"{text!r} has no scheme; write http://{text}")
     if scheme not in _DEFAULT_PORT:
-        raise ValueError(f"the scheme {scheme!r} is not spoken; use http:// or https://")
+        raise ValueError(f"the scheme {scheme!r} is not supported; use http:// or https://")
     authority, slash, path = rest.partition("/")
     if "?" in rest or "#" in rest:
-        raise ValueError("a replica's URL has no query and no fragment")
+        raise ValueError("a replica's URL must not have a query or a fragment")
     if "@" in authority:
         raise ValueError("credentials do not belong in the URL; use upstream.token_file")
     if not authority:
@@ -117,7 +117,7 @@ def parse_replica_url(text: str) -> ReplicaUrl:
 
 def _parse_ipv6(text: str) -> str:
     if "%" in text:
-        raise ValueError("an IPv6 address with a zone cannot be used")
+        raise ValueError("an IPv6 address with a zone is not supported")
     try:
         return str(IPv6Address(text))
     except ValueError:

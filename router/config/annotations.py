@@ -32,7 +32,7 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def metas(kind: Any) -> Iterator[msgspec.Meta]:
-    """What is declared beside the type: ranges, unit, marks."""
+    """The facts declared beside the type: ranges, unit, whether a restart is needed."""
     if get_origin(kind) is Annotated:
         yield from (item for item in get_args(kind)[1:] if isinstance(item, msgspec.Meta))
         yield from metas(get_args(kind)[0])

@@ -28,13 +28,13 @@ from router.config.tls import FileProblem, listening_context, replica_context, u
 from router.config.units import amount_text, duration_text
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
-# A replica's id stands in log lines, metric labels and the debug header.
+# A replica's id appears in log lines, metric labels and the debug header.
 _ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
 _TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
-_VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a pseudonym of RFC 9110 section 7.6.3, kept plain
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")  # RFC 9110, less the underscore
-# Fields that the router drops, or that it reads in another way.
+_VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a subset of a pseudonym (RFC 9110 section 7.6.3)
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")  # RFC 9110, without the underscore
+# Header fields that a setting cannot name: the router drops them or reads them in another way.
 _NOT_SEEN = frozenset(
     [
         "host",
@@ -66,7 +66,7 @@ _VISIBLE = re.compile(r"/[!-~]*\Z")
 def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     """Adds every problem of `config` that the types of its fields do not exclude.
 
-    `serves`: a router is to run with it, which needs replicas."""
+    `serves`: a router will run with this configuration, so replicas are required."""
     _check_listeners(config, problems)
     _check_replicas(config, problems, serves)
     _check_routing(config, problems)
@@ -88,7 +88,9 @@ def _check_listeners(config: Config, problems: Problems) -> None:
             continue
         try:
             if path == "admin" and config.admin.isdigit():
-                raise ValueError(f"write 127.0.0.1:{config.admin}; not every interface is for it")
+                raise ValueError(
+                    f"a port alone would listen on every interface; write 127.0.0.1:{config.admin}"
+                )
             found.append(split_host_port(getattr(config, path)))
         except ValueError as err:
             problems.add(path, str(err))
@@ -96,7 +98,7 @@ def _check_listeners(config: Config, problems: Problems) -> None:
         (host, port), (admin_host, admin_port) = found
         is_shared = host == admin_host or not _WILDCARDS.isdisjoint((host, admin_host))
         if port and port == admin_port and is_shared:
-            problems.add("admin", f"takes the port of listen ({config.listen}); use another one")
+            problems.add("admin", f"has the port of listen ({config.listen}); use another port")
 
 
 def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
@@ -107,7 +109,7 @@ def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
     if config.replicas and config.emulate.count > 0:
         # An emulated engine must never answer real requests by accident.
         problems.add(
-            "emulate.count", "emulated engines replace real replicas; name one or the other"
+            "emulate.count", "cannot be used with replicas: configure either of them, not both"
         )
     engines: dict[tuple[str, int, str], int] = {}
     ids: dict[str, int] = {}
@@ -120,7 +122,7 @@ def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
             first = engines.setdefault(address.engine, index)
             if first != index:
                 problems.add(
-                    f"{path}.url", f"the same engine as replicas[{first}]: two addresses of one"
+                    f"{path}.url", f"is the same engine as replicas[{first}]; list it only once"
                 )
                 continue
         if problems.is_spoiled(f"{path}.id"):
@@ -129,10 +131,11 @@ def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
         if replica.id and not _ID.match(replica.id):
             problems.add(f"{path}.id", "must be visible ASCII: letters, digits and ._:/[]~@+-")
         elif name and (first := ids.setdefault(name, index)) != index:
-            problems.add(f"{path}.id", f"{name!r} is the id of replicas[{first}] too")
+            problems.add(f"{path}.id", f"{name!r} is already the id of replicas[{first}]")
         if replica.models == () and not problems.is_spoiled(f"{path}.models"):
             problems.add(
-                f"{path}.models", 'name a model, or "*" for any; left out: they are learned'
+                f"{path}.models",
+                'is empty; name models, or "*" for any, or remove it to read them from the replica',
             )
         for model_index, model in enumerate(replica.models or ()):
             if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
@@ -200,10 +203,10 @@ def _check_classes(config: Config, problems: Problems) -> None:
             )
         if are_shares_used and rules.share <= 0.0:
             problems.add(
-                f"{path}.share", "must be above 0: without a share a class can be shut out for ever"
+                f"{path}.share", "must be above 0: a class without a share may never be served"
             )
     if are_shares_used and shares > 1.0 + 1e-9:
-        problems.add("classes", f"the shares of all classes are {shares:.4g} together; at most 1")
+        problems.add("classes", f"the shares of all classes add up to {shares:.4g}; at most 1")
 
 
 def _check_exact(config: Config, problems: Problems) -> None:
@@ -222,7 +225,7 @@ def _check_exact(config: Config, problems: Problems) -> None:
             problems.add("prefix.exact", f"needs {', '.join(missing)}: pip install '.[kv-events]'")
     for model, path in config.prefix.tokenizers.items():
         if not Path(path).exists():
-            problems.add(f"prefix.tokenizers.{model}", f"there is no {path!r}")
+            problems.add(f"prefix.tokenizers.{model}", f"there is no file or folder {path!r}")
 
 
 def _check_priority(config: Config, problems: Problems) -> None:
@@ -231,9 +234,9 @@ def _check_priority(config: Config, problems: Problems) -> None:
         if problems.is_spoiled(path):
             continue
         if not (rule.header or rule.model or rule.network):
-            problems.add(path, "names no header, model or network, so it fits everything")
+            problems.add(path, "has no header, model or network, so it matches every request")
         if rule.value and not rule.header:
-            problems.add(f"{path}.value", "of which header?")
+            problems.add(f"{path}.value", "needs header: the name of the header field")
         if rule.header:
             _check_header(f"{path}.header", rule.header, problems)
         if rule.network:
@@ -270,7 +273,9 @@ def _check_header(path: str, name: str, problems: Problems) -> None:
     if not _TOKEN.match(name):
         problems.add(path, "is not the name of a header field")
     elif name.lower() in _NOT_SEEN:
-        problems.add(path, f"{name} is the connection's or a secret: it cannot be looked at")
+        problems.add(
+            path, f"{name} cannot be used: the router drops this field or reads it in another way"
+        )
 
 
 def _check_order(config: Config, problems: Problems) -> None:
@@ -302,7 +307,7 @@ def _check_files(config: Config, problems: Problems) -> None:
         else:
             _try("upstream", lambda: upstream_token(upstream), problems)
         if upstream.ca_file is not None and not upstream.verify:
-            problems.add("upstream.ca_file", "is of no use when upstream.verify is false")
+            problems.add("upstream.ca_file", "has no effect when upstream.verify is false")
         elif upstream.ca_file is not None:
             _try("upstream", lambda: replica_context(upstream), problems)
     tls = config.tls
@@ -343,7 +348,7 @@ def _check_texts(config: Config, problems: Problems) -> None:
         if not problems.is_spoiled(path):
             _check_path(path, text, problems)
             if "?" in text:
-                problems.add(path, "a path is matched without its query")
+                problems.add(path, "must not have a query: paths are compared without it")
     for index, text in enumerate(config.trusted_proxies):
         path = f"trusted_proxies[{index}]"
         if problems.is_spoiled(path):

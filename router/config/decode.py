@@ -23,7 +23,7 @@ from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 
 _MISSING = object()
 
-# msgspec's words for types, in those of someone who writes YAML.
+# The names of msgspec's types in messages.
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -50,13 +50,13 @@ _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 
 def decode_config(data: dict[str, Any], problems: Problems) -> Config:
-    """The configuration in `data`; see the module's words about a result with problems."""
+    """The configuration in `data`. The module's docstring limits the use of an invalid one."""
     config: Config = _struct(Config, data, "", problems)
     return config
 
 
 def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
-    """A msgspec complaint about one value, in a configuration's words."""
+    """An error of msgspec about one value, in the terms of the configuration file."""
     text = str(err)
     if found := _RANGE.match(text):
         return f"must be {_RANGE_WORDS[found[1]]} {amount_text(float(found[2]), unit)}"
@@ -70,7 +70,7 @@ def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
 
 
 def did_you_mean(key: str, known: list[str]) -> str:
-    """A hint to append to a complaint about an unknown `key`, or nothing."""
+    """A hint to append to the message about an unknown `key`, or nothing."""
     near = get_close_matches(key, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -106,7 +106,7 @@ def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems)
 
 
 def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
-    """`data` as a value of the annotation `kind`, or _MISSING after a complaint."""
+    """`data` as a value of the annotation `kind`; _MISSING if it is invalid (it is reported)."""
     if problems.is_spoiled(path):
         return _MISSING
     inner, is_optional = without_none(kind)
@@ -124,7 +124,7 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
             problems.add(path, f"must be {_EXAMPLES[unit]}, not {data!r}")
             return _MISSING
         data = amount
-    if isinstance(data, float) and not math.isfinite(data):  # no range catches every NaN
+    if isinstance(data, float) and not math.isfinite(data):  # a comparison with NaN is false
         problems.add(path, "must be a finite number")
         return _MISSING
     try:
@@ -147,12 +147,12 @@ def _list(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
     items = [
         _value(item_kind, item, f"{path}[{index}]", problems) for index, item in enumerate(data)
     ]
-    # A bad item keeps its place, so that later complaints count the others as the user does.
+    # An invalid item keeps its place, so that the indexes in later messages are correct.
     return tuple("" if item is _MISSING else item for item in items)
 
 
 def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
-    """A mapping of free keys to structs or words."""
+    """A mapping of free keys to structs or strings."""
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -166,13 +166,13 @@ def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
 
 
 def _has_places(kind: Any) -> bool:
-    """Whether each value of a mapping is judged for itself, so that a complaint names its key."""
+    """Whether each value of a mapping is checked separately, so that a message names its key."""
     return is_struct(kind) or get_origin(kind) is Literal
 
 
 def _hint(key: str, siblings: list[str], path: str) -> str:
-    """The key that was probably meant: nearly the same word here, the same somewhere else, or a
-    similar one here."""
+    """The key that was probably meant: a key of this section with nearly the same spelling, the
+    same key in another section, or a similar key of this section."""
     successor = _RENAMED.get(join(path, key)) or (
         in_file(key) if in_file(key) in siblings else None
     )

@@ -1,5 +1,5 @@
-"""Parses YAML text into plain dicts, lists and scalars, and reports duplicate keys and oddities by
-path.
+"""Parses YAML text into plain dicts, lists and scalars, and reports duplicate keys and unsupported
+syntax by path.
 
 It creates only str, int, float, bool, None, list and dict. It refuses features that make a small
 file large in memory (aliases, deep nesting, size). Scalars follow the core schema of YAML 1.2, not
@@ -60,7 +60,7 @@ for _tag, _pattern, _first in (
 def parse_document(text: str, problems: Problems) -> dict[str, Any]:
     """The document's top mapping; an empty document is an empty mapping.
 
-    What is wrong goes to `problems`; text that cannot be read at all gives an empty mapping.
+    Errors are added to `problems`. Text that is not YAML gives an empty mapping.
     """
     try:
         loader = _Loader(text)

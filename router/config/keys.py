@@ -22,7 +22,7 @@ import msgspec
 from router.config.model import ClassName, Count, Weight
 from router.core.unreadable import NOT_JSON
 
-PREFIX: Final = "hr-"  # of a key that we make: people and scanners see what it is
+PREFIX: Final = "hr-"  # of generated keys: people and secret scanners recognise it
 _BITS: Final = 256
 SHORTEST: Final = 20  # characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
@@ -105,8 +105,8 @@ def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
         first, other = tenants.setdefault(line.name, (number, line))
         if msgspec.structs.replace(other, hash=line.hash) != line:
             raise KeysProblem(
-                f"line {number}: says something else of {line.name} than line {first}; "
-                "keys of one name share its limits"
+                f"line {number}: the settings of {line.name} differ from line {first}; "
+                "all keys with the same name share their limits"
             )
         found.append(line)
     return tuple(found)

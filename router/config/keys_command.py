@@ -26,26 +26,26 @@ _OK, _MISTAKE = 0, 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = (
-        "Make an API key. The key goes to stderr, once; its line to stdout: "
+        "Create an API key. The key is printed to stderr, its line for the keys file to stdout: "
         "hedgerow key --name acme --tier pro >> keys.jsonl"
     )
     add = parser.add_argument
-    add("--name", required=True, help="whose key it is; keys of one name share its limits")
-    add("--tier", default="", help="enterprise, pro, free, or one of your own (priority.tiers)")
+    add("--name", required=True, help="the tenant; keys with the same name share its limits")
+    add("--tier", default="", help="enterprise, pro, free, or one of priority.tiers")
     add("--ceiling", help="the most urgent class: critical, high, normal, low or batch")
     add(
         "--model",
         action="append",
         metavar="NAME",
-        help="it may ask for, adapters included; repeat for each",
+        help="a model or adapter that the key may use; repeat for each (default: all)",
     )
-    add("--concurrency", type=int, metavar="N", help="requests at replicas at once")
+    add("--concurrency", type=int, metavar="N", help="most requests at replicas at once")
     add("--requests-per-minute", type=float, metavar="N")
-    add("--tokens-per-minute", type=float, metavar="N", help="of prompts and answers together")
-    add("--weight", type=float, default=1.0, help="its share, where tenants share (default: 1)")
-    add("--names-users", action="store_true", help="its requests may name their users")
-    add("--may-hedge", action="store_true", help="its requests may ask for a second copy")
-    add("--stdin", action="store_true", help="hash the key that stands on standard input instead")
+    add("--tokens-per-minute", type=float, metavar="N", help="prompt and output tokens together")
+    add("--weight", type=float, default=1.0, help="share relative to other tenants (default: 1)")
+    add("--names-users", action="store_true", help="requests with this key may name their user")
+    add("--may-hedge", action="store_true", help="requests with this key may ask for hedging")
+    add("--stdin", action="store_true", help="read the key from standard input, do not create one")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
         return _refuse(str(err).removeprefix("line 1: "))
     print(text)
     if not args.stdin:
-        print(f"the key, told only here: {key}", file=sys.stderr)
+        print(f"the key, which is not shown again: {key}", file=sys.stderr)
     return _OK
 
 

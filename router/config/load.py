@@ -26,11 +26,11 @@ def load(
     *,
     serves: bool = True,
 ) -> Config:
-    """Read a configuration from the file at `path` (None: no file) and lay `overrides` over it.
+    """Read a configuration from the file at `path` (None: no file) and apply `overrides` to it.
 
     `overrides` has the shape of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`. Mappings
-    are merged, everything else replaces what the file says. `serves`: a router is to run with it,
-    so replicas are needed; a replay has those of the log. Raises ConfigError with all problems.
+    are merged; any other value replaces that of the file. `serves`: a router will run with it, so
+    replicas are required; a replay takes them from the log. Raises ConfigError with all problems.
     """
     problems = Problems()
     text = "" if path is None else _read(path, problems)
@@ -39,7 +39,7 @@ def load(
 
 
 def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool = True) -> Config:
-    """`load` for YAML text that is already at hand."""
+    """`load` for YAML text instead of a file."""
     problems = Problems()
     data = parse_document(text, problems)
     if problems.is_unreadable:
@@ -77,7 +77,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = value
         elif below is None or isinstance(below, Mapping):
             merged[key] = _merged(below or {}, value)
-        # else: the file has no mapping there; it stays, to be complained about
+        # else: the file has no mapping there; `decode` reports it
     return merged
 
 
@@ -91,7 +91,7 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _completed(config: Config) -> Config:
-    """Fill in what follows from other fields: the id of a replica that nobody named."""
+    """Set the fields that are derived from others: the ID of a replica without one."""
     replicas = tuple(
         replica
         if replica.id

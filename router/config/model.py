@@ -1,13 +1,13 @@
 """Every setting: its name, type, range, default and text. The configuration file has this shape.
 
-Only single settings live here. `load` reads YAML and flags, `checks` compares settings with each
-other, and `reference` prints this file, and the policies' options, as the page
-`hedgerow config reference`.
+This module only declares settings. `load` reads YAML and flags, and `checks` compares settings with
+each other. `hedgerow config reference` prints these settings and the policies' options
+(`reference`).
 
-How to declare a setting: one field. Its text is the comment on its line and the comment lines
-directly above it. The name in the file is the field's name; a duration loses its suffix `_s`, since
-the value there carries a unit (`connect_s` here is `connect: 2s` in the file). `Restart` marks what
-a reload cannot change.
+To declare a setting, add one field. Its text is the comment on its line and the comment lines
+directly above it. The name in the file is the field's name, without the suffix `_s` of a duration,
+because the value in the file has a unit (`connect_s` here is `connect: 2s` in the file). `Restart`
+marks settings that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 
-_LONGEST_S = 1e7  # 115 days: a longer timer is a mistake, and would overflow the event loop's
+_LONGEST_S = 1e7  # 115 days; a longer timer is a mistake and would overflow the event loop
 _IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
 _IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     Engine = str
     EnginePriority = str
     Dialect = str
-else:  # the files of router/fleet/engines are the list
+else:  # the list comes from the files in router/fleet/engines
     Engine = Literal[tuple(ENGINES)]
-    # The dialect in which a replica is told a priority.
+    # The dialect in which priorities are sent to a replica.
     EnginePriority = Literal[(*DIALECTS, "none")]
     # What a number in a body means. engine: the dialect of the engines that serve the model.
     Dialect = Literal[("engine", "hedgerow", *DIALECTS)]
@@ -76,8 +76,8 @@ class Replica(Frozen, frozen=True):
     # Its address: http://host:port or https://host:port, with an optional path prefix.
     url: str
     id: str = ""  # Name in logs and metrics. "": host:port, and the path prefix if there is one.
-    # The models the replica serves. "*" among them: it accepts any other name, too. Unset: read
-    # from the replica's /v1/models.
+    # The models the replica serves. If "*" is among them, it accepts any other name, too. Unset:
+    # read from the replica's /v1/models.
     models: tuple[str, ...] | None = None
     # What happens to a model name that no replica lists: the router rejects it, or forwards it and
     # the engine decides. Unset: as the engine treats unknown names.
@@ -85,9 +85,9 @@ class Replica(Frozen, frozen=True):
     weight: Weight = 1.0  # A replica with twice the weight gets twice the requests.
     max_inflight: Count | None = None  # Most attempts at once. Unset: no limit.
     engine: Engine | None = None  # The engine. Unset: detected from its answers.
-    # Where it publishes KV cache events. Unset: found out if `prefix.exact` is on.
+    # Where it publishes KV cache events. Unset: detected if `prefix.exact` is on.
     kv_events: KvEvents | None = None
-    # The dialect in which it is told a priority. Unset: the engine's own. none: it is told none.
+    # The dialect in which priorities are sent to it. Unset: the engine's own. none: none is sent.
     priority: EnginePriority | None = None
     node: str = ""  # The machine it runs on. A second copy of a request prefers another machine.
     zone: str = ""  # Its zone. A second copy of a request prefers another zone.
@@ -106,7 +106,8 @@ class Routing(Frozen, frozen=True):
     policy: str = "kv_aware"  # The routing policy.
     options: dict[str, Any] = {}  # The policy's options.
     models: dict[str, PolicyChoice] = {}  # Another policy for single models.
-    # Replicas that a policy compares, drawn at random, besides those that hold the prefix.
+    # Number of replicas that a policy compares. They are drawn at random; replicas that hold the
+    # prefix are compared in addition.
     sample: Count = 64
 
 
@@ -163,10 +164,11 @@ class Limits(Frozen, frozen=True):
     head: Bytes = 64 * KiB  # A larger request head returns 431.
     header_count: Count = 100  # More header lines in a request return 431.
     body: Bytes = 64 * MiB  # A larger request body returns 413.
-    bodies_total: Bytes = 512 * MiB  # Request bodies in memory at once. Beyond: 503.
+    bodies_total: Bytes = 512 * MiB  # Request bodies in memory at once. More return 503.
     response_head: Bytes = 64 * KiB  # A larger response head is an error of the replica.
     response_header_count: Count = 200  # More header lines are an error of the replica.
-    response_hold: Bytes = 256 * KiB  # Held of one response before its first content event.
+    # Bytes of one response that are held before its first content event.
+    response_hold: Bytes = 256 * KiB
     early_data: BytesOrNone = 64 * KiB  # Pipelined bytes kept while a response is under way.
     # Client connections at once. 0: as many as the open-file limit allows.
     connections: CountOrNone = 0
@@ -192,8 +194,8 @@ class Timeouts(Frozen, frozen=True):
     token_gap_s: Seconds = 60.0  # Between two pieces of a response.
     total_s: SecondsOrOff = 0.0  # A whole request. 0: no limit.
     write_stall_s: Seconds = 60.0  # A client that reads nothing for so long is disconnected.
-    # An idle connection to a replica is closed after this time. It must be below the replica's own
-    # (uvicorn: 5 s).
+    # An idle connection to a replica is closed after this time. It must be below the keep-alive
+    # timeout of the replica (uvicorn: 5 s).
     pool_idle_s: Seconds = 3.0
     pool_age_s: Seconds = 600.0  # Longest life of a connection to a replica, with 20 % jitter.
     # A stream without content gets status 200 and comments after this time, so that the client does
@@ -210,10 +212,10 @@ class Retry(Frozen, frozen=True):
     attempts: Count = 3  # Attempts of one request, the first included.
     budget: Share = 0.2  # Share of the requests under way that may be retries.
     budget_min: CountOrNone = 3  # Retries under way that are always allowed.
-    # Longest pause before the first retry that the budget pays; it doubles each time. The pause is
-    # drawn between 0 and this.
+    # Longest pause before the first retry that is charged to the budget. It doubles with each
+    # retry. The pause is drawn between 0 and this value.
     backoff_s: SecondsOrOff = 0.025
-    backoff_max_s: SecondsOrOff = 0.25  # The bound on that doubling.
+    backoff_max_s: SecondsOrOff = 0.25  # The value at which the doubling ends.
 
 
 class Hedging(Frozen, frozen=True):
@@ -221,8 +223,8 @@ class Hedging(Frozen, frozen=True):
 
     policy: str = "adaptive"  # The hedging policy.
     options: dict[str, Any] = {}  # The policy's options.
-    dry_run: bool = False  # Count what would have been sent and saved; send nothing.
-    classes: tuple[str, ...] = ("critical", "high")  # Whose requests may be hedged.
+    dry_run: bool = False  # Send no copies; count those that would have been sent, and their gain.
+    classes: tuple[str, ...] = ("critical", "high")  # Classes whose requests may be hedged.
     # Let clients ask for hedging with `x-hedge: on`. `x-hedge: off` is always obeyed.
     by_header: bool = False
     budget: Share = 0.05  # Share of all prefill tokens that copies may cost.
@@ -247,17 +249,20 @@ class ClassSettings(Frozen, frozen=True):
 
     # Share of turns where classes compete. The class `critical` goes first without a turn.
     weight: Weight = 4.0
-    depth: Count = 10_000  # Requests that wait at once. Beyond: 429.
-    # Longest wait in the queue, then 503. 0: as long as the client waits.
+    depth: Count = 10_000  # Requests that wait at once. More return 429.
+    # Longest wait in the queue; then the request returns 503. 0: as long as the client waits.
     wait_s: SecondsOrOff = 0.0
-    absent_s: SecondsOrOff = 10.0  # Longest wait for a replica while none is up, then 503.
-    starvation_s: Seconds = 60.0  # Every request is sent within this time, if any replica serves.
-    # A replica with so many requests without a first token gets no more of this class.
+    # Longest wait while no replica is up; then the request returns 503.
+    absent_s: SecondsOrOff = 10.0
+    starvation_s: Seconds = 60.0  # Every request is sent within this time, if a replica is up.
+    # A replica with so many requests without a first token gets no more requests of this class.
     waiting: Count | None = None
-    # Uncached prompt tokens at which a replica gets no more of this class.
+    # A replica with so many uncached prompt tokens to prefill gets no more requests of this class.
     prefill_tokens: CountOrNone | None = None
-    kv_usage: Share | None = None  # A replica whose KV cache is fuller gets no more of this class.
-    # A replica whose streams take longer per output token gets no more of this class. 0: off.
+    # A replica whose KV cache is fuller gets no more requests of this class.
+    kv_usage: Share | None = None
+    # A replica whose streams take longer per output token gets no more requests of this class. 0:
+    # off.
     tpot_s: SecondsOrOff | None = None
     idle: bool = False  # Send this class only to replicas on which nothing runs.
     share: Share = 0.4  # Share of the pool's tokens, if `queue.reservations` are on.
@@ -268,7 +273,7 @@ class CriticalClass(ClassSettings, frozen=True):
     weight: Weight = 16.0
     depth: Count = 1000
     starvation_s: Seconds = 5.0
-    # One more than other classes: a critical request does not wait for them.
+    # One more than for other classes, so that their requests do not block a critical one.
     waiting: Count | None = 4
     kv_usage: Share | None = 1.0
     share: Share = 0.1
@@ -302,7 +307,7 @@ class BatchClass(ClassSettings, frozen=True):
 
 
 class Classes(Frozen, frozen=True):
-    """What differs by class."""
+    """The settings of each class."""
 
     critical: CriticalClass = CriticalClass()
     high: HighClass = HighClass()
@@ -345,7 +350,8 @@ class Priority(Frozen, frozen=True):
     dialect: Dialect = "engine"  # What a number in a body's `priority` means.
     dialects: dict[str, Dialect] = {}  # Another dialect for single models.
     rules: tuple[PriorityRule, ...] = ()  # The first rule that matches a request applies.
-    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)  # By tier of API keys.
+    # The class of requests by the tier of their API key.
+    tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)
     # What values of the body's `service_tier` mean. Empty: the field is ignored.
     service_tier: dict[str, ClassName] = {}
     # A user's next request is less urgent while the user has other requests pending.
@@ -366,39 +372,41 @@ class Continuation(Frozen, frozen=True):
     """Another replica finishes a stream whose replica failed."""
 
     enabled: bool = False  # Turn continuation on.
-    text: Bytes = 256 * KiB  # Kept of one stream. A longer stream is not continued.
-    text_total: Bytes = 64 * MiB  # Kept of all streams together.
-    attempts: Count = 2  # Continuations of one stream.
+    text: Bytes = 256 * KiB  # Text that is kept of one stream. A longer stream is not continued.
+    text_total: Bytes = 64 * MiB  # Text that is kept of all streams together.
+    attempts: Count = 2  # Most continuations of one stream.
 
 
 class QueueGates(Frozen, frozen=True):
-    """When a replica is sent another request: while it is below `waiting` or `prefill_tokens`."""
+    """A replica gets another request while it is below `waiting` or below `prefill_tokens`."""
 
     waiting: Count = 3  # Requests without a first token.
     # Uncached prompt tokens; the default is one batch of an engine. 0: only `waiting` counts.
     prefill_tokens: CountOrNone = 8192
-    kv_usage: Share = 0.95  # A replica whose KV cache is fuller gets no more.
-    # A replica whose streams take longer per output token, such as 150ms, gets no more. 0: off.
+    kv_usage: Share = 0.95  # A replica whose KV cache is fuller gets no more requests.
+    # A replica whose streams take longer per output token gets no more requests. 0: off.
     tpot_s: SecondsOrOff = 0.0
 
 
 class QueueLimits(Frozen, frozen=True):
-    """Bounds on the whole queue. Beyond: 429, to the flow that holds most or to the new request."""
+    """Bounds on the whole queue. If one is exceeded, a request returns 429: one of the flow that
+    holds most, or the new one."""
 
-    # Requests that wait of one flow: an API key, one of its users, or a client address.
+    # Waiting requests of one flow: an API key, one of its users, or a client address.
     flow: Count = 10_000
-    bytes: Bytes = 256 * MiB  # Bodies of all requests that wait.
+    bytes: Bytes = 256 * MiB  # Size of the bodies of all waiting requests.
 
 
 class Reservations(Frozen, frozen=True):
-    """Shares of a pool's tokens that are kept for a class while it wants them."""
+    """Shares of a pool's tokens that are reserved for a class while it needs them."""
 
     enabled: bool = False  # Turn reservations on. `classes.*.share` has the shares.
     strict: bool = False  # Other classes cannot borrow an unused share.
 
 
 class Preemption(Frozen, frozen=True):
-    """Requests without content are put back into the queue for high and critical ones."""
+    """Preemption: a request without content is put back into the queue, so that a high or critical
+    request is sent instead."""
 
     enabled: bool = False  # Turn preemption on.
     after_s: SecondsOrOff = 0.2  # How long an urgent request waits before it preempts another.
@@ -440,7 +448,7 @@ class Queue(Frozen, frozen=True):
 
 
 class Aborts(Frozen, frozen=True):
-    """Telling engines to stop that go on when a connection closes (SGLang)."""
+    """Abort calls, for engines that continue a request after its connection closes (SGLang)."""
 
     # Add a request ID (`rid`) to the body for such engines, and call their abort endpoint.
     enabled: bool = True
@@ -502,7 +510,8 @@ class Batches(Frozen, frozen=True):
     """OpenAI's /v1/files and /v1/batches, served by the router itself."""
 
     enabled: bool = False  # Turn the batch API on.
-    folder: str = "batches"  # Owned by this router alone. Its parent must exist.
+    # The folder for files and batches. No other router may use it. Its parent must exist.
+    folder: str = "batches"
     file: Bytes = 512 * MiB  # Largest uploaded file.
     # Most lines of one batch.
     lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000
@@ -514,7 +523,7 @@ class Batches(Frozen, frozen=True):
     bytes_total: Bytes = 256 * GiB  # Size of all files.
     unfinished: Count = 100  # Unfinished batches of one owner.
     unfinished_total: Count = 1000  # Unfinished batches of all owners.
-    # Most lines under way at once. Fewer while enough of them wait in the queue.
+    # Most lines under way at once. The router sends fewer while enough of them wait in the queue.
     concurrency: Count = 1024
     # Attempts of a line whose request fails. A busy fleet does not count as a failure.
     attempts: Count = 5
@@ -525,8 +534,9 @@ class Batches(Frozen, frozen=True):
 class Drain(Frozen, frozen=True):
     """What happens between SIGTERM and the end."""
 
-    lame_duck_s: SecondsOrOff = 5.0  # /readyz returns 503; requests are still accepted.
-    grace_s: SecondsOrOff = 600.0  # Then requests under way may finish.
+    # First, for this time, /readyz returns 503 and requests are still accepted.
+    lame_duck_s: SecondsOrOff = 5.0
+    grace_s: SecondsOrOff = 600.0  # Then requests under way may finish within this time.
 
 
 class Emulator(Frozen, frozen=True):
@@ -565,10 +575,10 @@ class Config(Frozen, frozen=True):
     drain: Drain = Drain()
     emulate: Annotated[Emulator, Restart] = Emulator()
     allow_paths: tuple[str, ...] = ()  # Control endpoints of the engines that are forwarded.
-    # Networks whose X-Forwarded-* and x-request-id headers are believed.
+    # Networks of proxies whose X-Forwarded-* and x-request-id headers are trusted.
     trusted_proxies: tuple[str, ...] = ()
     # A client that closes its sending side after a request still gets the answer.
     allow_half_close: bool = False
-    # The router's name in `Via`. A request that carries it already is refused as a loop.
+    # The router's name in `Via`. A request that already has it there is refused as a loop.
     via: str = "hedgerow"
     debug_headers: bool = False  # Add X-Router-Replica to responses.

@@ -22,7 +22,7 @@ class Problems:
         self._paths: set[str] = set()
 
     def add(self, path: str, text: str) -> None:
-        """Note a problem at `path`; an empty path means the whole configuration."""
+        """Add a problem at `path`; an empty path means the whole configuration."""
         self._paths.add(path)
         self.lines.append(f"{path}: {text}" if path else text)
 

@@ -32,7 +32,7 @@ _UNITS = {DURATION: "duration", SIZE: "size"}
 _HEAD = """\
 # Configuration reference
 
-The configuration is a YAML file. `hedgerow check FILE` finds every mistake in one.
+The configuration is a YAML file. `hedgerow check FILE` reports every error in it.
 A duration is written `250ms`, `30s`, `10m` or `1h30m`; a number without a unit is in seconds.
 A size is written `64KiB`, `16MiB` or `1GB`; a number without a unit is in bytes.
 SIGHUP, or POST /reload on the admin port, reads the file again. Settings marked *restart* cannot
@@ -42,7 +42,7 @@ change then.
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `path` is its place in the file; `[]` marks list items, `*` free keys."""
+    """One setting. `path` is its path in the file; `[]` marks list items, `*` free keys."""
 
     path: str
     type: str
@@ -62,7 +62,7 @@ class Section:
 
 
 def sections() -> Iterator[Section]:
-    """Every section of the file, the whole file's own settings first."""
+    """Every section of the file, the top-level settings first."""
     yield from _sections(model.Config, model.Config(), "", restart=False)
 
 
@@ -95,10 +95,10 @@ def page() -> str:
 
 
 def _policy(name: str, registry: Registry[Any]) -> Iterator[str]:
-    """The lines of one policy; one of a third party that was not imported is named only."""
+    """The lines of one policy; only the name of a third-party policy that was not imported."""
     cls = registry.classes.get(name)
     if cls is None:
-        yield f"- `{name}`: a third party's."
+        yield f"- `{name}`: a third-party policy."
         return
     yield f"- `{name}`: {_doc(cls)}"
     kinds, texts = option_types(cls), comments_of(cls)
@@ -141,7 +141,7 @@ _MISSING = object()
 
 
 def _built(struct: type[msgspec.Struct]) -> msgspec.Struct | None:
-    """A section with its defaults; `None`: something in it is required."""
+    """A section with its defaults; `None`: one of its settings is required."""
     required = any(field.required for field in msgspec.structs.fields(struct))
     return None if required else struct()
 
@@ -158,7 +158,7 @@ def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
 
 
 def _doc(cls: type) -> str:
-    """The docstring in one paragraph; a variant of a section has its base's."""
+    """The docstring in one paragraph; without one, the docstring of a base class."""
     text = cls.__doc__ or next((b.__doc__ for b in cls.__mro__[1:] if b.__doc__), "") or ""
     return " ".join(text.split())
 
@@ -214,7 +214,7 @@ def _shown(default: Any, kind: Any) -> str:
 
 
 def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """The text of each setting of a class, its bases' included."""
+    """The text of each setting of a class and of its bases."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__ == model.__name__:

@@ -42,8 +42,8 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
 class Certificate:
     """The certificate of the data port. A reload replaces it.
 
-    A listening socket keeps its context forever, and loading other files into a context may fail
-    halfway. So each handshake is given the context in force, by the callback for the server's name.
+    A listening socket keeps its context forever, and loading new files into a context may fail
+    halfway. So each handshake gets the current context from the callback for the server's name.
     OpenSSL calls this callback whether or not the client names a server.
     """
 

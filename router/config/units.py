@@ -76,7 +76,7 @@ def size_text(amount: int) -> str:
 
 
 def amount_text(amount: float, unit: str | None) -> str:
-    """A number in the words of its unit: DURATION, SIZE or none."""
+    """A number as text, with its unit: DURATION, SIZE or none."""
     if unit == DURATION:
         return duration_text(amount)
     if unit == SIZE:

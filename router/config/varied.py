@@ -1,6 +1,6 @@
 """A configuration that differs from another one in a few settings. Pure.
 
-Must never: check a value. `load` and `checks` do that for what people write.
+Must never: check a value. `load` and `checks` do that for configuration files.
 """
 
 from __future__ import annotations

@@ -16,17 +16,17 @@ _DEFAULTS = EngineSettings()
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add every option with its default; names are vLLM's if vLLM has the option."""
     add = parser.add_argument
-    add("--count", type=_positive, default=1, help="engines, each on a port of its own")
+    add("--count", type=_positive, default=1, help="number of engines; each has its own port")
     add("--host", default="127.0.0.1")
-    add("--port", type=_port, default=0, help="of the first engine; 0: any free ports")
+    add("--port", type=_port, default=0, help="port of the first engine; 0: any free ports")
     add("--name", default="emulated", help="engines are called NAME-0, NAME-1, ...")
     add(
         "--persona",
         choices=PERSONAS,
         default=_DEFAULTS.persona,
-        help="the engine they pretend to be (default: %(default)s)",
+        help="the engine to emulate (default: %(default)s)",
     )
-    add("--engine-version", metavar="TEXT", help="what it says it is (default: the newest known)")
+    add("--engine-version", metavar="TEXT", help="version it reports (default: the newest known)")
     add(
         "--model",
         action="append",
@@ -37,49 +37,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--profile",
         choices=sorted(PROFILES),
         default=DEFAULT_PROFILE,
-        help="how long steps take (default: %(default)s)",
+        help="durations of the engine's steps (default: %(default)s)",
     )
     add(
         "--speed",
         type=_factor,
         default=_DEFAULTS.speed,
         metavar="X",
-        help="how many times as fast as the profile (default: %(default)s)",
+        help="speed as a multiple of the profile's (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, help="of faults with a probability")
+    add("--seed", type=int, default=0, help="random seed of faults that have a probability")
     add("--max-num-seqs", type=_positive, default=_DEFAULTS.max_num_seqs)
     add("--max-num-batched-tokens", type=_positive, default=_DEFAULTS.max_num_batched_tokens)
     pool = parser.add_mutually_exclusive_group()
     pool.add_argument(
-        "--num-blocks", type=_positive, default=_DEFAULTS.num_blocks, help="of the KV pool"
+        "--num-blocks", type=_positive, default=_DEFAULTS.num_blocks, help="blocks of the KV cache"
     )
     pool.add_argument(
-        "--kv-tokens", type=_positive, metavar="N", help="the same in tokens, rounded down"
+        "--kv-tokens", type=_positive, metavar="N", help="KV cache size in tokens, rounded down"
     )
-    add("--block-size", type=_positive, default=_DEFAULTS.block_size, help="tokens a KV block")
+    add("--block-size", type=_positive, default=_DEFAULTS.block_size, help="tokens of a KV block")
     add("--max-model-len", type=_positive, default=_DEFAULTS.max_model_len)
     add(
         "--max-queued-requests",
         type=_positive,
         metavar="N",
-        help="refuse more than these (TGI: running ones count too; default: no limit)",
+        help="refuse more waiting requests (TGI counts running ones, too; default: no limit)",
     )
     add(
         "--scheduling-policy",
         choices=("fcfs", "priority"),
         default=_DEFAULTS.scheduling_policy,
-        help="order of the waiting queue; priority is the persona's (default: %(default)s)",
+        help="order of the queue; priority: as the persona's engine has it (default: %(default)s)",
     )
     add(
         "--schedule-low-priority-values-first",
         action="store_true",
-        help="SGLang only: lower numbers first, as vLLM has it",
+        help="SGLang only: lower numbers first, as in vLLM",
     )
     add(
         "--forget-leavers",
         action="store_true",
-        help="SGLang only: a stream whose client left goes on to its end, and an abort that comes "
-        "later finds nothing, as in 0.5.14 to 0.5.19",
+        help="SGLang only: a stream whose client disconnected runs to its end, and a later abort "
+        "has no effect, as in 0.5.14 to 0.5.19",
     )
     add("--no-prefix-caching", action="store_true")
     add(
@@ -91,9 +91,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sse-keep-alive-interval",
         type=_factor,
         metavar="SECONDS",
-        help="of silence before a stream gets a comment (default: as the persona does it)",
+        help="idle time before a stream gets a comment (default: that of the persona)",
     )
-    add("--no-metrics", action="store_true", help="as started without the flag for metrics")
+    add("--no-metrics", action="store_true", help="do not serve metrics")
     add(
         "--gauge-lag",
         type=_lag,
@@ -106,14 +106,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kv-events-topic",
         default=_DEFAULTS.kv_events_topic,
         metavar="TEXT",
-        help="{address}, {url}, {name} and {model} are filled in (default: empty)",
+        help="may contain {address}, {url}, {name} and {model} (default: empty)",
     )
     add(
         "--fault",
         metavar="SPEC",
         action="append",
         default=[],
-        help='what goes wrong from the start: "slow=10; replica=emulated-2", '
+        help='a fault from the start: "slow=10; replica=emulated-2", '
         '"status=503; retry_after_s=1; probability=0.1"; others: ' + _fault_names(),
     )
     add("--exit-with-stdin", action="store_true", help="stop when standard input ends")

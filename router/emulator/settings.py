@@ -47,7 +47,7 @@ class EngineSettings:
         if self.persona not in PERSONAS:
             raise ValueError(f"unknown persona {self.persona!r}; known: {', '.join(PERSONAS)}")
         if not self.models or not all(self.models):
-            raise ValueError("an engine serves at least one model, and it has a name")
+            raise ValueError("an engine must serve at least one model with a name")
         if self.profile not in PROFILES:
             known = ", ".join(PROFILES)
             raise ValueError(f"unknown profile {self.profile!r}; known: {known}")

@@ -76,7 +76,7 @@ def check_default(
         if chooser == MODEL or (chooser and _is_chosen(fields, chooser)):
             continue
         words = (
-            "here the replica's engine does not go by `model`, and this key may not ask for the "
+            "on this path the replica's engine ignores `model`, and this key may not use the "
             "model that it would serve"
         )
         if chooser:
@@ -145,15 +145,15 @@ def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -
     names = value if isinstance(value, list) else [value]
     for adapter in names:
         if adapter is not None and (not isinstance(adapter, str) or adapter not in models):
-            words = f"this key may not ask for the adapter in `{name}`: name one of its models"
+            words = f"this key may not use the adapter in `{name}`: name one of the key's models"
             raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param=name)
 
 
 def _check_no_adapter(name: str, raw: msgspec.Raw | None) -> None:
     if is_given(raw):
         words = (
-            f"this key is for some models only, and `{name}` does not name them: leave it out, and "
-            "name one of the key's models in `model`"
+            f"this key is limited to some models, and `{name}` may choose another one: leave it "
+            "out, and name one of the key's models in `model`"
         )
         raise RouterError(Reason.MODEL_NOT_ALLOWED, words, param=name)
 
@@ -165,7 +165,7 @@ def _check_no_number(name: str, raw: msgspec.Raw | None) -> None:
     if not _may_be_number(raw):
         return
     words = (
-        f"`{name}` cannot be held to the priority ceiling on this path: "
+        f"the priority ceiling cannot be applied to `{name}` on this path: "
         "leave it out, or send the header x-priority"
     )
     raise RouterError(Reason.BAD_PRIORITY, words, param=name)
@@ -173,7 +173,7 @@ def _check_no_number(name: str, raw: msgspec.Raw | None) -> None:
 
 def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
     if len(raw) > most:
-        words = f"`{name}` is over {most} bytes, which is too long to be judged"
+        words = f"`{name}` is over {most} bytes, which is too long to be checked"
         raise RouterError(Reason.UNREAD_BODY, words, param=name)
 
 

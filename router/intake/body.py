@@ -78,7 +78,7 @@ def read_fields(
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
     if content_encoding is not None and content_encoding != b"identity":
-        return Unread(why="its Content-Encoding is not decoded here")  # never inflated
+        return Unread(why="its Content-Encoding is not supported")  # never inflated
     if route.body != ANY:
         return _read(route, body, size, content_type, large)
     # A path we do not know: the model if the body shows one, and the engine judges the rest.
@@ -123,7 +123,7 @@ def _read(
     elif size > DECODE_UP_TO:
         fields = _from_scanned(body, size, large)
     elif not size:
-        raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is due")
+        raise RouterError(Reason.BAD_JSON, "the body is empty; a JSON object is required")
     else:
         raw = body[0] if len(body) == 1 else b"".join(body)
         fields = _from_json(raw) if size <= EACH_UP_TO else _from_large_json(raw)

@@ -341,7 +341,7 @@ class ClientConnection(Counted):
             # that has left is the costlier error (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
-            self._refuse(RouterError(Reason.BAD_REQUEST, "the request ended in its middle"))
+            self._refuse(RouterError(Reason.BAD_REQUEST, "the request is incomplete"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -349,7 +349,7 @@ class ClientConnection(Counted):
         reader = self._reader
         if not self._closing and self.exchange is None and reader.started:
             head = reader.head if reader.head.method else None
-            gone = RouterError(Reason.CLIENT_GONE, "the client left in the middle of its request")
+            gone = RouterError(Reason.CLIENT_GONE, "the client disconnected during its request")
             front.handler.refused(self, head, gone)
         self._closing = True
         self.deadline = NEVER
@@ -388,7 +388,7 @@ class ClientConnection(Counted):
         elif reader.state == HEAD:
             self._refuse(RouterError(Reason.HEAD_TIMEOUT, "the request head took too long"))
         else:
-            self._refuse(RouterError(Reason.BODY_TIMEOUT, "the request body stopped coming"))
+            self._refuse(RouterError(Reason.BODY_TIMEOUT, "the request body stalled"))
 
     # -- what an exchange uses ----------------------------------------------------------------
 
@@ -521,7 +521,7 @@ class ClientConnection(Counted):
         self._body_window_bytes += received
         if now >= self._body_window:
             if self._body_window_bytes < front.body_rate * front.body_rate_over_s:
-                raise RouterError(Reason.BODY_TIMEOUT, "the request body came too slowly")
+                raise RouterError(Reason.BODY_TIMEOUT, "the request body was too slow")
             self._body_window = now + front.body_rate_over_s
             self._body_window_bytes = 0
 
@@ -545,7 +545,7 @@ class ClientConnection(Counted):
             return
         self._front.handler.crashed(err)
         try:
-            self._refuse(RouterError(Reason.INTERNAL, "an error of the router"))
+            self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
         except Exception as again:
             self._front.handler.crashed(again)
             self.abort(Reason.INTERNAL)

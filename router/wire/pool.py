@@ -249,7 +249,7 @@ class Pool(Home):
         for waiter in waiters:
             if waiter in self._waiters:  # it may have been cancelled or served
                 self._forget_waiter(waiter)
-                waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is not fit any more")
+                waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is no longer usable")
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:

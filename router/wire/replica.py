@@ -224,7 +224,7 @@ class ReplicaConnection:
         elif self.reader.eof():
             owner.on_data(self)
         else:
-            self._fail(Reason.REPLICA_RESET, "the replica ended the connection too early")
+            self._fail(Reason.REPLICA_RESET, "the replica closed the connection too early")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

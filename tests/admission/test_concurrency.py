@@ -41,7 +41,7 @@ def test_a_place_is_taken_when_a_request_is_sent_and_given_back_when_it_ends() -
     assert limit.free(is_batch=True) > 10**9
 
 
-def test_what_may_wait_takes_requests_and_tokens_at_its_arrival_and_no_place() -> None:
+def test_a_queued_request_is_charged_at_arrival_but_takes_no_slot() -> None:
     ours = Account(1, 3, 1000.0, 0.0)
     grants = []
     for _ in range(3):
@@ -69,7 +69,7 @@ def test_batch_counts_from_its_arrival_and_refuses_no_chat() -> None:
     assert ours.ask(1, 2.0, is_batch=True, waits=True) == LimitCheck.WITHIN
 
 
-def test_others_pass_and_the_blocked_come_in_their_order() -> None:
+def test_blocked_requests_do_not_block_others_and_keep_their_order() -> None:
     world = World([Spot("a")], config(policy="fifo", gates=OPEN))
     limit = Concurrency(2)
     ours = [come(world, limit) for _ in range(6)]
@@ -116,7 +116,7 @@ def test_users_of_a_key_share_its_places(policy: str) -> None:
     assert set(many) <= set(world.done)
 
 
-def test_leaving_expiry_and_eviction_while_blocked() -> None:
+def test_a_blocked_request_can_be_cancelled_expire_or_be_evicted() -> None:
     rules = config(gates=OPEN, classes=every_class(depth=3, wait_s=20.0))
     world = World([Spot("a")], rules)
     limit = Concurrency(1)
@@ -144,7 +144,7 @@ def test_leaving_expiry_and_eviction_while_blocked() -> None:
     assert (limit.own, limit.rows, busy.rows) == (0, {}, {})
 
 
-def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
+def test_removing_a_waiting_ticket_unblocks_a_blocked_one() -> None:
     """A ticket that leaves the queue frees its place under the limit for a blocked ticket."""
     spot = Spot("a", slots=1)
     world = World([spot], config(policy="fifo", gates=ONE))
@@ -160,7 +160,7 @@ def test_a_ticket_that_stood_in_the_line_makes_room_for_a_blocked_one() -> None:
     world.assert_empty()
 
 
-def test_a_ticket_stands_in_the_line_only_while_there_is_a_place_for_it() -> None:
+def test_a_ticket_is_in_the_line_only_while_its_key_is_below_its_limit() -> None:
     """Two classes of a key wait for one place: sending one blocks the other."""
     world = World([Spot("a", slots=1)], config(policy="strict", gates=ONE))
     for _ in range(5):
@@ -176,7 +176,7 @@ def test_a_ticket_stands_in_the_line_only_while_there_is_a_place_for_it() -> Non
     world.assert_empty()
 
 
-def test_what_is_put_back_gives_its_place_back_and_goes_first_again() -> None:
+def test_a_request_put_back_frees_its_slot_and_goes_first_again() -> None:
     world = World([Spot("a")], config(policy="strict", gates=OPEN))
     limit = Concurrency(1)
     first, second = come(world, limit), come(world, limit)
@@ -285,7 +285,7 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.sampled_from(order_names()), st.booleans(), st.integers(1, 3))
-def test_whatever_happens_no_limit_is_exceeded_and_nobody_is_forgotten(
+def test_under_random_operations_no_limit_is_exceeded_and_no_ticket_is_lost(
     steps: list[tuple[Any, ...]], policy: str, preempts: bool, slots: int
 ) -> None:
     preemption = {"enabled": preempts, "after_s": 0.1, "budget": 1.0}

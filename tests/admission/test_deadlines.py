@@ -10,7 +10,7 @@ from tests.admission.world import Spot, World, config
 
 
 @pytest.mark.parametrize("way", ["leave", "served"])
-def test_those_that_are_gone_are_forgotten(way: str) -> None:
+def test_deadlines_of_removed_tickets_are_dropped(way: str) -> None:
     world = World([Spot("a", prefill_rate=1e9)], config(gates={"prefill_tokens": 0}))
     world.pool.spots[0].prefills = True
     for _ in range(3):

@@ -68,7 +68,7 @@ def test_more_bodies_than_fit_are_429() -> None:
     world.assert_empty()
 
 
-def test_nobody_gives_way_to_a_request_that_is_refused_all_the_same() -> None:
+def test_no_request_is_evicted_for_one_that_is_refused_anyway() -> None:
     """The class is full with another key's requests, but the bytes are full with its own."""
     world = full(limits={"bytes": 1000}, classes={"normal": {"depth": 3}})
     others = [world.come(key="other", tokens=10, output=10) for _ in range(3)]
@@ -82,7 +82,7 @@ def test_nobody_gives_way_to_a_request_that_is_refused_all_the_same() -> None:
     world.assert_empty()
 
 
-def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
+def test_small_bodies_are_not_evicted_if_the_large_one_stays() -> None:
     world = full(limits={"bytes": 1000})
     for size in (640, 60, 60):
         world.come(key="large", body_bytes=size, tokens=10, output=10)
@@ -95,7 +95,7 @@ def test_small_bodies_do_not_give_way_when_the_large_one_does_not() -> None:
     world.assert_empty()
 
 
-def test_retry_after_is_reckoned_from_the_measured_drain_rate() -> None:
+def test_retry_after_is_computed_from_the_measured_service_rate() -> None:
     rules = config(classes={"normal": {"depth": 100, "wait_s": 1000.0}})
     world = World([Spot("a", slots=8)], rules)
     world.come_often(0.01, 6000, tokens=9000, output=10)  # one per second is served
@@ -142,7 +142,7 @@ def test_a_deadline_of_its_own_is_kept_to_the_moment() -> None:
     world.assert_empty()
 
 
-def test_a_client_that_leaves_is_gone_at_once() -> None:
+def test_a_cancelled_request_is_removed_at_once() -> None:
     world = full()
     ticket = world.come(tokens=10, output=10, body_bytes=50)
     assert world.queue.waiting == 1
@@ -155,7 +155,7 @@ def test_a_client_that_leaves_is_gone_at_once() -> None:
     world.assert_empty()
 
 
-def test_leaving_before_being_sent_and_after() -> None:
+def test_a_client_may_disconnect_before_and_after_the_dispatch() -> None:
     world = World([Spot("a")])
     ticket = make_ticket(arrival=world.now, tokens=10)
     assert world.queue.offer(ticket, world.now)
@@ -187,7 +187,7 @@ def test_ends_race_to_exactly_one() -> None:
     assert queue.waiting == 0
 
 
-def test_nobody_waits_for_a_replica_that_does_not_come() -> None:
+def test_requests_do_not_wait_forever_for_a_missing_replica() -> None:
     """A short loss of the fleet causes no error; a long one causes a refusal."""
     world = full(classes=every_class(absent_s=10.0))
     spot = world.pool.spots[0]
@@ -206,7 +206,7 @@ def test_nobody_waits_for_a_replica_that_does_not_come() -> None:
     assert world.expired[waits].status == 503
 
 
-def test_a_replica_that_is_lost_takes_nothing_and_a_new_one_does() -> None:
+def test_a_lost_replica_gets_no_requests_and_a_new_one_does() -> None:
     world = full()
     old = world.pool.spots[0]
     tickets = [world.come(tokens=10, output=10) for _ in range(3)]
@@ -220,7 +220,7 @@ def test_a_replica_that_is_lost_takes_nothing_and_a_new_one_does() -> None:
     assert len(world.done) == 6
 
 
-def test_a_new_replica_of_which_nobody_told_is_found_by_the_clock() -> None:
+def test_a_new_replica_is_found_by_the_timer_without_a_notification() -> None:
     world = full()
     tickets = [world.come(tokens=10, output=10) for _ in range(5)]
     world.pool.spots.append(Spot("new"))
@@ -228,7 +228,7 @@ def test_a_new_replica_of_which_nobody_told_is_found_by_the_clock() -> None:
     assert any(ticket in world.started for ticket in tickets)
 
 
-def test_a_blocked_head_blocks_nobody_elses_replica() -> None:
+def test_a_blocked_first_ticket_does_not_block_other_replicas() -> None:
     """The oldest request may only use a full replica; all others continue."""
     one, two = Spot("one"), Spot("two")
     world = World([one, two], config(gates={"prefill_tokens": 0}))
@@ -242,7 +242,7 @@ def test_a_blocked_head_blocks_nobody_elses_replica() -> None:
     assert world.queue.waiting == len(stuck) - 3
 
 
-def test_who_may_not_go_to_a_replica_does_not_block_it_and_is_not_sent_there() -> None:
+def test_a_ticket_that_excludes_a_replica_does_not_block_it() -> None:
     one, two = Spot("one"), Spot("two")
     world = World([one, two], config(gates={"prefill_tokens": 0}))
     two.prefills = True
@@ -262,7 +262,7 @@ def test_who_may_not_go_to_a_replica_does_not_block_it_and_is_not_sent_there() -
     assert all(ticket in world.done for ticket in picky[:50])
 
 
-def test_better_a_replica_that_was_tried_than_none() -> None:
+def test_a_tried_replica_is_used_if_there_is_no_other() -> None:
     one, two = Spot("one"), Spot("two")
     world = World([one, two], config(gates={"prefill_tokens": 0}))
     two.prefills = True
@@ -296,7 +296,7 @@ def test_a_second_try_goes_where_a_first_one_may() -> None:
     assert len(stuck) == 2
 
 
-def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
+def test_a_replicas_refusal_lowers_its_learned_limit() -> None:
     spot = Spot("a", slots=None)
     world = World([spot])
     world.blinded(spot)
@@ -318,7 +318,7 @@ def test_a_refusal_of_a_replica_teaches_its_limit() -> None:
 @pytest.mark.parametrize("name", order_names())
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6))
-def test_every_ticket_comes_to_one_end_whatever_happens(name: str, seed: int) -> None:
+def test_under_random_operations_every_ticket_ends_once(name: str, seed: int) -> None:
     rng = Random(seed)
     classes = {
         "normal": {"wait_s": 5.0, "starvation_s": 2.0, "depth": 30, "absent_s": 1.0},

@@ -65,14 +65,14 @@ def test_a_refusal_takes_nothing() -> None:
     assert ours.under_way == 1
 
 
-def test_more_than_there_can_ever_be_gets_in_on_a_full_bucket_and_owes() -> None:
+def test_a_request_larger_than_the_bucket_is_admitted_if_it_is_full() -> None:
     ours = account(tokens=60)
     assert ours.ask(600, 0.0) == LimitCheck.WITHIN
     assert ours.ask(1, 0.0) == LimitCheck.TOKENS
     assert ours.wait_s == pytest.approx(541.0)
 
 
-def test_the_truth_is_settled() -> None:
+def test_a_grant_is_settled_with_the_true_cost() -> None:
     ours = account(tokens=6000)
     assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
     ours.settle(1000, 400, 100, 0.0)  # 600 are returned
@@ -85,14 +85,14 @@ def test_the_truth_is_settled() -> None:
     assert ours.ask(1, 10.0 + 14.01) == LimitCheck.WITHIN
 
 
-def test_without_a_truth_the_estimate_stands() -> None:
+def test_without_a_true_cost_the_estimate_is_kept() -> None:
     ours = account(tokens=600)
     assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, None, None, 0.0)
     assert ours.left(0.0)[1] == pytest.approx(500)
 
 
-def test_what_is_given_back_never_overfills() -> None:
+def test_a_refund_never_overfills_the_bucket() -> None:
     ours = account(tokens=600)
     assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, 0, None, 1000.0)
@@ -129,7 +129,7 @@ def test_new_limits_keep_what_is_used() -> None:
     assert ours.ask(1, 0.0) == LimitCheck.CONCURRENCY
 
 
-def test_a_clock_that_stands_or_turns_back_gives_nothing() -> None:
+def test_a_clock_that_stops_or_goes_back_adds_no_tokens() -> None:
     bucket = Bucket(60.0, 100.0)
     bucket.take(60.0)
     assert bucket.level(50.0) == 0.0
@@ -141,7 +141,7 @@ GAPS = st.lists(st.tuples(st.floats(0, 30), st.integers(0, 500)), max_size=60)
 
 
 @given(GAPS, st.floats(1, 1e5))
-def test_the_wait_told_is_exact(gaps: list[tuple[float, int]], rate: float) -> None:
+def test_the_reported_wait_is_exact(gaps: list[tuple[float, int]], rate: float) -> None:
     ours = account(tokens=rate)
     now = 0.0
     for gap_s, tokens in gaps:

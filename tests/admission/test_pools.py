@@ -137,7 +137,7 @@ class Desk:
         self.free(place)
 
 
-def test_unconnected_models_know_nothing_of_each_other() -> None:
+def test_unconnected_models_have_separate_queues() -> None:
     desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"depth": 2}})
     assert len(desk.pools.queues) == 2
     a = [desk.come("a") for _ in range(3)]
@@ -150,7 +150,7 @@ def test_unconnected_models_know_nothing_of_each_other() -> None:
     assert desk.pools.of("b").waiting == 2
 
 
-def test_pools_that_join_put_who_waits_in_the_order_of_arrival() -> None:
+def test_joined_pools_order_waiting_requests_by_arrival() -> None:
     desk = Desk(Fleet(one="a", two="b"), policy="fifo")
     came = [desk.come(model) for model in "abbaabab"]
     both = Spot("both")
@@ -189,7 +189,7 @@ def test_pools_that_part_take_their_own_with_them() -> None:
     assert desk.pools.waiting == 0
 
 
-def test_the_same_fleet_again_moves_nobody() -> None:
+def test_an_unchanged_fleet_moves_no_request() -> None:
     desk = Desk(Fleet(one="ab", two="c"))
     came = [desk.come(model) for model in "abcabc"]
     queues = desk.pools.queues
@@ -198,7 +198,7 @@ def test_the_same_fleet_again_moves_nobody() -> None:
     assert [t.state for t in came].count(WAITING) == 4
 
 
-def test_a_model_that_nobody_serves_waits_somewhere_and_its_time_is_limited() -> None:
+def test_requests_for_a_model_without_replicas_wait_for_a_limited_time() -> None:
     desk = Desk(Fleet(one="a"), classes={"normal": {"absent_s": 5.0}})
     ticket = desk.come("unknown")
     assert ticket.state == WAITING
@@ -209,7 +209,7 @@ def test_a_model_that_nobody_serves_waits_somewhere_and_its_time_is_limited() ->
     assert desk.pools.next_at == float("inf")
 
 
-def test_who_waits_for_a_model_that_is_gone_moves_to_a_queue_that_stays() -> None:
+def test_requests_for_a_removed_model_move_to_another_queue() -> None:
     desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"absent_s": 5.0}})
     running, ticket = desk.come("b"), desk.come("b")
     assert ticket.state == WAITING
@@ -223,7 +223,7 @@ def test_who_waits_for_a_model_that_is_gone_moves_to_a_queue_that_stays() -> Non
     desk.pools.settle(running, 100, 10, desk.now)
 
 
-def test_who_waits_for_a_model_that_does_not_exist_any_more_is_told_so_at_once() -> None:
+def test_requests_for_a_model_that_no_longer_exists_fail_at_once() -> None:
     desk = Desk(Fleet(one="ab"), classes={"normal": {"absent_s": 500.0}})
     desk.come("a")
     tickets = [desk.come("b") for _ in range(3)]
@@ -242,7 +242,7 @@ def test_who_waits_for_a_model_that_does_not_exist_any_more_is_told_so_at_once()
     assert desk.pools.waiting == 0
 
 
-def test_leaving_and_coming_back_find_the_queue_of_now() -> None:
+def test_cancelled_and_returning_requests_use_the_current_queue() -> None:
     desk = Desk(Fleet(one="a", two="b"))
     first, second = desk.come("a"), desk.come("a")
     both = Spot("both")
@@ -260,7 +260,7 @@ def test_leaving_and_coming_back_find_the_queue_of_now() -> None:
     assert desk.pools.waiting == 0
 
 
-def test_what_a_queue_counted_is_kept_when_it_is_gone() -> None:
+def test_counts_of_a_removed_queue_are_kept() -> None:
     desk = Desk(Fleet(one="a", two="b"), classes={"normal": {"depth": 1}})
     for model in "aab":
         desk.come(model)

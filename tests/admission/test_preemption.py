@@ -18,7 +18,7 @@ def preempting(**fields: Any) -> World:
     return World([Spot("a", slots=4)], rules)
 
 
-def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
+def test_the_newest_least_urgent_request_is_preempted_and_keeps_its_position() -> None:
     world = preempting()
     low = [world.come(**LOW) for _ in range(5)]
     batch = world.come(**{**LOW, "number": 4.0})
@@ -41,7 +41,7 @@ def test_the_newest_lowest_gives_way_and_is_put_back_at_its_old_place() -> None:
     world.assert_empty()
 
 
-def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
+def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     """The request was sent without a wait and ran for longer than its queue timeout."""
     rules = config(
         preemption={"enabled": True, "budget": 1.0},
@@ -60,7 +60,7 @@ def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
     assert low[2] not in world.done
 
 
-def test_who_has_shown_something_does_not_give_way() -> None:
+def test_a_request_with_content_is_not_preempted() -> None:
     world = preempting()
     for _ in range(4):
         world.come(**{**LOW, "tokens": 10, "output": 1000})
@@ -75,7 +75,7 @@ def test_who_has_shown_something_does_not_give_way() -> None:
     assert high not in world.started
 
 
-def test_one_that_is_not_streamed_gives_way_for_a_few_seconds() -> None:
+def test_an_unstreamed_request_can_be_preempted_for_a_few_seconds_only() -> None:
     for wait_s, gives in ((1.0, 1), (6.0, 0)):
         world = preempting(whole_s=5.0)
         spot = world.pool.spots[0]
@@ -89,7 +89,7 @@ def test_one_that_is_not_streamed_gives_way_for_a_few_seconds() -> None:
         assert sum(world.queue.counts.preempted) == gives
 
 
-def test_a_class_that_is_near_does_not_give_way() -> None:
+def test_a_class_within_the_gap_is_not_preempted() -> None:
     world = preempting(gap=2)
     for _ in range(5):
         world.come(number=2.0, tokens=20_000, output=10)
@@ -103,7 +103,7 @@ def test_a_class_that_is_near_does_not_give_way() -> None:
     assert world.queue.counts.preempted == [0, 0, 1, 0, 0]
 
 
-def test_normal_requests_preempt_nobody() -> None:
+def test_normal_requests_do_not_preempt() -> None:
     world = preempting(gap=1)
     for _ in range(5):
         world.come(**{**LOW, "number": 4.0, "tokens": 100_000})
@@ -124,7 +124,7 @@ def test_the_budget_bounds_it() -> None:
     assert 1 <= sum(world.queue.counts.preempted) <= 1 + 0.05 * sent
 
 
-def test_nobody_gives_way_again_and_again() -> None:
+def test_the_number_of_preemptions_of_a_request_is_limited() -> None:
     world = preempting(times=2)
     low = world.come(**LOW)
     for _ in range(100):
@@ -137,7 +137,7 @@ def test_nobody_gives_way_again_and_again() -> None:
     world.assert_empty()
 
 
-def test_one_that_ends_before_it_is_stopped_has_ended() -> None:
+def test_a_request_that_ends_before_its_preemption_is_not_put_back() -> None:
     world = preempting()
     low = [world.come(**LOW) for _ in range(3)]
     world.come(**HIGH)
@@ -155,7 +155,7 @@ def test_one_that_ends_before_it_is_stopped_has_ended() -> None:
     world.assert_empty()
 
 
-def test_it_is_off_unless_asked_for() -> None:
+def test_preemption_is_off_by_default() -> None:
     world = World([Spot("a", slots=4)], config(gates={"prefill_tokens": 0}))
     for _ in range(5):
         world.come(**LOW)

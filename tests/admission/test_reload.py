@@ -13,7 +13,7 @@ NARROW = {"prefill_tokens": 0}
 
 
 @pytest.mark.parametrize("name", order_names())
-def test_who_waits_keeps_waiting_under_another_order(name: str) -> None:
+def test_waiting_requests_keep_waiting_when_the_order_changes(name: str) -> None:
     world = World([Spot("a")], config(gates=NARROW))
     tickets = [world.come(key=f"k{n % 3}", tokens=1000, output=10) for n in range(20)]
     world.run(0.25)
@@ -52,7 +52,7 @@ def used(world: World) -> list[int]:
     return [world.queue.used_tokens(urgency) for urgency in range(CLASSES)]
 
 
-def test_reservations_that_are_switched_on_count_what_runs_and_hold_at_once() -> None:
+def test_enabling_reservations_counts_running_requests_at_once() -> None:
     spot = Spot("a", slots=None, limit=100)
     spot.kv_tokens = 10_000
     spot.prefills = True  # no request ends by itself
@@ -87,7 +87,7 @@ def test_reservations_that_are_switched_on_count_what_runs_and_hold_at_once() ->
     world.assert_empty()
 
 
-def test_reservations_that_are_switched_on_keep_a_share_for_who_waits() -> None:
+def test_enabling_reservations_keeps_a_share_for_waiting_classes() -> None:
     spot = Spot("a", slots=None, limit=100)
     spot.kv_tokens = 10_000
     spot.prefills = True
@@ -107,7 +107,7 @@ def test_reservations_that_are_switched_on_keep_a_share_for_who_waits() -> None:
     assert (world.queue.waiting, used(world)[4]) == (12, 9000)
 
 
-def test_preemption_that_is_switched_on_finds_who_runs() -> None:
+def test_enabling_preemption_finds_running_requests() -> None:
     world = World([Spot("a", slots=4)], config(gates=NARROW))
     low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
     high = world.come(number=1.0, tokens=100, output=10)
@@ -127,7 +127,7 @@ def test_preemption_that_is_switched_on_finds_who_runs() -> None:
     world.assert_empty()
 
 
-def test_preemption_that_is_switched_off_takes_back_who_was_asked() -> None:
+def test_disabling_preemption_cancels_pending_ones() -> None:
     world = World([Spot("a", slots=4)], config(gates=NARROW, preemption={"enabled": True}))
     low = [world.come(number=3.0, tokens=20_000, output=50) for _ in range(3)]
     world.come(number=1.0, tokens=100, output=10)

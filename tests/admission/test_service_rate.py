@@ -32,7 +32,7 @@ def test_retry_after_follows_the_rate_of_the_class() -> None:
     assert service_rate.retry_after_s(NORMAL, 10**9, 30.0) == MOST_S
 
 
-def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
+def test_a_class_that_is_not_served_gets_a_long_retry_after() -> None:
     service_rate = ServiceRate()
     service_rate.began(BATCH, 0.0, is_first=True)
     served(service_rate, 10.0, 100.0)  # more urgent requests take every place
@@ -41,7 +41,7 @@ def test_a_class_that_is_not_served_is_not_told_to_come_back_soon() -> None:
     assert service_rate.retry_after_s(NORMAL, 100, 100.0) == pytest.approx(10, abs=1)
 
 
-def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
+def test_an_unknown_rate_refuses_no_request() -> None:
     service_rate = ServiceRate()
     assert 1 <= service_rate.retry_after_s(NORMAL, 10**9, 0.0) <= MOST_S
     service_rate.began(NORMAL, 0.0, is_first=True)
@@ -51,7 +51,7 @@ def test_a_rate_that_is_not_known_promises_little_and_refuses_nothing() -> None:
     assert service_rate.least_wait_s(10**9, 9.5) == 0.0, "one is not many"
 
 
-def test_what_found_room_at_once_says_nothing_of_how_many_could_be_served() -> None:
+def test_requests_that_did_not_wait_do_not_change_the_rate() -> None:
     """One request per second, each served at once, then a burst: the rate is not one per second."""
     world = World([Spot("a", prefill_rate=1e9, tpot_s=1e-6)], config())
     for _ in range(120):

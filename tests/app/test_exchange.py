@@ -26,7 +26,7 @@ from tests.harness.running import running, scenario
 
 
 @scenario
-async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
+async def test_a_client_that_does_not_read_gets_no_further_answer() -> None:
     """Pipelined requests continue only when their client has room for the answers."""
     count = 80
     answer = response(200, body=b'{"pad": "%b"}' % (b"x" * 240_000))
@@ -51,7 +51,7 @@ async def test_a_client_that_reads_nothing_is_given_no_further_answer() -> None:
 
 
 @scenario
-async def test_a_dead_replica_costs_no_get_an_error_where_models_differ() -> None:
+async def test_a_get_does_not_fail_on_a_dead_replica_of_another_model() -> None:
     """A GET names no model, so any replica may answer it, also on a retry."""
     live = HostileReplica(echo)
     async with running(live, dead_url(), replica={"models": None}, policy="round_robin") as router:
@@ -109,7 +109,7 @@ async def test_waiting_for_a_connection_ends_with_its_client() -> None:
 
 
 @scenario
-async def test_a_connection_that_becomes_free_serves_who_waits() -> None:
+async def test_a_connection_that_becomes_free_serves_a_waiting_request() -> None:
     go = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -48,7 +48,7 @@ def parts(router: Router) -> Any:
 @pytest.mark.parametrize(
     "value", [b"true", b"[]", b'"urgent!"', b"1e400", b'{"a":1}', b'""', b"-1e999"]
 )
-def test_a_priority_that_is_none_is_refused_with_what_is_allowed(value: bytes) -> None:
+def test_an_invalid_priority_is_refused_and_the_allowed_values_are_listed(value: bytes) -> None:
     @scenario
     async def story() -> None:
         async with running(json_ok) as router:
@@ -64,7 +64,7 @@ def test_a_priority_that_is_none_is_refused_with_what_is_allowed(value: bytes) -
 
 
 @scenario
-async def test_nan_is_no_json() -> None:
+async def test_nan_is_not_valid_json() -> None:
     async with running(json_ok) as router:
         body = b'{"model":"m","messages":[],"priority":NaN}'
         answer = await router.ask(post_json("/v1/chat/completions", body), "POST")
@@ -79,7 +79,7 @@ async def test_a_bad_header_is_refused_too() -> None:
 
 
 @scenario
-async def test_what_is_no_inference_has_no_priority() -> None:
+async def test_a_request_that_is_not_inference_has_no_priority() -> None:
     async with running(echo) as router:
         body = b'{"model":"m","priority":"very"}'
         assert (await router.ask(post_json("/v1/files", body), "POST")).status == 200
@@ -90,7 +90,7 @@ async def test_what_is_no_inference_has_no_priority() -> None:
 # 401
 
 
-def test_where_keys_are_required(tmp_path: Path) -> None:
+def test_required_keys_are_enforced(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme()), required=True)
@@ -108,7 +108,7 @@ def test_where_keys_are_required(tmp_path: Path) -> None:
     story()
 
 
-def test_no_body_is_taken_from_whom_nobody_knows(tmp_path: Path) -> None:
+def test_a_body_from_an_unknown_client_is_not_read(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme()), required=True)
@@ -121,7 +121,7 @@ def test_no_body_is_taken_from_whom_nobody_knows(tmp_path: Path) -> None:
     story()
 
 
-def test_where_they_are_not_an_unknown_key_is_anybody(tmp_path: Path) -> None:
+def test_if_keys_are_optional_an_unknown_key_is_accepted(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme(tier="enterprise")))
@@ -134,9 +134,7 @@ def test_where_they_are_not_an_unknown_key_is_anybody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("forward", [False, True])
-def test_a_clients_key_stays_here_unless_it_is_for_the_replica(
-    tmp_path: Path, forward: bool
-) -> None:
+def test_a_clients_key_is_forwarded_only_if_configured(tmp_path: Path, forward: bool) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme()), forward=forward)
@@ -150,7 +148,7 @@ def test_a_clients_key_stays_here_unless_it_is_for_the_replica(
 
 
 @scenario
-async def test_without_a_file_a_clients_key_is_the_replicas() -> None:
+async def test_without_a_keys_file_the_clients_key_is_forwarded() -> None:
     async with running(json_ok) as router:
         await router.ask(chat(BEARER, "X-Api-Key: acme-key"), "POST")
         (seen,) = router.replica.requests
@@ -209,7 +207,7 @@ def gated(gate: asyncio.Event) -> Behaviour:
     return behave
 
 
-def test_concurrency_is_given_back_when_a_request_ends_and_when_its_client_leaves(
+def test_a_concurrency_slot_is_released_at_the_end_and_at_a_disconnect(
     tmp_path: Path,
 ) -> None:
     @scenario
@@ -278,7 +276,7 @@ def test_tokens_a_minute_as_the_engine_counts_them(tmp_path: Path) -> None:
     story()
 
 
-def test_what_no_replica_answered_costs_no_tokens(tmp_path: Path) -> None:
+def test_a_request_without_an_answer_costs_no_tokens(tmp_path: Path) -> None:
     async def dies(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         connection.rst()
@@ -323,7 +321,7 @@ def test_a_reload_reads_the_file_again_and_keeps_what_was_used(tmp_path: Path) -
 # Further effects of a key.
 
 
-def test_keys_of_one_tenant_are_one_in_the_log_and_in_the_prefix_index(tmp_path: Path) -> None:
+def test_keys_of_one_tenant_share_a_log_name_and_a_prefix_index(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
         second = KeyLine(name="acme", hash=hash_of(b"acme-key-2"))
@@ -365,7 +363,7 @@ def test_a_key_may_ask_for_a_second_copy(tmp_path: Path) -> None:
     story()
 
 
-def test_a_tenant_is_held_to_its_ceiling(tmp_path: Path) -> None:
+def test_a_tenants_ceiling_is_enforced(tmp_path: Path) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme(tier="free"), umbrella(ceiling="high")))

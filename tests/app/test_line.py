@@ -55,7 +55,7 @@ from tests.harness.running import assert_error, running, scenario
 
 
 @scenario
-async def test_the_most_urgent_goes_first_and_nobody_is_lost() -> None:
+async def test_the_most_urgent_request_goes_first_and_none_is_lost() -> None:
     turnstile = Turnstile()
     rules = Priority(ceiling="critical")
     async with running(turnstile, replica=ONE, queue=queue(), priority=rules) as router:
@@ -71,7 +71,7 @@ async def test_the_most_urgent_goes_first_and_nobody_is_lost() -> None:
 
 
 @scenario
-async def test_who_finds_room_does_not_wait() -> None:
+async def test_a_request_does_not_wait_if_a_replica_has_room() -> None:
     async with running(json_ok, json_ok, replica=ONE, queue=queue()) as router:
         for _ in range(5):
             assert (await router.ask(chat(), "POST")).status == 200
@@ -94,7 +94,7 @@ async def test_each_replica_that_has_room_takes_one() -> None:
 
 
 @scenario
-async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
+async def test_a_request_whose_client_disconnects_is_never_sent() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
@@ -110,7 +110,7 @@ async def test_a_client_that_leaves_is_gone_and_never_sent() -> None:
 
 
 @scenario
-async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> None:
+async def test_a_timeout_in_the_queue_returns_a_reason_and_retry_after() -> None:
     turnstile = Turnstile()
     classes = of_normal(wait_s=0.2, starvation_s=0.1)
     async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
@@ -127,7 +127,7 @@ async def test_a_wait_that_is_too_long_is_told_with_a_reason_and_a_time() -> Non
 
 
 @scenario
-async def test_a_stream_whose_wait_is_limited_is_told_with_a_status() -> None:
+async def test_a_stream_that_times_out_in_the_queue_gets_an_error_status() -> None:
     turnstile = Turnstile()
     classes = of_normal(wait_s=0.5, starvation_s=0.1)
     timeouts = {"commit_after_s": 0.1}
@@ -142,7 +142,7 @@ async def test_a_stream_whose_wait_is_limited_is_told_with_a_status() -> None:
 
 
 @scenario
-async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
+async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
     turnstile = Turnstile()
     timeouts = {"first_token_s": 0.6}
     async with running(turnstile, turnstile, queue=queue(), timeouts=timeouts) as router:
@@ -168,7 +168,9 @@ async def test_patience_with_a_first_token_begins_when_it_is_sent() -> None:
         (queue(limits=QueueLimits(bytes=150)), Classes(), Reason.QUEUE_BYTES_FULL),
     ],
 )
-def test_what_is_too_much_is_refused(rules: Queue, classes: Classes, reason: Reason) -> None:
+def test_requests_above_the_queue_limits_are_refused(
+    rules: Queue, classes: Classes, reason: Reason
+) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
@@ -189,7 +191,7 @@ def test_what_is_too_much_is_refused(rules: Queue, classes: Classes, reason: Rea
 
 
 @scenario
-async def test_a_replica_that_never_comes_is_waited_for_a_while() -> None:
+async def test_requests_wait_a_limited_time_for_a_missing_replica() -> None:
     classes = of_each(absent_s=0.2)
     async with running(
         json_ok, queue=queue(), classes=classes, quiet_control_plane=BY_HAND
@@ -226,7 +228,7 @@ async def test_a_retry_goes_on_elsewhere() -> None:
 
 
 @scenario
-async def test_while_nobody_waits_there_is_no_ticket() -> None:
+async def test_no_ticket_is_created_while_no_request_waits() -> None:
     """Requests without a wait are counted; later requests wait for a full replica, and none is
     lost.
     """
@@ -251,7 +253,7 @@ async def test_while_nobody_waits_there_is_no_ticket() -> None:
 
 
 @pytest.mark.parametrize("hedged", [False, True])
-def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
+def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
     """The replica that answers (a retry, or the winning copy) is charged to the ticket."""
 
     @scenario
@@ -304,7 +306,7 @@ def test_whoever_answers_is_who_is_charged(hedged: bool) -> None:
 
 
 @scenario
-async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() -> None:
+async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing() -> None:
     async def never(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await until_closed(connection)
@@ -327,7 +329,7 @@ async def test_one_that_gives_way_comes_back_and_its_client_notices_nothing() ->
 
 
 @scenario
-async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
+async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     """It ran for longer than its queue timeout, and does not expire at once."""
 
     async def never(connection: ReplicaConnection) -> None:
@@ -349,7 +351,7 @@ async def test_what_it_ran_before_it_gave_way_is_no_wait() -> None:
 
 
 @scenario
-async def test_one_that_gave_way_may_leave() -> None:
+async def test_a_preempted_request_can_be_cancelled() -> None:
     turnstile = Turnstile()
     rules = queue(preemption=PreemptionRules(enabled=True, after_s=0.05))
     async with running(turnstile, replica=ONE, queue=rules) as router:
@@ -367,7 +369,7 @@ async def test_one_that_gave_way_may_leave() -> None:
 
 
 @scenario
-async def test_an_engine_is_told_when_a_request_arrived_not_when_it_was_sent() -> None:
+async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() -> None:
     turnstile = Turnstile()
     replica = {**ONE, "engine": "vllm"}
     async with running(turnstile, replica=replica, queue=queue()) as router:
@@ -388,7 +390,7 @@ async def test_an_engine_is_told_when_a_request_arrived_not_when_it_was_sent() -
 
 
 @scenario
-async def test_further_requests_of_a_user_do_not_step_back_where_the_order_is_fair() -> None:
+async def test_a_fair_order_does_not_lower_a_users_further_requests() -> None:
     async with running(json_ok, queue=queue(), priority=Priority()) as router:
         assert not router.app.parts.dispatcher.context.takes_steps()
     async with running(json_ok, queue=queue(policy="fifo"), priority=Priority()) as router:
@@ -428,7 +430,7 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
 
 
 @scenario
-async def test_a_stop_answers_who_waits() -> None:
+async def test_a_stop_answers_waiting_requests() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 0.2}) as router:
         await send(router, "first", queued=False)
@@ -442,7 +444,7 @@ async def test_a_stop_answers_who_waits() -> None:
 
 
 @scenario
-async def test_a_drain_serves_who_waits_as_long_as_it_may() -> None:
+async def test_a_drain_serves_waiting_requests_within_its_grace_time() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), drain={"grace_s": 10.0}) as router:
         first = await send(router, "first", queued=False)
@@ -455,7 +457,7 @@ async def test_a_drain_serves_who_waits_as_long_as_it_may() -> None:
 
 
 @scenario
-async def test_who_waits_is_shown() -> None:
+async def test_waiting_requests_are_shown() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)

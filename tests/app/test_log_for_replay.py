@@ -34,7 +34,7 @@ async def logged(
 
 
 @scenario
-async def test_equal_requests_say_so() -> None:
+async def test_equal_requests_have_equal_hashes() -> None:
     first, second = await logged()
     for name in ("tenant", "session", "blocks", "class", "estimated_tokens"):
         assert first[name] == second[name]
@@ -99,7 +99,7 @@ async def test_what_the_router_knew_of_the_replica() -> None:
 
 
 @scenario
-async def test_what_is_not_asked_for_takes_no_room() -> None:
+async def test_disabled_fields_take_no_space() -> None:
     line = await asked("x-priority: high", "x-hedge: maybe")
     assert line["class"] == "high"
     assert not {"number", "hedge", "max_tokens", "deadline_ms"} & set(line)

@@ -99,7 +99,7 @@ def test_each_class_in_each_dialect(
 
 
 @scenario
-async def test_replicas_of_one_pool_are_each_told_their_own() -> None:
+async def test_each_replica_of_a_pool_gets_its_own_dialect() -> None:
     async with AsyncExitStack() as stack:
         engines = [
             await stack.enter_async_context(emulated(persona))
@@ -132,7 +132,7 @@ async def test_an_sglang_without_metrics_gets_numbers_that_follow_the_time() -> 
 
 
 @scenario
-async def test_sglang_without_a_word_would_be_worst_so_it_is_always_told() -> None:
+async def test_sglang_always_gets_a_number_because_none_would_be_last() -> None:
     async with (
         emulated("sglang") as engine,
         running(engine.url, replica={"engine": "sglang"}) as router,
@@ -142,7 +142,7 @@ async def test_sglang_without_a_word_would_be_worst_so_it_is_always_told() -> No
 
 
 @scenario
-async def test_a_retry_is_told_in_its_replicas_dialect() -> None:
+async def test_a_retry_uses_the_dialect_of_its_replica() -> None:
     async def busy(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {}}, 503))
@@ -189,7 +189,9 @@ async def test_a_retry_has_the_number_of_its_arrival() -> None:
 # A server that does not know the field.
 
 
-def test_an_old_server_is_found_out_once_and_spared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_server_is_detected_once_and_gets_no_priority(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(TrtLlm, "version", "1.2.1")
 
     @scenario
@@ -227,7 +229,7 @@ def complains(of: bytes, status: int = 400) -> Any:
 
 
 @scenario
-async def test_a_client_cannot_talk_a_replica_out_of_its_priorities() -> None:
+async def test_a_client_cannot_make_the_router_stop_sending_priorities() -> None:
     async with running(complains(b"evil"), replica={"engine": "trtllm"}) as router:
         assert (await ask(router, priority="high", evil=1)).status == 400
         (replica,) = router.app.parts.fleet.replicas.values()
@@ -241,7 +243,7 @@ async def test_a_client_cannot_talk_a_replica_out_of_its_priorities() -> None:
 
 
 @scenario
-async def test_sglang_that_aborts_on_priorities_is_asked_without() -> None:
+async def test_sglang_that_aborts_on_priorities_gets_none() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         while request := await connection.recv_request():
             if b'"priority"' in bytes(request.body):
@@ -271,7 +273,7 @@ async def test_a_busy_sglang_is_still_replaced() -> None:
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "trtllm", "tgi", "other"])
-def test_no_number_of_a_clients_own_arrives(engine: str) -> None:
+def test_a_clients_own_number_is_not_forwarded(engine: str) -> None:
     bodies = [
         b'{"model":"m","priority":-999,"messages":[]}',
         b'{"model":"m","messages":[],"priority":4,"priority":-999}',
@@ -304,7 +306,7 @@ def test_no_number_of_a_clients_own_arrives(engine: str) -> None:
 
 
 @scenario
-async def test_a_body_too_large_to_be_read_is_told_all_the_same() -> None:
+async def test_a_body_too_large_to_parse_still_gets_a_priority() -> None:
     body = b'{"model":"m","priority":-999,"x":"%b"}' % (b"y" * (SCAN_ABOVE + 10))
     rules = Priority(ceiling="low")
     async with running(echo, replica={"engine": "vllm"}, priority=rules) as router:
@@ -317,7 +319,7 @@ async def test_a_body_too_large_to_be_read_is_told_all_the_same() -> None:
 
 
 @scenario
-async def test_messages_are_told_in_a_header() -> None:
+async def test_the_messages_route_gets_the_priority_in_a_header() -> None:
     async with running(echo, replica={"engine": "vllm"}) as router:
         await ask(router, "X-Vllm-Priority: -9", path="/v1/messages", priority="high")
         await ask(router, "X-Vllm-Priority: -9", path="/v1/messages")
@@ -366,7 +368,7 @@ async def test_a_prefix_opens_no_control_endpoint() -> None:
 
 
 @scenario
-async def test_a_burst_of_one_user_is_told_step_by_step() -> None:
+async def test_a_burst_of_one_user_gets_stepped_priorities() -> None:
     """Under an order without fair sharing by flow."""
     async with (
         emulated("vllm", speed=1.0) as engine,
@@ -414,7 +416,7 @@ async def test_steps_can_be_switched_off() -> None:
 
 
 @scenario
-async def test_the_fleet_says_who_is_told_what() -> None:
+async def test_the_fleet_page_shows_each_replicas_dialect() -> None:
     async with running(echo, echo, replica={"engine": "tgi"}) as router:
         first, second = router.app.parts.fleet.replicas.values()
         second.engine = "vllm"
@@ -426,7 +428,7 @@ async def test_the_fleet_says_who_is_told_what() -> None:
         assert first.engine == "tgi"
 
 
-def test_an_sglang_that_says_how_it_schedules_is_taken_at_its_word() -> None:
+def test_the_scheduling_reported_by_sglang_is_used() -> None:
     for settings, told, shown in (
         ({"low_priority_values_first": True}, [-20], "sglang-low-first"),
         ({}, [20], "sglang"),
@@ -457,7 +459,7 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
 
 
 @scenario
-async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
+async def test_drops_and_ceilings_are_in_the_metrics() -> None:
     async with serving(
         HostileReplica(echo, anonymous()), priority=Priority(ceiling="low")
     ) as under:
@@ -471,7 +473,7 @@ async def test_drops_and_ceilings_stand_in_the_metrics() -> None:
 
 
 @scenario
-async def test_classes_stand_in_the_log_and_ceilings_are_counted() -> None:
+async def test_classes_are_in_the_log_and_ceilings_are_counted() -> None:
     rules = Priority(
         dialect="hedgerow", rules=(PriorityRule(priority="low", header="x-app", value="crawler"),)
     )

@@ -53,7 +53,7 @@ async def test_times_by_class() -> None:
 
 
 @scenario
-async def test_a_stream_that_was_left_has_a_pace_and_no_end() -> None:
+async def test_a_cancelled_stream_has_a_tpot_and_no_duration() -> None:
     behave = stream_then_hang(role(), token("a"), token("b"))
     async with running(behave) as router:
         client = await router.client()
@@ -142,7 +142,7 @@ def of_low(**rules: Any) -> Classes:
 
 
 @scenario
-async def test_the_log_tells_who_waited_and_how_long() -> None:
+async def test_the_log_has_the_wait_of_each_request() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
@@ -168,7 +168,7 @@ async def test_the_log_tells_who_waited_and_how_long() -> None:
 
 
 @scenario
-async def test_the_log_tells_of_a_wait_in_vain() -> None:
+async def test_the_log_has_the_wait_of_an_expired_request() -> None:
     turnstile = Turnstile()
     classes = of_low(wait_s=0.1)
     async with running(turnstile, replica=ONE, queue=queue(), classes=classes) as router:
@@ -182,7 +182,7 @@ async def test_the_log_tells_of_a_wait_in_vain() -> None:
 
 
 @scenario
-async def test_an_audit_of_the_log_tells_who_waited() -> None:
+async def test_an_audit_of_the_log_shows_waits() -> None:
     go = asyncio.Event()
 
     async def streams(connection: ReplicaConnection) -> None:

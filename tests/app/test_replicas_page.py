@@ -12,7 +12,7 @@ BROKEN = answer(json_response({"error": {"message": "broken"}}, 500))
 
 
 @scenario
-async def test_it_says_what_keeps_requests_away_and_what_the_engine_was_told() -> None:
+async def test_it_shows_why_a_replica_gets_no_requests_and_its_priorities() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica={**ONE, "engine": "vllm"}, queue=queue()) as router:
         (shown,) = await page(router, "/replicas")
@@ -36,7 +36,7 @@ async def test_it_says_what_keeps_requests_away_and_what_the_engine_was_told() -
 
 
 @scenario
-async def test_a_replica_that_is_ejected_says_which_request_showed_it() -> None:
+async def test_an_ejected_replica_shows_the_request_that_caused_it() -> None:
     rules = {"eject_after": 2, "slow_start_s": 0.0}
     async with running(BROKEN, json_ok, health=rules, policy="round_robin") as router:
         for number in range(4):

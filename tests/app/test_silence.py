@@ -49,7 +49,7 @@ async def test_a_stream_that_waits_for_its_first_token_is_silent_since_its_arriv
 
 
 @scenario
-async def test_content_ends_it_and_it_begins_again() -> None:
+async def test_silence_ends_with_content_and_begins_again() -> None:
     go = asyncio.Event()
 
     async def speaks(connection: ReplicaConnection) -> None:
@@ -90,7 +90,7 @@ async def test_one_that_waits_in_the_queue_is_silent_too() -> None:
 
 
 @scenario
-async def test_what_is_not_streamed_shows_nothing_anyway() -> None:
+async def test_unstreamed_requests_are_not_silent() -> None:
     async with running(hang) as router:
         client = await router.client()
         await client.send(chat())

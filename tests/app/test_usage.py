@@ -132,7 +132,7 @@ async def test_prices_are_read_again() -> None:
 
 
 @scenario
-async def test_who_cancels_has_used_what_came_until_then() -> None:
+async def test_a_cancelled_request_is_charged_for_its_tokens_so_far() -> None:
     long = "tell me a story, " * 60
     behave = stream_then_hang(role(), token("a"), token("b"), token("c"))
     async with running(behave, usage=PRICES) as router:
@@ -151,7 +151,7 @@ async def test_who_cancels_has_used_what_came_until_then() -> None:
 
 
 @scenario
-async def test_a_stream_that_is_left_before_its_first_token_has_used_its_prompt() -> None:
+async def test_a_stream_cancelled_before_its_first_token_is_charged_for_its_prompt() -> None:
     async with running(hang) as router:
         client = await router.client()
         long = [{"role": "user", "content": "x" * 4000}]
@@ -166,7 +166,7 @@ async def test_a_stream_that_is_left_before_its_first_token_has_used_its_prompt(
 
 
 @scenario
-async def test_a_refusal_of_the_engine_costs_nobody_anything() -> None:
+async def test_a_refusal_of_the_engine_is_not_charged() -> None:
     async def refuses(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"error": {"message": "no"}}, 400))
@@ -178,7 +178,7 @@ async def test_a_refusal_of_the_engine_costs_nobody_anything() -> None:
 
 
 @scenario
-async def test_an_answer_that_nobody_counted_is_estimated() -> None:
+async def test_an_answer_without_counts_is_estimated() -> None:
     async def answers(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             await connection.send(json_response({"choices": [{"index": 0}]}))
@@ -238,7 +238,7 @@ async def paces_then_hangs(connection: ReplicaConnection) -> None:
 
 
 @pytest.mark.parametrize("path", ["passes", "waits"])
-def test_work_whose_client_leaves_is_not_free(tmp_path: Path, path: str) -> None:
+def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, path: str) -> None:
     """The cost of an abandoned whole answer is not reported: it is estimated."""
 
     @scenario

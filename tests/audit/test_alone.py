@@ -13,7 +13,7 @@ def true_s(tokens: int) -> float:
     return 0.035 + 1e-4 * tokens + 9e-9 * tokens**2
 
 
-def test_a_curve_is_straight_between_its_points_and_goes_on_beyond() -> None:
+def test_the_curve_is_interpolated_and_extrapolated() -> None:
     curve = Curve([(100.0, 1.0), (200.0, 2.0), (400.0, 6.0)])
     told = [curve.seconds(tokens) for tokens in (10, 100, 150, 300, 400, 500)]
     assert told == pytest.approx([1.0, 1.0, 1.5, 4.0, 6.0, 8.0])
@@ -21,7 +21,7 @@ def test_a_curve_is_straight_between_its_points_and_goes_on_beyond() -> None:
     assert Curve([(100.0, 1.0)]).seconds(5000) == 1.0
 
 
-def test_idle_ones_say_it_whatever_the_others_waited() -> None:
+def test_requests_at_idle_replicas_give_the_prefill_time() -> None:
     alone, rng = Alone(), Random(1)
     for _ in range(4000):
         tokens = rng.randint(50, 16_000)
@@ -32,7 +32,7 @@ def test_idle_ones_say_it_whatever_the_others_waited() -> None:
     assert alone.known > 0.95
 
 
-def test_those_served_straight_on_say_it_where_nobody_is_ever_idle() -> None:
+def test_without_idle_replicas_undelayed_requests_give_the_prefill_time() -> None:
     alone, rng = Alone(), Random(1)
     for _ in range(2000):
         tokens = rng.randint(500, 8000)
@@ -42,7 +42,7 @@ def test_those_served_straight_on_say_it_where_nobody_is_ever_idle() -> None:
         assert alone.seconds("m", tokens) == pytest.approx(true_s(tokens), rel=0.15)
 
 
-def test_without_either_the_fastest_stand_for_it_and_it_says_that_it_does_not_know() -> None:
+def test_without_either_the_fastest_requests_are_used_and_marked_unknown() -> None:
     alone, rng = Alone(), Random(1)
     for _ in range(1000):
         alone.add("m", 1000, 1.0 + rng.random(), idle=False)
@@ -58,7 +58,7 @@ def test_a_shorter_prompt_is_never_slower() -> None:
     assert alone.seconds("m", 300) <= 0.51
 
 
-def test_each_model_has_its_own_and_a_rare_one_the_common_one() -> None:
+def test_each_model_has_its_own_curve_and_a_rare_one_the_common_curve() -> None:
     alone = Alone()
     for _ in range(200):
         alone.add("small", 1000, 0.1, idle=True)
@@ -69,12 +69,12 @@ def test_each_model_has_its_own_and_a_rare_one_the_common_one() -> None:
     assert alone.seconds("rare", 1000) == alone.seconds("unheard of", 1000) <= 1.02
 
 
-def test_nothing_learned_is_nothing_told() -> None:
+def test_without_samples_nothing_is_predicted() -> None:
     alone = Alone()
     assert (alone.seconds("m", 10), alone.known) == (0.0, 0.0)
 
 
-def test_models_have_a_bound() -> None:
+def test_the_number_of_models_is_bounded() -> None:
     alone = Alone()
     for number in range(1000):
         alone.add(f"m{number}", 10, 0.1, idle=True)

@@ -41,19 +41,19 @@ def waits(*stays: Stay) -> dict[int, Wait]:
     return found
 
 
-def test_who_met_nobody_blames_nobody() -> None:
+def test_a_request_alone_at_its_replica_has_no_causer() -> None:
     wait = waits(stay(A, 0.0, 1.0, 1.0, 5.0))[0]
     assert (wait.alone, wait.blamed, wait.unexplained) == (1.0, {}, 0.0)
 
 
-def test_a_prefill_in_front_is_blamed_for_all_of_the_wait() -> None:
+def test_an_earlier_prefill_causes_the_whole_wait() -> None:
     found = waits(stay(A, 0.0, 4.0, 4.0, 9.0), stay(B, 1.0, 0.5, 4.5, 9.0))
     assert found[0].blamed == {}
     assert found[1].blamed == pytest.approx({A: 3.0})
     assert found[1].alone == pytest.approx(0.5)
 
 
-def test_who_waits_behind_is_not_blamed() -> None:
+def test_a_later_request_is_not_a_cause() -> None:
     found = waits(
         stay(A, 0.0, 4.0, 4.0, 9.0), stay(B, 1.0, 0.5, 4.5, 9.0), stay(C, 1.1, 2.0, 6.5, 9.0)
     )
@@ -62,13 +62,13 @@ def test_who_waits_behind_is_not_blamed() -> None:
     assert found[2].blamed == pytest.approx({A: 3.4 * 4.0 / 4.5, B: 3.4 * 0.5 / 4.5})
 
 
-def test_nobody_at_another_replica_is_blamed() -> None:
+def test_requests_at_other_replicas_are_not_causes() -> None:
     found = waits(stay(A, 0.0, 4.0, 4.0, 9.0, "r1"), stay(B, 1.0, 0.5, 4.5, 9.0))
     assert found[1].blamed == {}
     assert found[1].unexplained == pytest.approx(3.0)
 
 
-def test_those_who_decode_are_blamed_while_nobody_is_prefilled() -> None:
+def test_decoding_requests_are_causes_if_no_prefill_runs() -> None:
     # Two sequences of A and one of C hold all slots until 10, when one of A's ends.
     found = waits(
         stay(A, 0.0, 0.1, 0.1, 10.0),
@@ -79,14 +79,14 @@ def test_those_who_decode_are_blamed_while_nobody_is_prefilled() -> None:
     assert found[3].blamed == pytest.approx({A: 4.0, C: 2.0})
 
 
-def test_decoding_is_not_blamed_for_what_a_prefill_takes() -> None:
+def test_decoding_is_not_a_cause_while_a_prefill_runs() -> None:
     found = waits(
         stay(C, 0.0, 0.1, 0.1, 30.0), stay(A, 1.0, 4.0, 5.0, 9.0), stay(B, 2.0, 0.5, 5.5, 9.0)
     )
     assert found[2].blamed == pytest.approx({A: 3.0})
 
 
-def test_a_queue_left_behind_by_another_is_still_the_others_doing() -> None:
+def test_a_queue_left_by_an_ended_request_is_caused_by_it() -> None:
     # A's prefill holds ten of B's up; those that come when it has gone wait for those ten.
     stays = [stay(A, 0.0, 10.0, 10.0, 11.0)]
     stays += [stay(B, float(n), 0.5, 10.5 + 0.5 * n, 40.0) for n in range(10)]
@@ -95,26 +95,26 @@ def test_a_queue_left_behind_by_another_is_still_the_others_doing() -> None:
     assert last.blamed == pytest.approx({A: 4.0})
 
 
-def test_a_partys_own_burst_is_its_own_doing() -> None:
+def test_a_partys_own_burst_is_caused_by_itself() -> None:
     stays = [stay(A, 0.0, 0.2, 0.2, 9.0)]
     stays += [stay(B, 0.1, 0.5, 0.7 + 0.5 * n, 9.0) for n in range(10)]
     last = waits(*stays)[10]
     assert last.blamed == pytest.approx({B: 4.5, A: 0.1})
 
 
-def test_two_in_one_step_share_it() -> None:
+def test_two_causers_in_one_step_share_the_delay() -> None:
     found = waits(stay(A, 0.0, 0.6, 1.0, 3.0), stay(B, 0.0, 0.6, 1.0, 3.0))
     assert found[0].blamed == pytest.approx({B: 0.4})
     assert found[1].blamed == pytest.approx({A: 0.4})
 
 
-def test_a_stall_is_nobodys_doing() -> None:
+def test_a_stall_is_unexplained() -> None:
     found = waits(stay(A, 0.0, 1.0, 1.0, 2.0), stay(B, 1.5, 0.5, 9.0, 9.5))
     assert found[1].blamed == pytest.approx({A: 0.5})
     assert found[1].unexplained == pytest.approx(6.5)
 
 
-def test_what_passed_before_the_replica_is_the_routers() -> None:
+def test_time_before_the_dispatch_counts_for_the_router() -> None:
     row = Row(ts=0.0, reason="ok", kind="chat", replica="r0", stream=True)
     row.duration_ms, row.ttft_ms = 5000.0, 3000.0
     row.attempts = [("r1", "primary", "replica_reset", 1990.0), ("r0", "retry", "ok", 3000.0)]
@@ -124,7 +124,7 @@ def test_what_passed_before_the_replica_is_the_routers() -> None:
     assert waits(one)[0].router == pytest.approx(2.0)
 
 
-def test_only_streams_are_victims_and_all_are_culprits() -> None:
+def test_only_streams_are_victims_and_all_requests_can_be_causers() -> None:
     whole = stay(A, 0.0, 2.0, 3.0, 3.0)
     whole.streamed = False
     whole.output = 11

@@ -29,7 +29,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write(tmp_path_factory.mktemp("log") / "access.log", played(asks, PROFILES["realistic"]))
 
 
-def test_a_report_in_words(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_printed_as_text(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(log) == 0
     out, err = capsys.readouterr()
     assert "1. Tenant 3f9a0c61d2b4 (batch) delays tenant c0ffee001122 (high): " in out
@@ -52,24 +52,26 @@ def test_a_document(log: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_short_list(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(log, "--top", "1") == 0
-    assert "Who shares replicas" not in capsys.readouterr().out
+    assert "Shared replicas" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("words", [["--top", "0"], ["--by", "moon"], []])
-def test_flags_that_mean_nothing(words: list[str], log: str) -> None:
+def test_invalid_flags_are_refused(words: list[str], log: str) -> None:
     with pytest.raises(SystemExit) as caught:
         run(*([log] if words else []), *words)
     assert caught.value.code == 2
 
 
-def test_a_file_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("/nowhere/access.log") == 2
     assert capsys.readouterr().err == (
         "hedgerow audit: /nowhere/access.log: No such file or directory\n"
     )
 
 
-def test_a_file_that_is_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_format_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("TIMESTAMP,ContextTokens\n1,2\n")
     assert run(str(path)) == 1

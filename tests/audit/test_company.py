@@ -20,7 +20,7 @@ def played(*stays: tuple[int, str, float, float]) -> Company:
     return company
 
 
-def test_time_in_common_is_that_of_both_there() -> None:
+def test_shared_time_needs_requests_of_both_parties() -> None:
     company = played((1, "a", 0.0, 10.0), (2, "a", 6.0, 16.0))
     assert company.shared(1, 2) == pytest.approx(0.4)
     assert company.shared(2, 1) == pytest.approx(0.4)
@@ -33,12 +33,12 @@ def test_several_requests_of_one_party_are_one_presence() -> None:
     assert company.shared(2, 1) == pytest.approx(1.0)
 
 
-def test_those_at_other_replicas_or_at_other_times_never_meet() -> None:
+def test_parties_at_other_replicas_or_times_share_no_time() -> None:
     company = played((1, "a", 0.0, 10.0), (2, "b", 0.0, 10.0), (3, "a", 10.0, 12.0))
     assert company.shared(1, 2) == company.shared(1, 3) == company.shared(3, 1) == 0.0
 
 
-def test_one_is_no_company_to_itself_and_a_stranger_to_nobody() -> None:
+def test_a_party_shares_no_time_with_itself() -> None:
     company = played((1, "a", 0.0, 10.0))
     assert company.shared(1, 1) == company.shared(7, 1) == 0.0
 

@@ -93,7 +93,7 @@ def findings(records: list[Record], tmp_path_factory: pytest.TempPathFactory) ->
     return examine([write(tmp_path_factory.mktemp("audit") / "access.log", records)])
 
 
-def test_it_names_the_culprit_and_what_it_costs_at_p99(findings: Findings) -> None:
+def test_it_names_the_causer_and_its_cost_at_p99(findings: Findings) -> None:
     costs = pair(findings, CHAT, BATCH)
     assert costs is not None
     assert costs.p99_share > 0.7
@@ -104,7 +104,7 @@ def test_it_names_the_culprit_and_what_it_costs_at_p99(findings: Findings) -> No
     assert worst is costs
 
 
-def test_most_of_the_delay_is_blamed_on_it_and_as_much_as_it_truly_causes(
+def test_the_estimated_delay_is_close_to_the_true_one(
     asks: list[Ask], records: list[Record], findings: Findings
 ) -> None:
     without = played([ask for ask in asks if ask.tenant != BATCH], TIMING, 3)
@@ -117,7 +117,7 @@ def test_most_of_the_delay_is_blamed_on_it_and_as_much_as_it_truly_causes(
     assert party(findings, BATCH).caused_s == pytest.approx(costs.delay_s)
 
 
-def test_what_it_would_be_without_the_others_is_about_what_it_is(
+def test_the_estimate_without_others_is_close_to_the_true_value(
     asks: list[Ask], records: list[Record], findings: Findings
 ) -> None:
     alone = ttfts(played([ask for ask in asks if ask.tenant == CHAT], TIMING, 3), CHAT)
@@ -138,7 +138,7 @@ def test_a_tenant_at_other_replicas_causes_and_suffers_nothing(findings: Finding
     assert party(findings, ELSEWHERE).ttft.others_s == 0.0
 
 
-def test_who_shares_replicas_with_whom(findings: Findings) -> None:
+def test_shared_replicas_are_found(findings: Findings) -> None:
     there, back = pair(findings, BATCH, CHAT), pair(findings, CHAT, BATCH)
     assert there is not None and back is not None
     assert there.shared_time > 0.9  # chat is nearly always there
@@ -165,7 +165,7 @@ def test_crowds_and_tokens(asks: list[Ask], findings: Findings) -> None:
     assert sum(one.token_share for one in findings.parties) == pytest.approx(1.0)
 
 
-def test_slots_that_others_hold_are_their_doing_too(tmp_path: Path) -> None:
+def test_waiting_for_slots_of_others_is_caused_by_them(tmp_path: Path) -> None:
     rng = Random(4)
     asks = [*chat(rng, rate=0.8), *long_answers(rng)]
     core = CoreConfig(max_num_seqs=8, num_blocks=40_000, block_size=16, token_events=False)
@@ -177,7 +177,7 @@ def test_slots_that_others_hold_are_their_doing_too(tmp_path: Path) -> None:
     assert costs.delay_s == pytest.approx(caused, rel=0.1)
 
 
-def test_a_tenants_own_bursts_are_its_own_doing(tmp_path: Path) -> None:
+def test_a_tenants_own_bursts_are_caused_by_itself(tmp_path: Path) -> None:
     rng = Random(5)
     asks = [
         Ask(15.0 + 30 * k + 0.001 * n, rng.randint(800, 3000), 30, CHAT, "high", rng.randrange(2))
@@ -220,7 +220,7 @@ def test_by_class_and_by_model(tmp_path: Path, records: list[Record]) -> None:
     assert by_model.pairs and all(one.itself for one in by_model.pairs)
 
 
-def test_a_log_without_tenants_is_told_apart_by_address_and_says_so(
+def test_a_log_without_tenants_is_grouped_by_address_with_a_note(
     tmp_path: Path, records: list[Record]
 ) -> None:
     def nameless(record: Record) -> Record:
@@ -235,7 +235,7 @@ def test_a_log_without_tenants_is_told_apart_by_address_and_says_so(
     assert costs is not None and costs.p99_share > 0.7
 
 
-def test_a_log_of_older_days_without_counts_is_read_by_its_bytes(
+def test_an_old_log_without_counts_is_estimated_from_bytes(
     tmp_path: Path, records: list[Record]
 ) -> None:
     def old(record: Record) -> Record:
@@ -251,7 +251,7 @@ def test_a_log_of_older_days_without_counts_is_read_by_its_bytes(
     assert party(found, CHAT).hit_rate is None
 
 
-def test_the_logs_of_two_routers_are_one_story(
+def test_the_logs_of_two_routers_are_merged(
     tmp_path: Path, records: list[Record], findings: Findings
 ) -> None:
     rng = Random(7)
@@ -274,7 +274,7 @@ def test_gzip_is_read_as_it_is(tmp_path: Path, records: list[Record], findings: 
 
 def test_two_logs_in_one_file_are_noticed(tmp_path: Path, records: list[Record]) -> None:
     found = examine([write(tmp_path / "a.log", [*records, *records])])
-    assert any("Were logs of several routers joined" in note for note in found.notes)
+    assert any("joins the logs of several routers" in note for note in found.notes)
 
 
 def test_failures_and_retries_by_replica(tmp_path: Path, records: list[Record]) -> None:

@@ -14,7 +14,7 @@ from router.audit.heavy import Heavy
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 50)), max_size=200), st.integers(1, 12)
 )
-def test_weights_are_bounded_and_the_heavy_are_all_there(
+def test_weights_are_bounded_and_all_heavy_items_are_kept(
     stream: list[tuple[int, int]], capacity: int
 ) -> None:
     heavy: Heavy[int, list[int]] = Heavy(capacity, list)
@@ -34,7 +34,7 @@ def test_weights_are_bounded_and_the_heavy_are_all_there(
     assert weights == sorted(weights, reverse=True)
 
 
-def test_with_room_for_all_it_is_exact() -> None:
+def test_with_enough_capacity_it_is_exact() -> None:
     heavy: Heavy[str, list[int]] = Heavy(3, list)
     for key in "abcabca":
         heavy.touch(key, 1.0)
@@ -46,7 +46,7 @@ def test_with_room_for_all_it_is_exact() -> None:
     assert heavy.displaced == 0
 
 
-def test_a_newcomer_takes_the_place_of_the_lightest_with_a_record_of_its_own() -> None:
+def test_a_new_item_replaces_the_lightest_one() -> None:
     heavy: Heavy[str, list[int]] = Heavy(2, list)
     heavy.touch("a", 5.0).append(5)
     heavy.touch("b", 1.0).append(1)
@@ -59,6 +59,6 @@ def test_a_newcomer_takes_the_place_of_the_lightest_with_a_record_of_its_own() -
     assert heavy.displaced == 1
 
 
-def test_there_must_be_room() -> None:
+def test_the_capacity_must_be_positive() -> None:
     with pytest.raises(ValueError, match="capacity"):
         Heavy(0, list)

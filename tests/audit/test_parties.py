@@ -60,7 +60,7 @@ def watched(parties: int, capacity: int = 100, classes: int = 2) -> Heavy[Party,
     return heavy
 
 
-def test_the_heaviest_have_names_and_the_rest_a_class() -> None:
+def test_the_heaviest_parties_are_named_and_the_rest_are_grouped_by_class() -> None:
     roster = Roster(watched(10), named=3)
     assert roster.parties == [
         Party("t0", "c0"),

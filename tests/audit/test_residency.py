@@ -48,7 +48,7 @@ def test_the_same_replica_tried_twice_counts_from_the_second_time() -> None:
     assert found.start == pytest.approx(100.7)
 
 
-def test_what_no_replica_answered_has_no_stay() -> None:
+def test_a_request_without_a_replica_has_no_residency() -> None:
     assert stay_of(row(replica="", attempts=[("r1", "primary", "connect_failed", 1.0)])) is None
 
 
@@ -59,7 +59,7 @@ def test_a_prefill_cannot_begin_before_the_request_came() -> None:
     assert found.prefill == found.start
 
 
-def test_without_a_stream_the_first_token_is_reckoned_back_from_the_end() -> None:
+def test_without_a_stream_the_first_token_is_estimated_from_the_end() -> None:
     found = stay_of(row(stream=False, ttft_ms=5000.0, duration_ms=5000.0, output_tokens=101))
     assert found is not None
     assert not found.streamed
@@ -116,7 +116,7 @@ def test_from_the_order_of_ends_to_that_of_starts(spans: list[tuple[float, float
 
 
 @given(SPANS)
-def test_without_knowing_the_longest_nobody_is_lost_and_the_late_are_counted(
+def test_with_an_unknown_longest_request_none_is_lost_and_late_ones_are_counted(
     spans: list[tuple[float, float]],
 ) -> None:
     stays = sorted((stay(at, at + length) for at, length in spans), key=lambda one: one.end)

@@ -29,7 +29,7 @@ def test_one_stay_is_four_events_even_if_they_are_one_moment() -> None:
     ]
 
 
-def test_who_ends_when_another_starts_has_left() -> None:
+def test_a_request_that_ends_when_another_starts_does_not_overlap() -> None:
     first, second = stay(1.0, 1.0, 2.0, 3.0), stay(3.0, 3.0, 4.0, 5.0)
     events = [(what, one is first) for _, what, one in sweep([first, second])]
     assert events.index((END, True)) < events.index((START, False))

@@ -84,7 +84,7 @@ def test_a_document_is_its_tenants_alone_and_its_questions_are_new() -> None:
     assert len({one.blocks for one in crowd}) > 0.95 * len(crowd)
 
 
-def test_texts_are_as_long_as_the_law_has_it() -> None:
+def test_text_lengths_follow_the_distribution() -> None:
     script = texts.script(1, texts.Size.quick())
     by_class: dict[str, int] = {}
     for conversation in script.conversations:
@@ -102,7 +102,7 @@ def test_texts_are_as_long_as_the_law_has_it() -> None:
 # -- figures and goals ----------------------------------------------------------------------------
 
 
-def test_who_has_no_answer_is_slower_than_all_others() -> None:
+def test_a_request_without_an_answer_is_the_slowest() -> None:
     seen = times([1.0] * 98 + [inf] * 2)
     assert (seen.requests, seen.p50, seen.p99) == (100, 1.0, None)
 
@@ -126,7 +126,7 @@ def test_without_the_others_nothing_is_judged() -> None:
     assert [verdict.value for verdict in verdicts] == [None] * 4
 
 
-def test_the_table_tells_what_is_lost_and_kept() -> None:
+def test_the_table_shows_losses_and_gains() -> None:
     rows = [row(orders.NONE, 900.0, 0.8), row("fifo", 1000.0, 0.72), row("fair", 980.0, 0.6)]
     rows[1].problems.append("the machine was busy")
     seen = found("t", "m", rows)

@@ -45,7 +45,7 @@ def test_each_has_a_text_in_sentences(setting: Setting) -> None:
     assert not setting.text[0].islower()
 
 
-def test_what_is_said_of_a_setting() -> None:
+def test_the_facts_about_a_setting() -> None:
     head = SETTINGS["timeouts.head"]
     assert (head.type, head.default, head.restart) == ("duration", "`10s`", False)
     assert head.range == "above 0s and at most 10000000s"

@@ -56,7 +56,7 @@ def test_verification_is_off_only_when_asked() -> None:
     assert shake_hands(client, listening_context(TLS), "stranger.test") == "http/1.1"
 
 
-def test_nothing_older_than_tls_1_2_is_spoken() -> None:
+def test_tls_below_1_2_is_refused() -> None:
     for context in (listening_context(TLS), replica_context(Upstream())):
         assert context.minimum_version == ssl.TLSVersion.TLSv1_2
 

@@ -31,7 +31,7 @@ def test_a_duration(text: str, amount_s: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1x", "1s2", "1e3s", "ten", "1h,30m"])
-def test_what_is_no_duration(text: str) -> None:
+def test_an_invalid_duration_is_none(text: str) -> None:
     assert seconds(text) is None
 
 
@@ -44,7 +44,7 @@ def test_a_size(text: str, amount: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "-1B", "0.5B", "1 mib", "1K", "1MiB2"])
-def test_what_is_no_size(text: str) -> None:
+def test_an_invalid_size_is_none(text: str) -> None:
     assert size_bytes(text) is None
 
 
@@ -82,7 +82,7 @@ def test_units_in_a_file() -> None:
         ("limits: {header_count: 10s}", "limits.header_count: must be a whole number"),
     ],
 )
-def test_what_a_wrong_unit_is_told(text: str, problem: str) -> None:
+def test_an_invalid_unit_is_reported(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(REPLICA + text)
     assert str(caught.value.problems[0]).startswith(problem)

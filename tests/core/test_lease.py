@@ -73,7 +73,7 @@ def test_only_the_first_release_counts(releases: list[int]) -> None:
     assert holder.inflight == holder.waiting == holder.load == 10 - len(set(releases))
 
 
-def test_a_released_lease_lets_go_of_its_holder() -> None:
+def test_a_released_lease_drops_its_reference_to_its_holder() -> None:
     first, second = ReplicaLoad("r"), ReplicaLoad("r")
     lease = Lease(first)
     Lease(second)
@@ -182,7 +182,7 @@ def test_the_answer_to_an_earlier_poll_takes_nothing_over() -> None:
     assert holder.waiting == 1
 
 
-def test_every_answer_is_heard_of_and_every_failure() -> None:
+def test_every_answer_and_every_failure_is_reported() -> None:
     holder = Polled()
     holder.poll(1, 0)
     poll_begins(holder, holder.now)

@@ -15,7 +15,7 @@ def test_nothing_is_known_at_first() -> None:
     assert (progress.first_s, progress.first_tokens, progress.whole_s) == (0.0, 0.0, 0.0)
 
 
-def test_the_first_stream_teaches_even_if_it_waited() -> None:
+def test_the_first_stream_sets_the_usual_time_even_if_it_waited() -> None:
     progress = Progress()
     progress.first_token(3.0, 100, False)
     assert (progress.first_s, progress.first_tokens) == (3.0, 100.0)

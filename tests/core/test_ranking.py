@@ -39,7 +39,7 @@ def test_what_came_and_went_is_not_kept() -> None:
     assert not ranking._levels
 
 
-def test_levels_may_change_while_nobody_asks() -> None:
+def test_levels_may_change_between_queries() -> None:
     ranking, things = Ranking(), [Ranked() for _ in range(5_000)]
     for round in range(1, 4):
         for number, thing in enumerate(things):

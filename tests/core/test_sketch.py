@@ -79,7 +79,7 @@ def test_a_value_below_the_floor_falls_into_the_lowest_bucket() -> None:
 
 
 @pytest.mark.parametrize("odd", [0.0, -1.0, nan, 1e-9])
-def test_what_is_no_time_counts_as_zero(odd: float) -> None:
+def test_an_invalid_time_counts_as_zero(odd: float) -> None:
     sketch = sketch_of([odd, 2.0])
     assert (sketch.count, sketch.zeros, sketch.total) == (2, 1, 2.0)
     assert sketch.quantile(0.5) == 0.0
@@ -118,7 +118,7 @@ def test_impossible_sizes_are_refused(options: dict[str, float]) -> None:
         sketch_of([], **options)
 
 
-def test_it_survives_the_way_to_another_process() -> None:
+def test_a_sketch_can_be_pickled() -> None:
     sketch = sketch_of([0.0, 1.0, 5.0])
     copy = pickle.loads(pickle.dumps(sketch))
     assert (told(copy), copy.total) == (told(sketch), sketch.total)

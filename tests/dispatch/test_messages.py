@@ -23,7 +23,7 @@ def test_a_message_names_no_address_and_reads_like_the_others(reason: Reason) ->
     assert re.fullmatch(r"[a-z][a-z' ]+", message)
 
 
-def test_messages_tell_reasons_apart() -> None:
+def test_each_reason_has_its_own_message() -> None:
     assert len(set(MESSAGES.values())) == len(MESSAGES)
 
 

@@ -66,7 +66,7 @@ async def test_an_error_is_noticed_wherever_it_is_cut(report: bytes, size: int) 
 @pytest.mark.parametrize(("code", "ejected"), [(500, True), (400, False)])
 @pytest.mark.parametrize("size", [5, 100_000])
 @scenario
-async def test_who_is_blamed_for_it(code: int, ejected: bool, size: int) -> None:
+async def test_the_source_of_an_error(code: int, ejected: bool, size: int) -> None:
     """The code of an error event comes after its text, perhaps in another read."""
     stream = token("a") + event({"error": {**BOOM, "code": code}}) + DONE
     good = in_reads(token("a") + DONE, 100_000)
@@ -86,7 +86,9 @@ async def test_who_is_blamed_for_it(code: int, ejected: bool, size: int) -> None
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize("cut", [0, 1, 30])
 @scenario
-async def test_our_error_stands_between_events(newline: bytes, cut: int, size: int) -> None:
+async def test_the_routers_error_is_sent_between_events(
+    newline: bytes, cut: int, size: int
+) -> None:
     """A stream that breaks inside an event gets a blank line first; one between events gets
     none.
     """
@@ -126,7 +128,7 @@ TOLD = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"c
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("size", [10, 3_000, 400_000])
 @scenario
-async def test_a_whole_answer_tells_its_usage(size: int, chunked: bool) -> None:
+async def test_the_usage_of_a_whole_answer_is_read(size: int, chunked: bool) -> None:
     """Also if the answer is too long to be held until it is complete."""
     body = json.dumps({"text": "x" * size, "usage": TOLD, "more": None}).encode()
     data = response(200, body=body)
@@ -191,7 +193,7 @@ async def test_a_compressed_stream_is_opaque() -> None:
 @pytest.mark.parametrize("path", ["/v1/responses", "/v1/messages"])
 @pytest.mark.parametrize("size", [7, 100_000])
 @scenario
-async def test_other_routes_tell_in_their_last_event(path: str, size: int) -> None:
+async def test_other_routes_report_usage_in_their_last_event(path: str, size: int) -> None:
     told = {"input_tokens": 9, "output_tokens": 2}
     if path == "/v1/responses":
         events = [

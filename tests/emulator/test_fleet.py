@@ -90,7 +90,7 @@ def test_options_reach_every_engine() -> None:
     bounded(work())
 
 
-def test_it_tells_where_kv_events_are_published() -> None:
+def test_it_reports_the_endpoints_of_kv_events() -> None:
     async def work() -> None:
         fleet = EmulatedFleet(2, options=["--kv-events", "--profile=instant"])
         try:
@@ -121,7 +121,7 @@ def test_zmq_is_not_even_imported_unless_events_are_asked_for() -> None:
     bounded(work())
 
 
-def test_heads_wait_for_the_first_token_if_told_to() -> None:
+def test_response_heads_wait_for_the_first_token_if_configured() -> None:
     async def work() -> None:
         fleet = EmulatedFleet(1, options=["--wait-first-token", "--fault=freeze"])
         try:
@@ -163,7 +163,7 @@ def test_heads_wait_for_the_first_token_if_told_to() -> None:
         (["--kv-events", "--kv-events-topic", "{x}"], "topic"),
     ],
 )
-def test_what_cannot_work_is_said_before_anything_listens(
+def test_invalid_options_are_reported_before_any_port_is_opened(
     options: list[str], complaint: str
 ) -> None:
     ended = subprocess.run(

@@ -22,13 +22,13 @@ from router.emulator.settings import EngineSettings
         ({"num_blocks": 1}, "cannot hold one request"),
     ],
 )
-def test_what_does_not_fit_is_said(chosen: dict[str, object], complaint: str) -> None:
+def test_settings_that_do_not_fit_are_reported(chosen: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         EngineSettings(**chosen)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("persona", ["vllm", "sglang", "trtllm", "tgi", "llamacpp"])
-def test_who_preempts_who_promises_and_who_displaces(persona: str) -> None:
+def test_which_personas_preempt_reserve_and_displace(persona: str) -> None:
     core = EngineSettings(persona=persona).core_config()
     assert core.reserve_output == (persona in ("trtllm", "tgi", "llamacpp"))
     assert core.preempt_advantage == (10 if persona == "sglang" else None)
@@ -36,6 +36,6 @@ def test_who_preempts_who_promises_and_who_displaces(persona: str) -> None:
     assert not core.kv_events
 
 
-def test_first_come_first_served_displaces_nobody() -> None:
+def test_first_come_first_served_displaces_no_request() -> None:
     core = EngineSettings(persona="sglang", scheduling_policy="fcfs").core_config()
     assert (core.priority_scheduling, core.preempt_advantage) == (False, None)

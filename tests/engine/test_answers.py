@@ -68,7 +68,7 @@ def test_refusals_are_the_engines(
     assert relayed.headers["content-type"] == direct.headers["content-type"]
 
 
-def test_refused_requests_eject_nobody(engines: Engines, hedgerow: Hedgerow) -> None:
+def test_refused_requests_eject_no_replica(engines: Engines, hedgerow: Hedgerow) -> None:
     """A client that keeps sending invalid requests must not cause ejections."""
     for _ in range(12):
         assert post(hedgerow, "/v1/chat/completions", bodies.chat(TOO_LONG, 4)).status_code == 400

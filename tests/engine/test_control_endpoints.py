@@ -65,7 +65,7 @@ def test_control_endpoints_are_not_found(hedgerow: Hedgerow) -> None:
     assert forwarded == []
 
 
-def test_disguises_do_not_help(engines: tuple[Engine, Engine], hedgerow: Hedgerow) -> None:
+def test_encoded_paths_are_blocked_too(engines: tuple[Engine, Engine], hedgerow: Hedgerow) -> None:
     for target in DISGUISED:
         status, body = ask(hedgerow, "GET", target)
         assert 400 <= status < 500, target

@@ -144,7 +144,7 @@ def assert_logged(router: Hedgerow, zombie: Engine, saviour: Engine) -> None:
     ]
 
 
-def test_what_is_not_urgent_has_no_copy(engines: Engines, hedging: Hedgerow) -> None:
+def test_a_request_that_is_not_urgent_gets_no_copy(engines: Engines, hedging: Hedgerow) -> None:
     """The control: the same engine stops, and a request of class normal waits for it."""
     zombie, saviour = engines
     before = saviour.state().finished

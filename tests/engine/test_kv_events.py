@@ -30,7 +30,7 @@ async def all_is_known(app: App, engine: Engine, prompt: str) -> None:
     assert await expected_hits(app, engine, prompt + "x" * 40) == full
 
 
-def test_the_index_says_what_the_engine_finds(engines: Engines) -> None:
+def test_the_index_agrees_with_the_engines_hits(engines: Engines) -> None:
     async def work() -> None:
         async with knowing(*engines) as app:
             watcher = app.parts.kv_watcher

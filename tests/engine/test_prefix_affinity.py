@@ -63,7 +63,9 @@ def converse(router: Hedgerow, salt: str) -> int:
     return possible
 
 
-def test_affinity_keeps_conversations_where_their_past_is(engines: Engines, tmp_path: Path) -> None:
+def test_affinity_keeps_conversations_at_the_replica_with_their_prefix(
+    engines: Engines, tmp_path: Path
+) -> None:
     found: dict[str, float] = {}
     for policy in ("round_robin", "kv_aware"):
         before = cache_hits(engines)

@@ -121,7 +121,7 @@ def test_equals_wait_equally(seen: dict[Setting, Seen]) -> None:
 
 
 @pytest.mark.parametrize("setting", [QUEUE, BOTH, EQUAL], ids=lambda one: one.name)
-def test_what_waits_waits_in_the_router(seen: dict[Setting, Seen], setting: Setting) -> None:
+def test_waiting_requests_wait_in_the_router(seen: dict[Setting, Seen], setting: Setting) -> None:
     assert max(seen[setting].waiting) <= TARGET + 1
     assert max(seen[NOBODY].waiting) > TARGET + 1, "the engines were not saturated"
 

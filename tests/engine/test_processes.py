@@ -23,7 +23,7 @@ WITHIN_S = 30.0
 FAMILY = ["sh", "-c", "sleep 600 & echo started; sleep 600"]
 
 
-def test_kill_leaves_nobody(tmp_path: Path) -> None:
+def test_kill_leaves_no_process(tmp_path: Path) -> None:
     service = Service("family", FAMILY, tmp_path / "log")
     service.start()
     service.wait_ready(lambda: "started" in service.tail(), WITHIN_S)
@@ -35,7 +35,7 @@ def test_kill_leaves_nobody(tmp_path: Path) -> None:
     service.kill()  # a second time is harmless
 
 
-def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
+def test_child_processes_end_with_a_killed_parent(tmp_path: Path) -> None:
     """A killed test run cannot clean up."""
     program = (
         "import sys; from pathlib import Path; from tests.engine.machine.processes import Service\n"
@@ -56,7 +56,7 @@ def test_the_family_dies_with_a_killed_parent(tmp_path: Path) -> None:
     eventually(lambda: not members_of_group(group), WITHIN_S, "the family gone")
 
 
-def test_a_failed_start_tells_the_log(tmp_path: Path) -> None:
+def test_a_failed_start_shows_the_log(tmp_path: Path) -> None:
     service = Service("failing", ["sh", "-c", "echo no such model; exit 3"], tmp_path / "log")
     service.start()
     with pytest.raises(ServiceFailed, match=r"no such model\n.*code 3"):

@@ -48,7 +48,9 @@ def test_a_killed_engine_costs_only_what_had_begun(engines: Engines, hedgerow: H
     assert_comes_back(lost, hedgerow)
 
 
-def test_whole_answers_under_way_are_given_elsewhere(engines: Engines, hedgerow: Hedgerow) -> None:
+def test_unstreamed_requests_are_repeated_at_another_engine(
+    engines: Engines, hedgerow: Hedgerow
+) -> None:
     """All at once, on new connections, with few other running requests.
 
     A retry budget that is a share of the running requests must not leave any of them with an error.

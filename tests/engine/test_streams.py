@@ -33,7 +33,7 @@ def direct_text(engine: Engine, path: str, body: dict[str, Any]) -> str:
     return "".join(map(sse.text_of, sse.events(stream_bytes(engine.url, path, body))))
 
 
-def test_both_engines_say_the_same(engines: Engines) -> None:
+def test_both_engines_return_the_same_text(engines: Engines) -> None:
     """The precondition of every comparison in this folder."""
     body = bodies.chat("who are you", TOKENS, stream=True)
     one, other = (direct_text(engine, "/v1/chat/completions", body) for engine in engines)
@@ -57,7 +57,7 @@ def test_both_engines_say_the_same(engines: Engines) -> None:
     ],
     ids=["chat", "chat with usage", "chat with two choices", "completion"],
 )
-def test_streams_say_what_the_engine_says(
+def test_streams_equal_those_of_the_engine(
     engines: Engines, hedgerow: Hedgerow, path: str, body: dict[str, Any]
 ) -> None:
     direct = sse.events(stream_bytes(engines[0].url, path, body))

@@ -158,7 +158,7 @@ def test_it_stays_when_it_may_not_be_ejected() -> None:
     assert fail(health)  # now it may
 
 
-def test_half_open_is_told_once_and_not_before_its_time() -> None:
+def test_the_half_open_state_is_reported_once_and_in_time() -> None:
     health = make()
     assert not health.reopened(1e9)
     fail(health, times=5)
@@ -241,7 +241,9 @@ EVENTS = st.lists(
 
 @settings(max_examples=200)
 @given(EVENTS, st.integers(0, 1000))
-def test_any_life_keeps_its_invariants(events: list[tuple[str, float]], seed: int) -> None:
+def test_invariants_hold_under_random_operations(
+    events: list[tuple[str, float]], seed: int
+) -> None:
     health = make()
     rng = Random(seed)
     now = 1.0

@@ -36,7 +36,7 @@ def test_it_is_spared_as_long_as_it_asks() -> None:
     assert health.failures == 0
 
 
-def test_a_shorter_word_does_not_take_back_a_longer_one() -> None:
+def test_a_shorter_retry_after_does_not_shorten_a_longer_one() -> None:
     health = Health(Rules())
     refuse(health, 0.0, 30.0)
     assert not refuse(health, 1.0, 2.0)
@@ -51,7 +51,7 @@ def test_now_is_now() -> None:
     assert not health.is_busy(1.0)
 
 
-def test_without_a_word_each_pause_is_twice_as_long_up_to_the_longest() -> None:
+def test_without_retry_after_the_pause_doubles_up_to_a_maximum() -> None:
     health = Health(Rules())
     now, pauses = 1.0, []
     for _ in range(8):
@@ -95,7 +95,7 @@ def test_the_jitter_has_bounds(seed: int, refusals: int) -> None:
 
 
 @scenario
-async def test_others_are_asked_first_and_it_is_asked_when_nobody_else_is_left() -> None:
+async def test_a_busy_replica_is_used_only_if_there_is_no_other() -> None:
     table = Table()
     fleet = table.fleet
     one, two = table.add("a"), table.add("b")
@@ -169,7 +169,7 @@ async def test_dates_and_nonsense() -> None:
 
 
 @scenario
-async def test_a_storm_ejects_nobody() -> None:
+async def test_many_429_responses_eject_no_replica() -> None:
     table = Table(eject_after=1)
     fleet = table.fleet
     one = table.add("a")

@@ -97,7 +97,7 @@ def test_an_overdue_token_finds_the_suspicion() -> None:
         max_size=60,
     )
 )
-def test_any_life_has_one_word_and_leaves_nothing_after_content(
+def test_random_races_have_one_result_and_leave_no_state_after_content(
     events: list[tuple[str, float]],
 ) -> None:
     health = Health(RULES)

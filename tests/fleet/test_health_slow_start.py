@@ -66,7 +66,7 @@ def test_without_the_time_of_a_success_it_grows_from_the_trial_on() -> None:
     assert health.factor(until + 15) == pytest.approx(0.5)
 
 
-def test_a_new_engine_begins_slowly_when_told_to() -> None:
+def test_a_new_engine_has_a_slow_start_if_configured() -> None:
     health = make()
     health.begins_slowly(100.0)
     assert health.factor(100.0) == COLDEST

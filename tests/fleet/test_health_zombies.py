@@ -211,7 +211,7 @@ STEPS = st.lists(
 
 @settings(max_examples=300)
 @given(STEPS, st.integers(0, 1000))
-def test_any_life_keeps_its_invariants(steps: list[tuple[str, float]], seed: int) -> None:
+def test_invariants_hold_under_random_operations(steps: list[tuple[str, float]], seed: int) -> None:
     health = make()
     rng = Random(seed)
     now = 1.0

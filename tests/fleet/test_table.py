@@ -127,7 +127,7 @@ async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
 
 
 @scenario
-async def test_nobody_up() -> None:
+async def test_no_replica_is_up() -> None:
     table = Table()
     assert refusal(lambda: table.ids("m")).reason is Reason.NO_REPLICA
     take_down(table, table.add("a"))
@@ -366,7 +366,7 @@ async def test_the_last_one_that_is_up_is_not_ejected() -> None:
 
 
 @scenario
-async def test_each_change_is_told() -> None:
+async def test_each_change_is_reported() -> None:
     table = Table()
     table.add("a")
     table.add("b")
@@ -393,7 +393,7 @@ async def test_a_removed_replica_stays_until_its_last_lease() -> None:
 
 
 @scenario
-async def test_what_is_still_heard_of_a_removed_replica_changes_nothing() -> None:
+async def test_late_events_of_a_removed_replica_change_nothing() -> None:
     table = Table(eject_after=1, fall=1)
     table.add("a")
     replica = table.add("b")
@@ -467,7 +467,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=30, deadline=None)
 @given(EVENTS)
-def test_any_life_keeps_its_invariants(events: list[tuple[str, int]]) -> None:
+def test_invariants_hold_under_random_operations(events: list[tuple[str, int]]) -> None:
     async def body() -> None:
         table = Table(eject_after=2, fall=2)
         fleet = table.fleet

@@ -256,7 +256,7 @@ def test_a_large_bodys_long_model() -> None:
     assert refusal(large(b'{"model": "%b", ' % (b"x" * 9000), b"}")) is Reason.BAD_MODEL
 
 
-def test_a_body_of_unknown_size_is_looked_at_while_it_comes() -> None:
+def test_a_body_of_unknown_size_is_scanned_as_it_arrives() -> None:
     pieces = [b'{"model": "m", "x": "', *[b"y" * 1000] * 10_000, b'"}']
     found = watch(CHAT, None, None)
     for piece in pieces:
@@ -368,7 +368,7 @@ def test_the_model_of_a_form(body: bytes, fields: Fields) -> None:
         b"Multipart/Form-Data;boundary=bnd; x=y",
     ],
 )
-def test_how_a_boundary_is_told(content_type: bytes) -> None:
+def test_parsing_of_the_multipart_boundary(content_type: bytes) -> None:
     assert read(form(part("model", b"m")), AUDIO, content_type) == Fields("m")
 
 
@@ -445,7 +445,7 @@ def test_a_raw_field_is_what_the_client_wrote(name: str, value: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", RAWS)
-def test_a_raw_field_of_an_odd_type_refuses_nobody(name: str) -> None:
+def test_a_raw_field_of_an_odd_type_does_not_refuse_the_request(name: str) -> None:
     for value in (b"5", b"-1.5e3", b"true", b"null", b"[]", b"{}", b'"\\ud800"'):
         for other in (b"", b', "stream": 1'):
             body = b'{"model": "m", "%b": %b%b}' % (name.encode(), value, other)

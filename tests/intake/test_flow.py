@@ -260,7 +260,7 @@ def test_invented_credentials_share_the_steps_of_their_address() -> None:
     assert pending.come(flow(flows, lines[0], THERE)) == 0
 
 
-def test_who_has_waited_for_his_own_is_back_on_top() -> None:
+def test_a_user_whose_requests_have_ended_has_no_step() -> None:
     pending = Pending()
     for _ in range(5):
         assert pending.come(of_user("1")) == 0

@@ -76,7 +76,7 @@ GOOD = line_of(a_line())
         ("\xff", "line 1: "),
     ],
 )
-def test_a_bad_line_is_named_and_no_secret_told(text: str, complaint: str) -> None:
+def test_an_invalid_line_is_reported_without_its_secret(text: str, complaint: str) -> None:
     with pytest.raises(KeysProblem) as caught:
         parse_keys(text.encode("latin-1"))
     assert str(caught.value).startswith(complaint)
@@ -87,7 +87,7 @@ def test_keys_of_one_name_say_the_same() -> None:
     ring = Keyring(parse_keys(text_of(a_line(), other)))
     found = ring.find(b"Authorization: Bearer another", None)
     assert found is ring.find(b"Authorization: Bearer " + SECRET.encode(), None)
-    with pytest.raises(KeysProblem, match="line 2: says something else of acme than line 1"):
+    with pytest.raises(KeysProblem, match="line 2: the settings of acme differ from line 1"):
         parse_keys(text_of(a_line(), a_line(hash=hash_of(b"another"), weight=2.0)))
 
 

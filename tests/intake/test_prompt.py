@@ -183,7 +183,7 @@ def test_another_order_of_keys_in_a_message_is_another_spelling() -> None:
     assert shared(blocks_of(chat(SYSTEM, user(LONG))), blocks_of(chat(turned, user(LONG)))) == 0
 
 
-def test_images_tell_prompts_apart() -> None:
+def test_different_images_give_different_hashes() -> None:
     def asking(image: str) -> tuple[int, ...]:
         part = {"type": "image_url", "image_url": {"url": image}}
         return blocks_of(chat(SYSTEM, user([part, {"type": "text", "text": LONG}])))
@@ -197,7 +197,7 @@ def test_images_tell_prompts_apart() -> None:
 # -- the seed of a chain ----------------------------------------------------------------------
 
 
-def test_the_seed_tells_prompts_apart() -> None:
+def test_different_seeds_give_different_hashes() -> None:
     tools = [{"type": "function", "function": {"name": "f"}}]
     variants = [
         blocks_of(chat(user(LONG))),
@@ -316,7 +316,7 @@ def test_text_that_speaks_of_media_is_text(kind: str) -> None:
     assert size_of(chat(user(text)), kind) == len(json.dumps([user(text)])) - 1
 
 
-def test_a_hostile_number_of_media_is_looked_at_once() -> None:
+def test_very_many_media_items_are_scanned_once() -> None:
     many = chat(user(";base64," * 200_000), user(['";base64,"'] * 100_000))
     assert 0 < size_of(many) <= len(json.dumps(many))
 

@@ -217,7 +217,7 @@ def test_an_unknown_tier_gets_the_default() -> None:
     assert judged(key=a_key(tier="gold")) == (2.0, "normal", "default")
 
 
-def test_ceilings_that_held_are_counted_by_who_was_held() -> None:
+def test_applied_ceilings_are_counted_by_source_and_class() -> None:
     judge = Judge(Priority(ceiling="high"))
     for header in (b"critical", b"0.5", b"high", b"low", None):
         judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm")
@@ -226,7 +226,7 @@ def test_ceilings_that_held_are_counted_by_who_was_held() -> None:
 
 
 @given(st.sampled_from(sorted([OURS, *DIALECTS])), SENSIBLE, st.sampled_from(CLASSES))
-def test_nobody_gets_above_his_ceiling(dialect: str, number: float, ceiling: Any) -> None:
+def test_no_request_exceeds_its_ceiling(dialect: str, number: float, ceiling: Any) -> None:
     found, name, _ = judged(number, dialect=dialect, ceiling=ceiling)
     assert CLASSES.index(name) >= CLASSES.index(ceiling)
     assert found >= CLASSES.index(ceiling)
@@ -335,7 +335,7 @@ def test_a_configured_dialect_goes_before_the_pools() -> None:
 # Without a key.
 
 
-def test_nobody_without_a_key_is_critical_by_default() -> None:
+def test_a_request_without_a_key_is_not_critical_by_default() -> None:
     judge = Judge(Priority())
     for header in (b"critical", b"0"):
         assert judge.urgency(Fields(), header, -1, b"", "::1", None, "vllm").name == "high"

@@ -68,7 +68,7 @@ def test_one_line_per_key_and_minute(output: Output) -> None:
     assert len(output.lines()) == 2
 
 
-def test_the_next_line_tells_how_many_were_kept_back() -> None:
+def test_the_next_line_has_the_number_of_suppressed_lines() -> None:
     now = 0.0
     limit = RateLimit(60.0, lambda: now)
     assert limit.admit("a") == 0
@@ -90,7 +90,7 @@ def test_the_limit_remembers_a_bounded_number_of_keys() -> None:
     assert len(limit._seen) == KEYS_MAX
 
 
-def test_kept_back_lines_are_told_in_the_output() -> None:
+def test_suppressed_lines_are_counted_in_the_output() -> None:
     now = 0.0
     reader, writer = os.pipe()
     handler = EventHandler(writer, RateLimit(60.0, lambda: now))

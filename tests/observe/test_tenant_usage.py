@@ -44,7 +44,7 @@ def test_a_cost_is_what_each_kind_of_token_costs() -> None:
     assert usage.tenants["plain"]["high"].cost == pytest.approx(2.0)
 
 
-def test_what_has_no_price_is_told_apart() -> None:
+def test_tokens_without_a_price_are_counted_separately() -> None:
     usage = TenantUsage()
     usage.count("acme", "high", "m", 10, 0, 5, False)
     assert not together(usage.tenants["acme"]).is_priced

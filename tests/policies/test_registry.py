@@ -65,8 +65,8 @@ def test_options_are_converted_and_given() -> None:
 @pytest.mark.parametrize(
     ("options", "option", "message"),
     [
-        ({"choice": 1}, "choice", r"no option of sample \(known: choices, share, tags\)"),
-        ({"_seen": {}}, "_seen", "no option of sample"),
+        ({"choice": 1}, "choice", r"unknown option of sample \(known: choices, share, tags\)"),
+        ({"_seen": {}}, "_seen", "unknown option of sample"),
         ({"choices": "2"}, "choices", "Expected `int`, got `str`"),
         ({"tags": [1]}, "tags", "Expected `str`, got `int`"),
         ({"choices": 0}, "choices", "must be at least 1"),
@@ -83,7 +83,7 @@ def test_a_bad_option_is_refused_by_name(
 
 
 def test_a_policy_without_options_refuses_any() -> None:
-    with pytest.raises(PolicyConfigError, match="it has none"):
+    with pytest.raises(PolicyConfigError, match="known: none"):
         make_policy("random", {"seed": 1})
 
 
@@ -151,7 +151,7 @@ def test_a_third_party_registers_by_entry_point(
         ),
     ],
 )
-def test_a_broken_third_party_harms_only_who_asks_for_it(
+def test_a_broken_third_party_policy_fails_only_if_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
     install(tmp_path, "broken", source, monkeypatch)

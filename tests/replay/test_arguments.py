@@ -59,7 +59,7 @@ def test_faults() -> None:
     [
         (words.policy, "nope", "unknown policy 'nope'"),
         (words.policy, "", "unknown policy ''"),
-        (words.policy, "kv_aware:nope=1", "nope: no option of kv_aware"),
+        (words.policy, "kv_aware:nope=1", "nope: unknown option of kv_aware"),
         (words.policy, "kv_aware:miss_cost", "'miss_cost' is not option=value"),
         (words.policy, "kv_aware:=1", "'=1' is not option=value"),
         (words.policy, "kv_aware:miss_cost=much", "miss_cost: .*float"),

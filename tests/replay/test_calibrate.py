@@ -163,7 +163,7 @@ def test_a_borrowed_square_is_within_what_long_prompts_took(tmp_path: Path) -> N
     assert found.timing.prefill_alone_s(40_000) < 1.3 * OTHER.prefill_alone_s(40_000)
 
 
-def test_prompts_of_one_length_tell_no_more_than_their_time(tmp_path: Path) -> None:
+def test_prompts_of_one_length_fit_only_one_time(tmp_path: Path) -> None:
     asks = asked(requests=1500)
     for ask in asks:
         ask.prompt = 1000

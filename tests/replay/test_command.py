@@ -89,7 +89,7 @@ def test_a_table_a_page_and_figures(
     ]
 
 
-def test_the_same_words_give_the_same_bytes_in_any_number_of_processes(
+def test_the_same_arguments_give_the_same_output_in_any_number_of_processes(
     trace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["replay", str(trace), "--replicas", "2,3", "--policy", "p2c", *ENGINES]

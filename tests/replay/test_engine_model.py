@@ -60,7 +60,7 @@ def test_sizes_are_those_of_the_log(log: Path) -> None:
     assert group.core.num_blocks == CORE.num_blocks
 
 
-def test_a_flag_has_the_last_word_on_sizes(log: Path) -> None:
+def test_a_flag_overrides_the_sizes(log: Path) -> None:
     (group,) = model(log, "--max-num-seqs", "7", "--kv-tokens", "25600").groups
     assert (group.core.max_num_seqs, group.core.num_blocks) == (7, 100)
 
@@ -70,7 +70,7 @@ def test_usual_sizes_where_the_log_has_none(log: Path, tmp_path: Path) -> None:
     assert (group.core.max_num_seqs, group.core.num_blocks) == (SLOTS, KV_TOKENS // BLOCK)
 
 
-def test_a_replica_that_was_full_tells_its_slots(tmp_path: Path) -> None:
+def test_the_slots_of_a_full_replica_are_inferred(tmp_path: Path) -> None:
     """Two sequences at once, and a queue of the engine behind them."""
     tight = replace(CORE, max_num_seqs=2)
     config = varied(queue={"enabled": False}, hedging={"policy": "off"})
@@ -80,7 +80,7 @@ def test_a_replica_that_was_full_tells_its_slots(tmp_path: Path) -> None:
     assert group.core.max_num_seqs == 2
 
 
-def test_progress_is_told_while_a_log_is_read_and_fitted(log: Path) -> None:
+def test_progress_is_shown_while_a_log_is_read_and_fitted(log: Path) -> None:
     shares: list[float] = []
     model(log, "--calibrate", on_progress=shares.append)
     assert shares[-1] == 1.0 and shares == sorted(shares)

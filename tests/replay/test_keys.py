@@ -42,7 +42,7 @@ def test_tenants_are_found_by_the_salt(file: Path) -> None:
     assert said == "weights and limits of 2 of 3 tenants with keys"
 
 
-def test_without_the_salt_nobody_knows_who_is_who(file: Path) -> None:
+def test_without_the_salt_keys_cannot_be_identified(file: Path) -> None:
     keys, said = keys_of(varied(keys={"file": str(file)}), {tenant("a", "s")})
     assert not keys and said.startswith("not simulated: access_log.salt is not set")
 

@@ -39,7 +39,7 @@ def test_slots_that_were_learned_need_not_be_the_same() -> None:
     assert group.replicas == ("a", "b")
 
 
-def test_the_latest_word_on_a_size_counts() -> None:
+def test_the_latest_reported_size_counts() -> None:
     (group,) = groups(("a", "m", 4, None), ("a", "m", None, 1000), ("a", "m", 8, None))
     assert (group.slots, group.kv_tokens) == (8, 1000)
 
@@ -57,7 +57,7 @@ def test_models_make_groups_and_replicas_that_share_one_are_a_pool() -> None:
     ]
 
 
-def test_the_configuration_tells_weight_place_and_models() -> None:
+def test_weight_place_and_models_come_from_the_configuration() -> None:
     told = (
         Replica(url="http://a", id="a", weight=2.0, zone="east", models=("m", "n")),
         Replica(url="http://b", id="b", max_inflight=5),
@@ -67,14 +67,14 @@ def test_the_configuration_tells_weight_place_and_models() -> None:
     assert (second.like.max_inflight, second.models) == (5, ("m",))
 
 
-def test_what_failed_tells_of_no_model() -> None:
+def test_a_failed_request_does_not_show_a_model() -> None:
     fleet = fleet_of(("a", "m", 8, 1000), ("b", "n", 8, 1000))
     failed = Logged("replica_reset", 1.0, replica="a")
     fleet.add(Arrival(0, 0.0, 1, 1, model="n", logged=failed))
     assert len(fleet.groups(Config())) == 2
 
 
-def test_requests_that_nobody_answered_make_no_fleet() -> None:
+def test_unanswered_requests_define_no_fleet() -> None:
     fleet = LoggedFleet()
     fleet.add(Arrival(0, 0.0, 1, 1))
     fleet.add(Arrival(0, 0.0, 1, 1, logged=Logged("ok", 1.0)))

@@ -46,7 +46,7 @@ def test_it_says_how_far_the_run_is_and_what_is_left() -> None:
     assert out.getvalue() == "\r" + shown + "\r" + " " * len(shown) + "\r"
 
 
-def test_a_source_that_cannot_tell_gives_no_share() -> None:
+def test_a_source_of_unknown_size_gives_no_share() -> None:
     out = Terminal()
     line = ProgressLine("random", object(), out=out, clock=Wall(1.0))
     line(75.0, CLOCK_EVERY, 200)
@@ -65,7 +65,7 @@ def test_it_is_for_terminals_unless_it_is_forced() -> None:
         assert bool(out.getvalue()) is shown
 
 
-def test_it_is_written_a_few_times_a_second_and_looks_at_the_clock_now_and_then() -> None:
+def test_the_line_is_written_a_few_times_a_second_with_few_clock_reads() -> None:
     out, wall = Terminal(), Wall(EVERY_S / 4)
     line = ProgressLine("x", out=out, clock=wall)
     for arrived in range(1, CLOCK_EVERY * 40 + 1):
@@ -74,7 +74,7 @@ def test_it_is_written_a_few_times_a_second_and_looks_at_the_clock_now_and_then(
     assert out.getvalue().count("\r") == 10
 
 
-def test_nobody_looking_any_more_does_not_end_the_run() -> None:
+def test_a_closed_terminal_does_not_end_the_run() -> None:
     out = Terminal()
     line = ProgressLine("x", out=out, clock=Wall(1.0))
     out.close()

@@ -110,7 +110,7 @@ def test_the_fit_does_not_see_what_it_is_judged_by(
     assert error is not None and error < -50.0
 
 
-def test_candidates_that_cannot_be_told_apart_are_named(
+def test_indistinguishable_candidates_are_named(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     near = coefficients(TIMING.scaled(1.1))  # wrong, but within what is trusted

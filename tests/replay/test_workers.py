@@ -75,7 +75,7 @@ def test_a_process_that_dies_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 2])
-def test_what_a_run_says_is_shown_and_an_interrupt_leaves_nobody_behind(at_once: int) -> None:
+def test_output_is_shown_and_an_interrupt_leaves_no_process(at_once: int) -> None:
     shown: list[tuple[int, str]] = []
 
     def show(done: int, text: str) -> None:

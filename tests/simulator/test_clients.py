@@ -168,7 +168,7 @@ def test_the_number_names_the_class() -> None:
     assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
 
 
-def test_the_limit_of_output_is_told_to_the_queue() -> None:
+def test_the_output_limit_is_passed_to_the_queue() -> None:
     kept = play(
         world(queue=Queue(enabled=True, policy="shortest", gates=QUEUED.gates)),
         Arrival(0, 0.0, 100, 3),

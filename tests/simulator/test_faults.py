@@ -41,7 +41,7 @@ def test_what_it_had_begun_to_answer_is_cut_off() -> None:
     assert one.ended == pytest.approx(0.5 + NET)
 
 
-def test_nobody_connects_to_a_dead_replica() -> None:
+def test_no_request_connects_to_a_dead_replica() -> None:
     kill = Fault(at=0.0, replica=0, kind="kill", until=3.0)
     arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 4.0, 100, 2)]
     kept = Kept()
@@ -150,7 +150,7 @@ def test_an_answer_that_stops_for_too_long_is_cut_off() -> None:
     assert totals.engines[0].aborted == 1
 
 
-def test_the_pause_of_a_short_freeze_is_borne() -> None:
+def test_a_short_freeze_only_delays_requests() -> None:
     freezes = (
         Fault(at=0.5, replica=0, kind="freeze", until=6.5),
         Fault(at=6.6, replica=0, kind="freeze", until=12.6),

@@ -74,7 +74,7 @@ def test_both_straggle_and_the_first_one_is_still_the_first() -> None:
     assert [engine.requests for engine in totals.engines] == [1, 0]
 
 
-def test_who_loses_while_it_runs_is_given_up_at_its_engine() -> None:
+def test_a_losing_attempt_is_aborted_at_its_engine() -> None:
     (one,), totals = run(high(tokens=400))
     assert one.hedged and not one.hedge_won
     assert one.first == pytest.approx(2 * NET + 0.410)
@@ -133,7 +133,7 @@ def test_where_both_die_there_is_one_failure_and_no_third_replica() -> None:
     assert totals.retries == 0
 
 
-def test_both_refuse_and_one_refusal_is_told() -> None:
+def test_both_refuse_and_one_refusal_is_returned() -> None:
     (one,), totals = run(high(tokens=100_000), hedging=fixed(0.0))
     assert (one.reason, one.attempts) == (Reason.REPLICA_REFUSED, 2)
     assert [engine.requests for engine in totals.engines] == [0, 0]

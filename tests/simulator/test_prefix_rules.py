@@ -22,7 +22,7 @@ def test_what_the_index_may_hold_is_what_the_engine_has_room_for() -> None:
     assert (view.prompt_tokens, view.block_tokens) == (1000, BLOCK)
 
 
-def test_a_router_looks_at_as_many_blocks_as_it_is_told() -> None:
+def test_a_router_uses_the_configured_number_of_blocks() -> None:
     simulation = Simulation(world(prefix_blocks=3), Script([]), Kept())
     view = simulation.routers[0].view(Arrival(0, 0.0, 160, 1, blocks(160, 1)))
     assert view.blocks == blocks(160, 1)[:3]

@@ -50,14 +50,14 @@ def sent_in_order(kept: Kept) -> list[int]:
     ]
 
 
-def test_who_comes_to_a_free_replica_does_not_wait() -> None:
+def test_a_request_for_a_free_replica_does_not_wait() -> None:
     kept, totals = play(world(queue=queued()), Arrival(0, 0.0, 100, 3))
     assert (kept[0].reason, kept[0].queued_s, kept[0].dispatched) == (Reason.OK, 0.0, 0.0)
     assert totals.queues["passed"] == (0, 0, 1, 0, 0)
     assert not any(totals.queues["queued"])
 
 
-def test_without_a_queue_nobody_has_waited_in_one() -> None:
+def test_without_a_queue_no_wait_is_recorded() -> None:
     kept, totals = play(world(), Arrival(0, 0.0, 100, 3))
     assert kept[0].queued_s < 0.0 and totals.queues == {}
 
@@ -108,7 +108,7 @@ def test_too_many_are_refused_at_once() -> None:
     assert totals.queues["refused"] == (0, 0, 1, 0, 0)
 
 
-def test_whoever_waits_too_long_is_told_so_to_the_moment() -> None:
+def test_a_request_expires_exactly_at_its_timeout() -> None:
     classes = Classes(normal=ClassSettings(wait_s=0.05))
     kept, totals = play(
         world(queue=queued(), classes=classes), Arrival(0, 0.0, 100, 3), Arrival(1, 0.01, 100, 3)
@@ -158,7 +158,7 @@ def test_a_copy_passes_the_queue_by_and_counts_as_load() -> None:
     assert kept[1].queued_s > 0.0  # both replicas had one that showed nothing yet
 
 
-def test_engines_that_go_by_priority_are_told_it() -> None:
+def test_engines_with_priorities_get_them() -> None:
     """Everything is sent at once, and the engine's own queue orders it."""
     core = replace(CORE, priority_scheduling=True, max_num_seqs=1)
     told: list[int] = []
@@ -177,7 +177,7 @@ def test_engines_that_go_by_priority_are_told_it() -> None:
     assert kept[2].first < kept[1].first
 
 
-def test_a_request_that_waited_is_told_when_it_arrived() -> None:
+def test_the_priority_of_a_waiting_request_has_its_arrival() -> None:
     core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits there, too
     rules = queued(batch_becomes_normal_after_s=0.2)
     classes = Classes(batch=BatchClass(waiting=1))
@@ -291,7 +291,7 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
     assert told["batch"]["queued_s"]["p50"] > 0.0
 
 
-def test_an_early_poll_comes_when_somebody_waits_for_it() -> None:
+def test_an_early_poll_is_made_when_a_request_waits_for_it() -> None:
     """Answers that show nothing before they are whole, more of them than an engine of unknown size
     is taken to run, close a gate that only a poll opens."""
     polls = Polls(jitter=0.0, delay_s=0.001)

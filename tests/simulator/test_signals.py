@@ -38,7 +38,7 @@ def watched(
     return seen
 
 
-def test_a_poll_tells_what_was_when_it_was_asked_and_is_known_later() -> None:
+def test_a_poll_reports_the_state_at_its_start_and_arrives_later() -> None:
     """A request that runs from 1.001 to 1.501, and polls 0.4 s apart."""
     polls = replace(EXACT, delay_s=0.3)
     arrivals = [Arrival(0, 1.0, 90, 21)]
@@ -67,7 +67,7 @@ def test_the_figures_are_the_engines_own() -> None:
     assert (load, waiting) == (11, 3)
 
 
-def test_polls_tell_a_router_of_the_others_requests() -> None:
+def test_polls_report_the_requests_of_other_routers() -> None:
     arrivals = [Arrival(number, 0.0, 90, 400) for number in range(12)]
     changes = {"routers": 2, "polls": EXACT, "seed": 3}
     for router in (0, 1):
@@ -83,7 +83,7 @@ def test_without_polls_nothing_is_known() -> None:
     assert load == 1
 
 
-def test_lost_polls_tell_nothing_and_old_figures_are_not_believed_for_ever() -> None:
+def test_lost_polls_change_nothing_and_old_metrics_expire() -> None:
     ((signals, _, _),) = watched([], (20.0,), polls=replace(EXACT, loss=1.0))
     assert signals is NO_SIGNALS
     kill = Fault(at=10.0, replica=0, kind="kill", until=inf)

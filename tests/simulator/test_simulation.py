@@ -43,7 +43,7 @@ def test_a_lone_request_takes_the_engines_time_and_the_network_both_ways() -> No
     assert totals.engines[0].generated_tokens == 5
 
 
-def test_who_comes_during_a_step_waits_for_its_end() -> None:
+def test_a_request_that_arrives_during_a_step_waits_for_its_end() -> None:
     kept = Kept()
     simulate(world(), Script([Arrival(0, 0.0, 1000, 1), Arrival(1, 0.5, 100, 1)]), kept)
     first, second = kept[0], kept[1]
@@ -51,7 +51,7 @@ def test_who_comes_during_a_step_waits_for_its_end() -> None:
     assert second.first == pytest.approx(NET + 1.010 + 0.110 + NET, abs=1e-12)
 
 
-def test_who_comes_at_the_same_moment_shares_a_step() -> None:
+def test_requests_that_arrive_at_once_share_a_step() -> None:
     kept = Kept()
     simulate(world(), Script([Arrival(0, 0.0, 100, 1), Arrival(1, 0.0, 100, 1)]), kept)
     assert kept[0].first == kept[1].first == pytest.approx(0.210 + 2 * NET, abs=1e-12)
@@ -83,7 +83,7 @@ def test_what_generates_nothing_ends_with_its_prefill() -> None:
     assert kept[0].ended == pytest.approx(0.110 + 2 * NET, abs=1e-12)
 
 
-def test_a_request_that_no_engine_has_room_for_is_refused_and_harms_nobody() -> None:
+def test_a_request_too_large_for_every_engine_is_refused_alone() -> None:
     room = CORE.num_blocks * BLOCK
     kept = Kept()
     arrivals = [
@@ -188,7 +188,7 @@ def test_polls_let_blind_routers_see_each_other() -> None:
     assert mean_ttft(polled.outcomes) < mean_ttft(blind.outcomes)
 
 
-def test_a_first_token_that_never_comes_in_time_is_given_up_and_the_engine_told() -> None:
+def test_a_first_token_timeout_aborts_the_request_at_its_engine() -> None:
     core = replace(CORE, max_num_seqs=1)
     arrivals = [Arrival(0, 0.0, 100, 500), Arrival(1, 0.1, 100, 5)]
     kept = Kept()
@@ -233,7 +233,7 @@ def test_traffic_without_a_request_ends_at_once() -> None:
     assert (totals.requests, totals.events, totals.seconds) == (0, 0, 0.0)
 
 
-def test_a_recorder_that_wants_to_know_is_shown_everybodys_load() -> None:
+def test_a_recorder_can_see_the_load_of_every_replica() -> None:
     class Sampled(Kept):
         def __init__(self) -> None:
             super().__init__()

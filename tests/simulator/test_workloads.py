@@ -94,7 +94,7 @@ def test_stragglers_are_the_share_they_should_be() -> None:
     assert lengths.count(1000) / len(lengths) == pytest.approx(0.05, abs=0.013)
 
 
-def test_a_power_user_begins_when_told_and_asks_about_one_document() -> None:
+def test_a_power_user_begins_at_its_time_and_asks_about_one_document() -> None:
     burst = list(made(PowerUser, begins_s=30.0, duration_s=5.0))
     assert burst[0].at > 30.0
     assert burst[-1].at < 35.0
@@ -166,7 +166,7 @@ def test_a_mix_is_in_order_and_each_source_is_asked_for_its_own() -> None:
         Mix(made(Unique), made(Unique, block_tokens=16))
 
 
-def test_a_source_tells_how_far_it_is() -> None:
+def test_a_source_reports_its_progress() -> None:
     for source in (made(Unique), Mix(made(Unique), made(Chat))):
         assert isinstance(source, HasProgress)
         assert source.share() == 0.0

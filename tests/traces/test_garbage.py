@@ -133,7 +133,7 @@ CASES: list[tuple[str, str, str | bytes, int, str]] = [
 @pytest.mark.parametrize(
     ("format", "content", "line", "words"), [c[1:] for c in CASES], ids=[c[0] for c in CASES]
 )
-def test_what_is_wrong_is_told_with_its_line(
+def test_errors_are_reported_with_their_line(
     tmp_path: Path, format: str, content: str | bytes, line: int, words: str
 ) -> None:
     with pytest.raises(TraceError) as caught:
@@ -172,7 +172,7 @@ def test_what_a_client_asked_for_is_checked(tmp_path: Path) -> None:
     what=st.binary(min_size=1, max_size=8),
     keep=st.booleans(),
 )
-def test_damage_anywhere_is_read_or_told(
+def test_damaged_input_is_read_or_reported(
     tmp_path: Path, sample: str, where: float, what: bytes, keep: bool
 ) -> None:
     content = (DATA / sample).read_bytes()[:2000]

@@ -213,7 +213,7 @@ def test_the_size_of_a_prompt(tmp_path: Path, fields: dict[str, Any], tokens: in
     assert found.prompt_tokens == tokens
 
 
-def test_answers_that_nobody_counted_are_as_long_as_one_says(tmp_path: Path) -> None:
+def test_uncounted_answers_have_the_given_length(tmp_path: Path) -> None:
     content = written(record(0.0, output_tokens=None))
     with pytest.raises(TraceError, match="set output_tokens"):
         read(tmp_path, content)

@@ -44,7 +44,7 @@ def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> Non
     assert caught.value.line == 1
 
 
-def test_gzip_that_ends_early_or_is_damaged_is_told_with_its_line(tmp_path: Path) -> None:
+def test_damaged_or_truncated_gzip_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "f.gz"
     whole = gzip.compress(b"one\ntwo\n" * 100_000)
     file.write_bytes(whole[:-40])

@@ -24,7 +24,7 @@ def common(one: list[int] | tuple[int, ...], other: list[int] | tuple[int, ...])
     return same
 
 
-def test_rows_are_told_as_they_stand() -> None:
+def test_rows_are_read_unchanged() -> None:
     found = list(open_trace(MOONCAKE, spread_seed=None))
     assert [(a.at, a.prompt_tokens, a.output_tokens) for a in found] == [
         (row["timestamp"] / 1000.0, row["input_length"], row["output_length"]) for row in RAW

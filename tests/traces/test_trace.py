@@ -46,7 +46,7 @@ def test_all_formats_have_a_sample() -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_pass_tells_the_same_and_gzip_tells_it_too(name: str, tmp_path: Path) -> None:
+def test_every_pass_gives_the_same_requests_also_from_gzip(name: str, tmp_path: Path) -> None:
     trace = open_trace(DATA / name)
     first = [told(a) for a in trace]
     assert [told(a) for a in trace] == first
@@ -82,7 +82,7 @@ def test_a_pass_that_is_given_up_closes_its_file() -> None:
     del passing  # an open file would be a ResourceWarning, which is an error here
 
 
-def test_a_file_of_no_known_format_is_told_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(TraceError) as caught:
         opened(tmp_path, "time;tokens\n1;2\n")
     assert caught.value.line == 1

@@ -64,25 +64,25 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         log_event(logging.ERROR, "the batch store failed", error=str(err))
         if getattr(err, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL:
             return _full()
-        return error_answer(500, "storage_failed", "The router could not write this down.")
+        return error_answer(500, "storage_failed", "The router could not write to its batch store.")
     except ConnectionError:
         # the client has disconnected
-        return error_answer(499, "client_gone", "The client has left.")
+        return error_answer(499, "client_gone", "The client has disconnected.")
     except OSError as err:
         log_event(logging.ERROR, "the batch folder failed", error=str(err))
         if err.errno in _FULL:
             return _full()
-        return error_answer(500, "storage_failed", "The router could not use its folder.")
+        return error_answer(500, "storage_failed", "The router could not use its batch folder.")
     except Exception as err:
         log_event(logging.ERROR, "a batch request failed", key=request.path, error=repr(err))
-        return error_answer(500, "internal", "The router could not answer this; see its log.")
+        return error_answer(500, "internal", "The router failed on this request; see its log.")
 
 
 @web.middleware
 async def _plain(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse compressed bodies: their decompressed size is unknown in advance."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
-        raise Refused(415, "unsupported_encoding", "A body comes without Content-Encoding here.")
+        raise Refused(415, "unsupported_encoding", "Content-Encoding is not supported here.")
     return await handler(request)
 
 
@@ -94,4 +94,4 @@ async def _dress(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _full() -> web.Response:
-    return error_answer(507, "storage_full", "The router has no room left for files.")
+    return error_answer(507, "storage_full", "The router has no space left for files.")

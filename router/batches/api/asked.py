@@ -64,7 +64,7 @@ def new_batch(body: bytes) -> NewBatch:
         raise Refused(400, "bad_json", "The body is not JSON.") from None
     route = POSTS.get(asked.endpoint.encode("utf-8", "replace"))
     if route is None or not route.inference or route.body != JSON:
-        message = "This endpoint takes no batches, e.g. /v1/chat/completions does."
+        message = "This endpoint does not support batches; /v1/chat/completions does."
         raise Refused(400, "invalid_endpoint", message, "endpoint")
     window = _WINDOW.match(asked.completion_window)
     if window is None or int(window[1]) > _HOURS_MAX:

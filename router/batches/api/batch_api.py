@@ -83,10 +83,10 @@ class BatchApi:
             raise Refused(400, "invalid_purpose", message, "input_file_id")
         own, of_all = store.unfinished_of(owner)
         if own >= rules.unfinished:
-            message = f"{rules.unfinished} of your batches are not over yet; more must wait."
+            message = f"{rules.unfinished} of your batches are unfinished; more are not allowed."
             raise Refused(429, "too_many_batches", message)
         if of_all >= rules.unfinished_total:
-            raise Refused(429, "too_many_batches", "The router has too many batches to work on.")
+            raise Refused(429, "too_many_batches", "The router has too many unfinished batches.")
         check_quota(rules, store.usage, owner, RESULT_FILES, 0)
         now = int(time())
         expiry = wanted.output_expires_after

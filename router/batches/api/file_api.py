@@ -79,7 +79,7 @@ class FileApi:
         file = await self._file(request)
         user = await self._worker(self._remove, file.id)
         if user is not None:
-            message = f"The file is the input of {user}, which is not over yet; cancel it first."
+            message = f"The file is the input of {user}, which is unfinished; cancel it first."
             raise Refused(409, "file_in_use", message)
         return json_answer({"id": file.id, "object": "file", "deleted": True})
 

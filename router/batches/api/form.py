@@ -41,7 +41,7 @@ class Form:
         try:
             kind, _ = parameters(content_type)
             if kind.lower() != b"multipart/form-data":
-                raise _bad("A file comes as multipart/form-data.")
+                raise _bad("A file must be sent as multipart/form-data.")
             boundary = boundary_of(content_type)
         except RouterError as err:
             raise _unreadable(err) from None
@@ -87,7 +87,7 @@ class Form:
         except (FormParserError, RouterError) as err:
             raise _unreadable(err) from None
         if self._bytes - self._parts.file_bytes > SLACK + self._delimiter_bytes:
-            raise _bad(f"The form has over {SLACK} bytes beside its file.")
+            raise _bad(f"The form has over {SLACK} bytes in addition to its file.")
 
     def finish(self) -> None:
         """The body has ended; raises Refused if the form has not."""

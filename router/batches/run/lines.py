@@ -148,7 +148,7 @@ def parse(number: int, raw: bytes, endpoint: str) -> Line:
         raise Unusable("invalid_body", "The body must be a JSON object.", "body") from None
     stream = fields.get("stream")
     if stream is not None and bytes(stream) not in (b"false", b"null"):
-        raise Unusable("stream_not_supported", "A batch has no streams.", "body.stream")
+        raise Unusable("stream_not_supported", "A batch line cannot be a stream.", "body.stream")
     if fields.pop("priority", None) is not None:
         body = _encode(fields)
     return Line(number, found.custom_id, _model(fields.get("model")), body)

@@ -91,7 +91,7 @@ class Runner:
         for batch in await self._worker(self._store.unfinished):
             self.begin(batch)
             if batch.needs_secret and batch.status in (VALIDATING, IN_PROGRESS):
-                log_event(logging.WARNING, "a batch waits for its client to ask", batch=batch.id)
+                log_event(logging.WARNING, "a batch waits for its client's key", batch=batch.id)
         self.lines.start()
 
     def begin(self, batch: Batch) -> None:
@@ -146,12 +146,12 @@ class Runner:
                 await self._insist(lambda: self._end(batch))
                 await self._insist(lambda: self.purge(number))
         except Exception as err:  # a defect of the router
-            log_event(logging.ERROR, "a batch is stuck", batch=batch.id, error=repr(err))
+            log_event(logging.ERROR, "a batch cannot continue", batch=batch.id, error=repr(err))
             if batch.status == VALIDATING:  # otherwise its place would never become free
                 await self._insist(lambda: self._give_up(batch))
 
     async def _give_up(self, batch: Batch) -> None:
-        trouble = LineError("internal_error", "The file could not be judged.")
+        trouble = LineError("internal_error", "The router failed to check the file.")
         await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
@@ -160,7 +160,7 @@ class Runner:
             try:
                 return await act()
             except (OSError, sqlite3.Error) as err:
-                log_event(logging.ERROR, "a batch has to wait for the disk", error=str(err))
+                log_event(logging.ERROR, "a batch waits because the disk failed", error=str(err))
                 await asyncio.sleep(self._trouble_s)
 
     async def _validate(self, batch: Batch) -> Batch:

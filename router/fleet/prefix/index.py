@@ -2,8 +2,8 @@
 
 There is one index for the fleet: block hash -> bitmask of the replicas that hold the block. So one
 walk along a prompt's chain of hashes finds every holder and the number of its leading blocks.
-Hashes are chained: a block stands for everything before it. A replica may have lost blocks in the
-middle, so the walk goes forward and stops when no replica is left.
+Hashes are chained: the hash of a block covers all blocks before it. A replica may have evicted
+blocks in the middle, so the walk goes forward and stops when no replica is left.
 
 The states of a block at a replica:
 
@@ -14,17 +14,17 @@ The states of a block at a replica:
 3. `withdraw`, if the attempt ended before its first token: blocks that are still tentative are
    dropped.
 4. Eviction, when the replica's share is full. The engine evicts the least recently used blocks; the
-   index approximates this with CLOCK: a ring in order of arrival, and one bit "used since the hand
-   passed". The deepest block of a prompt enters the ring first, so a tail is evicted before its
-   root.
+   index approximates this with the CLOCK algorithm: a ring in order of arrival, and one bit "used
+   since the hand passed". The last block of a prompt enters the ring first, so the end of a prompt
+   is evicted before its beginning.
 5. `clear` when the engine restarts, `remove_replica` when the replica is removed. Both take effect
    at once for every later lookup. The memory is freed in pieces (`tend`), so that no call takes
    long.
 
-Why there is no second dict in LRU order: a dict whose entries come and go has three to six times as
-many places as entries. Two dicts cost up to 275 bytes per (block, holder); a ring costs 8. Why the
-masks are in 64 dicts: growing one dict of a million entries stops the event loop for tens of
-milliseconds, and needs the memory twice meanwhile.
+Why there is no second dict in LRU order: a dict whose entries are often added and removed allocates
+three to six times as many slots as it has entries. Two dicts cost up to 275 bytes per (block,
+holder); a ring costs 8. Why the masks are in 64 dicts: growing one dict of a million entries blocks
+the event loop for tens of milliseconds, and needs twice the memory meanwhile.
 
 A slot has two bits in a mask: `held`, and above it `used`. Masks of one holder are shared objects.
 
@@ -45,19 +45,20 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 K = TypeVar("K")
 
 _HASH_BITS: Final = 61
-# selected by the highest bits of a hash: dicts use the lowest, which must differ
+# A block's dict is selected by the highest bits of its hash, because dicts use the lowest ones.
 SHARDS: Final = 64
-FEW: Final = 8  # holders; larger sets are cached ...
-ONE_BY_ONE: Final = 2  # holders; the bits of up to this many are looked up one by one
-REMEMBERED: Final = 32  # ... for this number of masks and depths
-AT_ONCE: Final = 2048  # entries removed per call: about a millisecond
-RESERVE: Final = 4096  # maximum entries kept free per replica; never over a sixteenth
+FEW: Final = 8  # larger sets of holders are cached
+ONE_BY_ONE: Final = 2  # the bits of up to this number of holders are looked up one by one
+REMEMBERED: Final = 32  # number of cached sets of holders
+AT_ONCE: Final = 2048  # entries removed per call, which takes about a millisecond
+RESERVE: Final = 4096  # most entries kept free per replica; never over a sixteenth of its capacity
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
-# An int whose object is shared by all blocks of one holder. Typed so that compiled code, too, keeps
-# the object and not only its value: a separate object would cost every block 32 bytes.
+# An int whose object is shared by all blocks with the same holder. The type is Any, so that
+# compiled code keeps the object and not only its value: a separate object would cost 32 bytes per
+# block.
 Mask = Any
-# The hash of a block, an int of up to 64 bits. Typed for the same reason; also, compiled code is
-# slow with an int of more than 62 bits.
+# The hash of a block, an int of up to 64 bits. The type is Any for the same reason, and because
+# compiled code is slow with an int of more than 62 bits.
 Block = Any
 
 
@@ -94,13 +95,13 @@ class _Slot(Generic[K]):
         self.held: Mask = 1 << 2 * number
         self.both: Mask = 3 << 2 * number
         self.own = own  # Blocks that fit into the replica's KV cache.
-        self.capacity = 0  # The same, or the replica's share of all entries, whichever is less.
+        self.capacity = 0  # The lesser of `own` and the replica's share of all entries.
         # Hashes in order of arrival; withdrawn hashes stay until the hand passes them.
         self.ring = array("Q")
         self.head = 0  # Index of the first entry of the ring.
         self.count = 0  # blocks held
-        # The last inserted prompt, as long as nothing was removed since, and the `held` of its
-        # `insert`: all its blocks are held.
+        # The prompt of the last `insert` and its `held`. All its blocks are held; None: blocks were
+        # removed since.
         self.last: tuple[Block, ...] | None = None
         self.last_held = 0
 
@@ -116,8 +117,8 @@ class PrefixIndex(Generic[K]):
     """
 
     def __init__(self, entries: int, shards: int = SHARDS) -> None:
-        """`shards`: a power of two. One is the fastest if no request waits while the dict grows: a
-        dict keeps entries added together side by side in memory.
+        """`shards`: the number of dicts, a power of two. 1 is the fastest if no request waits while
+        the dict grows, because entries that are added together are adjacent in memory.
         """
         self._most = entries
         self._shift = _HASH_BITS + 1 - shards.bit_length()
@@ -144,7 +145,7 @@ class PrefixIndex(Generic[K]):
         self._share_out()
 
     def add_replicas(self, keys: Iterable[K]) -> None:
-        """Add several replicas at once, because sharing out the entries costs O(replicas)."""
+        """Add several replicas at once, because dividing the entries costs O(replicas)."""
         for key in keys:
             if key not in self._slots:
                 self._open(key, maxsize)
@@ -236,7 +237,7 @@ class PrefixIndex(Generic[K]):
         self._lookups += 1
         shards, shift = self._shards, self._shift
         depth = 0
-        last: object = None  # the mask's object: along a conversation it is mostly the same one
+        last: object = None  # the previous mask; in a conversation it is mostly the same object
         for block in blocks:
             mask = shards[hash(block) >> shift].get(block)
             if mask is None:
@@ -260,7 +261,7 @@ class PrefixIndex(Generic[K]):
         """Add the replicas of a mask of held bits to `found`, with `depth` blocks."""
         key = self._by_held.get(mask)
         if key is not None:
-            if len(found) > FEW:  # it may be a cached one
+            if len(found) > FEW:  # `found` may be a cached dict
                 found = found.copy()
             found[key] = depth
             return found
@@ -274,7 +275,7 @@ class PrefixIndex(Generic[K]):
                     many[self._by_held[lowest]] = depth
                     mask ^= lowest
                 return found | many if found else many
-            # Entirely in C: bits as text, the lowest first, without those of `used`.
+            # Runs entirely in C: the bits as text, the lowest first, without the `used` bits.
             bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
             many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
             if len(many) > FEW:
@@ -291,8 +292,8 @@ class PrefixIndex(Generic[K]):
         bit = slot.held
         shards, shift = self._shards, self._shift
         new: list[Block] = []
-        last: Mask = None  # along a prompt the mask is mostly the same object, ...
-        joined: Mask = None  # ... and so is the resulting mask; None: it has the bit
+        last: Mask = None  # the previous mask; along a prompt it is mostly the same object
+        joined: Mask = None  # `last` with this replica's bit; None: it already has the bit
         for block in reversed(blocks[held : slot.capacity]):
             masks = shards[hash(block) >> shift]
             mask = masks.get(block)
@@ -316,9 +317,9 @@ class PrefixIndex(Generic[K]):
     def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
         """The first token came from a replica: it holds these blocks.
 
-        `held` as for `insert`: this number of leading blocks was used again. The others are new: a
-        prompt that comes only once must not stay longer than one that comes often. None: unknown,
-        all count as used.
+        `held`: as for `insert`; this number of leading blocks counts as used. The others count as
+        new, so that a prompt that is sent only once does not stay longer than a repeated one. None:
+        unknown, all count as used.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -329,7 +330,7 @@ class PrefixIndex(Generic[K]):
         used = len(blocks) if held is None else held
         last: Mask = None  # as in `insert`
         joined: Mask = None
-        # They were inserted, but another request may have withdrawn them, or they were evicted.
+        # The blocks were inserted, but they may have been evicted, or withdrawn by another request.
         until = used if slot.last is blocks and slot.last_held == held else slot.capacity
         for block in reversed(blocks[used:until]):
             masks = shards[hash(block) >> shift]
@@ -370,7 +371,7 @@ class PrefixIndex(Generic[K]):
                         new.append(block)
         if new:
             self._arrived(slot, new)
-        # Room for later insertions is made here, so that no choice of a replica waits for it.
+        # Free entries for later insertions here, so that no choice of a replica waits for it.
         capacity = slot.capacity
         excess = slot.excess + min(capacity >> 4, RESERVE)
         if excess > 0:
@@ -416,10 +417,10 @@ class PrefixIndex(Generic[K]):
             self.tend(most)
 
     def tend(self, most: int = AT_ONCE) -> bool:
-        """Process up to `most` entries of the remaining cleanup; True if more is left.
+        """Clean up to `most` entries; returns True if some are left.
 
-        Requests do enough of it to keep the index below its limits. Call it now and then, so that
-        the memory of removed replicas is freed even without requests.
+        Requests clean up enough to keep the index below its limits. Call this method regularly, so
+        that the memory of removed replicas is freed even without requests.
         """
         while self._work and most > 0:
             slot = next(iter(self._work))
@@ -535,16 +536,15 @@ class PrefixIndex(Generic[K]):
 class TokenRatio:
     """Bytes of a prompt per token, learned per model from the `usage` of answers.
 
-    An exponentially weighted mean, because a model's ratio hardly changes but its users' languages
-    may. Values that no tokenizer produces from text (such as an image, or a usage that counts
-    something else) are ignored.
+    It is an exponentially weighted mean, because the languages of a model's users may change.
+    Values that no tokenizer produces from text are ignored (such as those of images).
     """
 
-    DEFAULT: Final = 4.0  # English prose and its JSON
-    LEAST: Final = 1.0  # bytes per token, for a byte-level tokenizer
+    DEFAULT: Final = 4.0  # bytes per token of English prose with its JSON
+    LEAST: Final = 1.0  # a byte-level tokenizer
     MOST: Final = 16.0  # source code with long identifiers and runs of spaces
     WEIGHT: Final = 0.05  # weight of a new observation; the first ones have more
-    MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template
+    MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template, so it is ignored
     MODELS: Final = 1000  # maximum number of models; names come from clients
 
     __slots__ = ("_ratios",)
@@ -570,7 +570,7 @@ class TokenRatio:
         known = self._ratios.get(model)
         if known is None:
             if len(self._ratios) >= self.MODELS:
-                del self._ratios[next(iter(self._ratios))]  # the one known for the longest time
+                del self._ratios[next(iter(self._ratios))]  # the oldest entry
             known = self._ratios[model] = [self.DEFAULT, 0.0]
         count = known[1] = known[1] + 1.0
         weight = self.WEIGHT

@@ -1,8 +1,8 @@
 """Finds how many leading blocks of a request each replica holds, and estimates a prompt's tokens.
 
 There are two sources behind one interface. The approximate index of sent prompts always exists. The
-exact index is fed by the engines' KV events; it is opt-in, for requests whose token ids are known
-in time. Policies see one unit, the request's own blocks, whichever index answered.
+exact index gets the engines' KV events; it is opt-in, and used for requests whose token IDs are
+known in time. The result has the same unit for both, the request's own blocks.
 
 Must never: do I/O, or make a request wait.
 """
@@ -21,7 +21,7 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.replica import Replica
 
 _NOBODY: Final[Mapping[Replica, int]] = {}
-_WORTH: Final = 0.05  # A capacity that changes by a smaller share is not updated.
+_WORTH: Final = 0.05  # A capacity is updated only if it changes by a larger share.
 
 
 class PrefixLookup:
@@ -32,7 +32,7 @@ class PrefixLookup:
         self.rules = rules
         self.prefixes: PrefixIndex[Replica] = PrefixIndex(rules.entries, shards)
         self.ratio = TokenRatio()
-        self.exact: ExactIndex | None = None  # fed by KV events, where they are asked for
+        self.exact: ExactIndex | None = None  # None: `prefix.exact` is off
         self._capacities: dict[Replica, int] = {}
 
     # -- replicas -----------------------------------------------------------------------------
@@ -70,7 +70,7 @@ class PrefixLookup:
     # -- requests -----------------------------------------------------------------------------
 
     def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
-        """Store a prompt's blocks, and its estimated size in tokens, in the view."""
+        """Store a prompt's blocks and its estimated number of tokens in the view."""
         ratio = self.ratio.of(view.model)
         view.prompt_bytes = prompt_bytes
         view.blocks = blocks

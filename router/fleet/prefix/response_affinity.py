@@ -1,9 +1,9 @@
 """Records which replica holds which stored response, and which party owns it.
 
-A `resp_…` id exists only on the replica that made the response, and an engine shows it to any
-client.
+A stored response (`resp_…`) exists only on the replica that created it, and an engine returns it to
+any client that knows its ID.
 
-Bounded: the least recently used ids are forgotten first.
+Memory is bounded: the least recently used IDs are dropped first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ResponseAffinity:
         return len(self._owners)
 
     def learn(self, response: str, replica: str, party: str = "") -> bool:
-        """Remember which replica made a response, and for which party.
+        """Record which replica created a response, and for which party.
 
         Returns False if the id belongs to another party; the entry then stays as it is, because
         some engines let a client choose the id of its response.
@@ -52,15 +52,14 @@ class ResponseAffinity:
         return True
 
     def shown(self, response: str, replica: str) -> None:
-        """Remember the replica of a response that was read by a party that may not be its owner."""
+        """Record the replica of a response that was read by a party that may not be its owner."""
         if response not in self._owners:
             self.learn(response, replica)
 
     def find(self, response: str, party: str = "") -> str | None:
         """Return the replica's id; `None` if the response is unknown.
 
-        Raises RouterError (STATE_LOST) if the response belongs to another party. For this party it
-        does not exist.
+        Raises RouterError (STATE_LOST) if the response belongs to another party.
         """
         found = self._owners.get(response)
         if found is None:

@@ -29,13 +29,13 @@ KEEP_ALIVE_S = 75.0  # longer than a scrape interval
 _INDEX = """hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs
-GET  /readyz    200 if requests are welcome, else 503 and why
+GET  /readyz    200 if new requests are accepted, else 503 and the reason
 GET  /replicas  the fleet, as JSON
-GET  /hedging   when second copies go, and what they bring, as JSON
-GET  /queue     who waits for a replica, by class and tenant, as JSON
+GET  /hedging   when second copies are sent, and their gain, as JSON
+GET  /queue     waiting requests by class and tenant, as JSON
 GET  /usage     tokens, requests and cost by tenant and class, as JSON
 POST /reload    read the configuration again
-POST /drain     stop taking requests, finish those under way
+POST /drain     accept no new requests, finish those under way
 """
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -77,7 +77,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
             return _error(
                 400,
                 "bad_config",
-                "the configuration cannot be used; the one before stays in force",
+                "the configuration is invalid; the previous one stays in use",
                 problems=err.problems,
             )
         return _json({"ok": True, "hash": config_hash})
@@ -105,7 +105,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Read the body within its limits, refuse web pages, and turn every error into JSON."""
     try:
         if request.method == "POST" and "Origin" in request.headers:
-            return _error(403, "forbidden", "not from a web page")
+            return _error(403, "forbidden", "requests from web pages are refused")
         await _read_body(request)
         return await handler(request)
     except web.HTTPException as err:
@@ -119,7 +119,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         return response
     except Exception as err:
         log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))
-        return _error(500, "internal", "the router could not answer this; see its log")
+        return _error(500, "internal", "the router failed on this request; see its log")
 
 
 async def _read_body(request: web.Request) -> None:

@@ -22,7 +22,7 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
     Family(
         "hedges_suppressed",
         COUNTER,
-        "Second copies that were due and not sent, by why.",
+        "Second copies that were due but not sent, by reason.",
         lambda c: {reason.value: count for reason, count in c.suppressed.items()},
         ("reason",),
     ),
@@ -42,25 +42,25 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
     Family(
         "hedge_returned_tokens",
         COUNTER,
-        "Those of copies that never reached a replica: the budget got them back.",
+        "Tokens returned to the budget, of second copies that never reached a replica.",
         lambda c: c.returned_tokens,
     ),
     Family(
         "hedge_wasted_tokens",
         COUNTER,
-        "Uncached prompt tokens computed for copies, and beside copies, that nobody was shown.",
+        "Uncached prompt tokens computed by the attempts of hedged requests that were not used.",
         lambda c: c.wasted_tokens,
     ),
     Family(
         "hedge_saved_seconds",
         COUNTER,
-        "What those cancelled would still have needed to show content, as estimated.",
+        "Estimated time that cancelled first attempts would still have needed to show content.",
         lambda c: c.saved_s,
     ),
     Family(
         "hedge_suspects",
         COUNTER,
-        "Replicas that lost so many races in a row that they became suspect.",
+        "Replicas that became suspect because they lost too many times in a row.",
         lambda c: c.suspected,
     ),
     Family(
@@ -72,25 +72,25 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
     Family(
         "hedge_dry_run_fired",
         COUNTER,
-        "Dry run: second copies that would have gone.",
+        "Dry run: second copies that would have been sent.",
         lambda c: c.would_fire,
     ),
     Family(
         "hedge_dry_run_tokens",
         COUNTER,
-        "Dry run: uncached prompt tokens of those.",
+        "Dry run: uncached prompt tokens of second copies.",
         lambda c: c.would_fire_tokens,
     ),
     Family(
         "hedge_dry_run_won",
         COUNTER,
-        "Dry run: those that would have shown content first.",
+        "Dry run: second copies that would have shown content first.",
         lambda c: c.would_win,
     ),
     Family(
         "hedge_dry_run_saved_seconds",
         COUNTER,
-        "Dry run: how much earlier, all together.",
+        "Dry run: total time that second copies would have saved.",
         lambda c: c.would_save_s,
     ),
     Family(
@@ -102,13 +102,13 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
     Family(
         "hedgeable_ratio",
         GAUGE,
-        "Share of all prompt tokens lately whose requests may be hedged.",
+        "Share of recent prompt tokens whose requests may be hedged.",
         lambda c: c.hedgeable_share,
     ),
     Family(
         "hedge_quantile",
         GAUGE,
-        "Quantile of first contents from which on the budget pays for copies.",
+        "Quantile of times to first content above which the budget pays for copies.",
         lambda c: c.quantile,
     ),
 )

@@ -168,9 +168,7 @@ class RequestReader:
     def keep(self, data: bytes) -> None:
         """Stores early bytes. Raises RouterError above the cap."""
         if len(self.early) + len(data) > self._limits.early_data:
-            raise RouterError(
-                Reason.EARLY_DATA, "more pipelined data than is kept during a response"
-            )
+            raise RouterError(Reason.EARLY_DATA, "too much pipelined data during a response")
         self.early += data
 
     # -- head ---------------------------------------------------------------------------------
@@ -317,7 +315,7 @@ class RequestReader:
             elif action == h.TRANSFER_ENCODING:
                 if value.lower() != b"chunked" or head.chunked:
                     raise RouterError(
-                        Reason.BAD_TRANSFER_ENCODING, "only the transfer coding chunked is served"
+                        Reason.BAD_TRANSFER_ENCODING, "only chunked transfer coding is supported"
                     )
                 head.chunked = True
             elif action == h.CONTENT_TYPE:
@@ -341,7 +339,7 @@ class RequestReader:
                 head.forwarded_other.append(line)
             elif action == h.VIA:
                 if _has_passed(value, self.via):
-                    raise RouterError(Reason.LOOP, "this request has passed this router before")
+                    raise RouterError(Reason.LOOP, "this request has been here before (`Via`)")
                 if head.via is None:
                     head.via = []
                 head.via.append(value)
@@ -362,7 +360,7 @@ class RequestReader:
         if head.http_1_0:
             head.keep_alive = connection is not None and b"keep-alive" in connection
             if head.chunked:
-                raise RouterError(Reason.BAD_REQUEST, "Transfer-Encoding is not for HTTP/1.0")
+                raise RouterError(Reason.BAD_REQUEST, "HTTP/1.0 must not have Transfer-Encoding")
         if host is not None or not head.http_1_0:
             _check_host(host)
         head.host = host if named_host is None else named_host
@@ -387,7 +385,7 @@ class RequestReader:
             raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
         parts = line.split(b" ")
         if len(parts) != 3:
-            raise RouterError(Reason.BAD_REQUEST, "the request line is not three words")
+            raise RouterError(Reason.BAD_REQUEST, "the request line must have three parts")
         method, target, version = parts
         if version not in (b"HTTP/1.1", b"HTTP/1.0"):
             if line == b"PRI * HTTP/2.0":
@@ -411,7 +409,7 @@ class RequestReader:
                 head.keep_alive = False
             elif token in h.PROTECTED:
                 raise RouterError(
-                    Reason.BAD_HEADER, "Connection names a field that is not the connection's"
+                    Reason.BAD_HEADER, "Connection names a field that it must not name"
                 )
         named = {t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"te")}
         if named:

@@ -149,7 +149,7 @@ class ResponseReader:
             head = self._sort(raw)
             if head.status < 200:
                 if head.status == 101:
-                    raise BadResponse("switching protocols was not asked for")
+                    raise BadResponse("an unrequested switch of protocols")
                 self._parse(raw)
                 self.interim.append(head)
                 self._interims += 1
@@ -245,7 +245,7 @@ class ResponseReader:
         nominated -= {b"keep-alive", b"close"}
         if nominated:
             if nominated & h.PROTECTED_IN_RESPONSES:
-                raise BadResponse("Connection names a field that is not its own")
+                raise BadResponse("Connection names a field that it must not name")
             head.lines = h.without(keep, nominated)
         if head.lines:
             head.joined = b"\r\n" + b"\r\n".join(head.lines)

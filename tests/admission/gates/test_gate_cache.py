@@ -46,7 +46,7 @@ def test_an_answer_is_kept_until_the_facts_are_read_again() -> None:
         ({"load": 1, "kv_usage": 0.99}, "kv_cache"),
     ],
 )
-def test_what_closes_a_replica_in_words(facts: dict[str, int], why: str) -> None:
+def test_the_reason_of_a_closed_gate_is_readable(facts: dict[str, int], why: str) -> None:
     spot = Spot("a", slots=1)
     for name, value in facts.items():
         setattr(spot, name, value)

@@ -97,7 +97,7 @@ def test_a_burst_at_cold_engines_is_spread_and_waits_here(streamed: bool) -> Non
     assert max(sent.values()) <= 36
 
 
-def test_what_others_send_is_seen_and_forgotten() -> None:
+def test_load_of_other_clients_is_counted_and_expires() -> None:
     """Requests from other clients of an engine count while they run, in spite of the lag."""
     world = World(lagging(4), config(classes=ENOUGH))
     one, two = world.pool.spots

@@ -57,7 +57,7 @@ def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
     assert world.queue.counts.skipped == 2
 
 
-def test_what_is_known_goes_home_before_a_stranger() -> None:
+def test_a_request_with_a_cached_prefix_goes_before_one_without() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
     home = world.come(tokens=1000, output=10, look=holds({two: 10}))
@@ -66,7 +66,7 @@ def test_what_is_known_goes_home_before_a_stranger() -> None:
     assert free_one(world, two) is home
 
 
-def test_nobody_is_passed_over_more_than_a_few_times() -> None:
+def test_a_ticket_is_passed_over_a_limited_number_of_times() -> None:
     spot = Spot("one")
     world = closed(spot, skips=4)
     first = world.come(tokens=1000, output=10)
@@ -76,14 +76,14 @@ def test_nobody_is_passed_over_more_than_a_few_times() -> None:
     assert taken.index(first) == 4
 
 
-def test_no_place_stays_empty_for_the_sake_of_a_better_one() -> None:
+def test_no_slot_stays_empty_to_wait_for_a_better_match() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
     tickets = [world.come(tokens=1000, output=10, look=holds({two: 10})) for _ in range(3)]
     assert free_one(world, one) is tickets[0]
 
 
-def test_only_the_first_few_are_looked_at() -> None:
+def test_only_the_first_few_tickets_are_examined() -> None:
     spot = Spot("one")
     world = closed(spot, affinity=64, policy="fifo")
     tickets = [world.come(tokens=1000, output=10) for _ in range(200)]
@@ -94,7 +94,7 @@ def test_only_the_first_few_are_looked_at() -> None:
     assert free_one(world, spot) is far
 
 
-def test_off_means_the_first() -> None:
+def test_without_affinity_the_first_ticket_goes() -> None:
     spot = Spot("one")
     world = closed(spot, affinity=0)
     first = world.come(tokens=1000, output=10)
@@ -136,7 +136,7 @@ def test_what_is_held_is_asked_again_after_a_while_and_of_a_few_at_a_time() -> N
     assert asked[2 * NEW_ASKED :] == list(range(3, 3 + OLD_ASKED))
 
 
-def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
+def test_a_request_whose_prefix_moved_goes_to_the_new_holder() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
     held: dict[Any, int] = {one: 5}
@@ -155,7 +155,7 @@ def test_who_is_at_home_somewhere_else_by_now_goes_there() -> None:
     assert free_one(world, two) is stays[1]
 
 
-def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> None:
+def test_a_prefix_that_all_hold_does_not_bind_and_one_that_one_holds_does() -> None:
     spots = [Spot(f"s{number}") for number in range(12)]
     world = closed(*spots)
     system = dict.fromkeys(spots[:11], 4)
@@ -173,7 +173,7 @@ def test_what_everybody_holds_goes_anywhere_and_what_one_holds_goes_there() -> N
     assert free_one(world, spots[0]) is common[2]
 
 
-def test_a_prefix_is_no_way_round_fairness() -> None:
+def test_a_cached_prefix_does_not_override_fairness() -> None:
     """One tenant's prompts are all held there, another's nowhere.
 
     The service of the two may differ by the policy's `width` and the cost of one request.
@@ -191,7 +191,7 @@ def test_a_prefix_is_no_way_round_fairness() -> None:
     assert world.queue.counts.skipped > 0
 
 
-def test_what_is_remembered_of_the_first_few_is_bounded() -> None:
+def test_memory_of_prefix_lookups_is_bounded() -> None:
     """Clients come and go while nothing is taken, or while one replica is never free."""
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)

@@ -151,7 +151,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_the_oldest_of_each_kind_whatever_happens(steps: list[tuple[str, int]]) -> None:
+def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, int]]) -> None:
     queue, waiting, gone, now = Row(), list[Ticket](), list[Ticket](), 0.0
 
     def oldest(of: Callable[[Ticket], bool]) -> Ticket | None:

@@ -16,7 +16,7 @@ def saturated(world: World, seconds: float, *, number: float = 1.0, every_s: flo
     world.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
 
 
-def test_a_chat_user_does_not_wait_behind_ten_thousand_summaries() -> None:
+def test_a_chat_request_does_not_wait_for_ten_thousand_batch_requests() -> None:
     world = World([Spot("a", slots=8)])
     for _ in range(10_000):
         world.come(number=4.0, key="batch", tokens=4000, output=50)
@@ -133,7 +133,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
     assert max(waits) <= bound_s
 
 
-def test_what_starves_takes_every_other_place_at_most() -> None:
+def test_starving_requests_get_at_most_every_other_slot() -> None:
     """Ten thousand starved batch requests must not delay a chat request much."""
     rules = config(
         batch_becomes_normal_after_s=0.0,
@@ -170,7 +170,7 @@ def test_aging_in_turns_never_gives_a_class_more_than_high() -> None:
     assert share == pytest.approx(0.5, abs=0.03)
 
 
-def test_what_waits_longest_and_who_was_passed_are_told() -> None:
+def test_the_longest_wait_and_the_number_of_skips_are_reported() -> None:
     world = World([Spot("a", slots=1)], config(gates=NARROW))
     world.pool.spots[0].prefills = True
     for _ in range(4):

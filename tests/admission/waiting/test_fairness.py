@@ -98,7 +98,7 @@ def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> No
     assert min(served.values()) > 3 * bound
 
 
-def test_who_leaves_is_not_charged_for_what_he_did_not_get() -> None:
+def test_a_cancelled_request_is_charged_only_for_its_true_cost() -> None:
     """A tenant whose requests were cancelled before their first token is charged for prompts
     only.
     """
@@ -139,7 +139,7 @@ def test_fairness_holds_across_models_of_one_pool() -> None:
     assert served["one"] / len(world.order) == pytest.approx(0.5, abs=0.05)
 
 
-def test_ten_thousand_flows_leave_nothing_behind() -> None:
+def test_ten_thousand_flows_leak_no_memory() -> None:
     world = World([Spot("a", tpot_s=0.001)], config(**PATIENT))
     rng = Random(2)
     leaving: list[Ticket] = []
@@ -160,7 +160,7 @@ def test_ten_thousand_flows_leave_nothing_behind() -> None:
     assert sum(len(book.keys) for book in getattr(order, "books", [])) <= IDLE_KEPT
 
 
-def test_a_users_further_requests_step_back_within_their_class() -> None:
+def test_a_users_further_requests_are_less_urgent_within_their_class() -> None:
     """Under an order without fair sharing, it goes by the number; gates and limits go by class."""
     world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW))
     burst = [

@@ -50,7 +50,7 @@ class World:
         return self.holders.victim(newcomer, reason, DEPTH)
 
 
-def test_the_largest_gives_way_with_its_newest() -> None:
+def test_the_newest_request_of_the_largest_flow_is_evicted() -> None:
     world = World()
     world.wait("a", count=80)
     last = world.wait("b", count=100)
@@ -67,7 +67,7 @@ def test_parties_of_one_size_do_not_displace_each_other() -> None:
     assert world.victim("one more") is None
 
 
-def test_within_the_largest_account_the_largest_member_gives_way() -> None:
+def test_within_the_largest_account_the_largest_member_is_evicted() -> None:
     world = World()
     greedy = world.wait("address", "greedy", count=150)
     world.wait("address", "modest", count=50)
@@ -85,7 +85,7 @@ def test_invented_members_are_one_account() -> None:
     assert world.victim("other") is last
 
 
-def test_unknown_gives_way_before_known() -> None:
+def test_unknown_clients_are_evicted_before_known_ones() -> None:
     world = World()
     world.wait("key", known=True, count=150)
     last = [world.wait(f"unknown {n}") for n in range(50)][-1]
@@ -94,7 +94,7 @@ def test_unknown_gives_way_before_known() -> None:
     assert world.victim("unknown again") is None, "as large as any other unknown one"
 
 
-def test_a_tenth_is_left_to_the_unknown() -> None:
+def test_a_tenth_is_kept_for_unknown_clients() -> None:
     world = World()
     world.wait("small", count=5)
     last = world.wait("key", known=True, count=195)
@@ -103,7 +103,7 @@ def test_a_tenth_is_left_to_the_unknown() -> None:
     assert world.victim("unknown") is last
 
 
-def test_what_was_told_something_does_not_give_way() -> None:
+def test_a_request_with_an_early_status_is_not_evicted() -> None:
     world = World()
     tickets = [world.wait("a") for _ in range(150)]
     world.wait("b", count=50)
@@ -118,7 +118,7 @@ def test_what_was_told_something_does_not_give_way() -> None:
     assert other is not None and other.flow.account == "b"
 
 
-def test_bytes_are_taken_from_whoever_holds_most_of_them() -> None:
+def test_the_flow_with_the_most_bytes_is_evicted() -> None:
     world = World()
     world.wait("many", count=100, size=100)
     large = world.wait("large", size=LIMIT // 2)
@@ -138,7 +138,7 @@ def test_another_limit_is_adopted_with_what_waits() -> None:
     assert victim is not None and victim.flow.account == "b"
 
 
-def test_the_books_are_those_of_a_search() -> None:
+def test_the_counts_equal_those_of_a_full_search() -> None:
     rng = Random(1)
     world = World()
     for _ in range(5000):
@@ -174,7 +174,7 @@ def test_the_books_are_those_of_a_search() -> None:
     assert world.holders.by_flow() == {}
 
 
-def test_who_is_gone_is_forgotten() -> None:
+def test_removed_flows_use_no_memory() -> None:
     world = World()
     for n in range(5000):
         world.leave(world.wait(f"k{n}"))

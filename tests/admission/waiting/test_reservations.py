@@ -63,7 +63,7 @@ def test_demand_is_held_for_a_minute_and_no_further_than_it_went() -> None:
     assert table.held(1) == 0.0
 
 
-def test_what_is_idle_is_lent_and_comes_back_first() -> None:
+def test_an_idle_share_is_lent_and_returned_first() -> None:
     table = reservations()
     table.sent(4, 90_000, 0.0)
     table.waits(1, 30_000, 1.0)
@@ -86,7 +86,7 @@ def test_a_request_that_is_larger_than_its_share_goes_all_the_same() -> None:
     assert table.allows(4, CAPACITY)
 
 
-def test_a_capacity_that_nobody_knows_limits_nothing() -> None:
+def test_an_unknown_capacity_limits_nothing() -> None:
     table = reservations(strict=True)
     table.capacity = 0.0
     table.sent(4, 10**9, 0.0)
@@ -112,7 +112,7 @@ def test_batch_alone_reaches_nearly_all_of_the_fleet() -> None:
     assert world.queue.waiting == 0
 
 
-def test_urgent_ones_that_were_there_a_moment_ago_find_their_share() -> None:
+def test_recent_urgent_demand_keeps_its_share() -> None:
     world = reserved()
     high = [world.come(number=1.0, tokens=400, output=600) for _ in range(20)]
     world.run(10.0)
@@ -130,7 +130,7 @@ def test_urgent_ones_that_were_there_a_moment_ago_find_their_share() -> None:
     assert world.queue.used_tokens(4) >= more
 
 
-def test_where_no_engine_tells_its_size_it_is_learned() -> None:
+def test_an_unreported_capacity_is_learned() -> None:
     world = reserved(kv_tokens=0)
     world.pool.spots[0].kv_tokens = None
     for _ in range(300):

@@ -41,7 +41,7 @@ def test_classes_that_wait_share_by_weight() -> None:
     assert found[LOW] == pytest.approx(100, abs=3)
 
 
-def test_a_dear_request_uses_up_more_turns() -> None:
+def test_an_expensive_request_uses_more_turns() -> None:
     stride = a_stride(high={"weight": 1.0}, normal={"weight": 1.0})
     stride.begins(HIGH)
     stride.begins(NORMAL)
@@ -59,7 +59,7 @@ def test_a_class_has_no_credit_for_the_time_in_which_it_did_not_wait(idle: int) 
     assert found[NORMAL] == pytest.approx(50, abs=1)
 
 
-def test_a_class_keeps_its_debt_while_others_wait() -> None:
+def test_a_class_keeps_its_excess_while_others_wait() -> None:
     stride = a_stride(normal={"weight": 1.0}, batch={"weight": 1.0})
     stride.begins(NORMAL)
     stride.begins(BATCH)
@@ -69,7 +69,7 @@ def test_a_class_keeps_its_debt_while_others_wait() -> None:
     assert served(stride, 50)[NORMAL] == 50
 
 
-def test_when_no_class_waits_all_debts_are_forgotten() -> None:
+def test_all_passes_are_reset_when_no_class_waits() -> None:
     stride = a_stride(normal={"weight": 1.0}, batch={"weight": 1.0})
     stride.begins(BATCH)
     stride.serves(BATCH, 100.0, float(BATCH))

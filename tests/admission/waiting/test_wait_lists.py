@@ -129,7 +129,7 @@ def test_deadlines_of_tickets_that_left_are_not_kept() -> None:
         ({"limits": {"bytes": 250}}, {"body_bytes": 50}, None),
     ],
 )
-def test_which_limit_a_newcomer_meets(
+def test_which_limit_a_new_request_exceeds(
     fields: dict[str, Any], facts: dict[str, Any], reason: Reason | None
 ) -> None:
     """Two requests of one flow wait, of 100 bytes each."""
@@ -139,7 +139,7 @@ def test_which_limit_a_newcomer_meets(
     assert parts.wait_lists.refuses(newcomer(parts, **facts)) == reason
 
 
-def test_a_larger_flow_gives_way_and_nothing_changes_before_it_is_evicted() -> None:
+def test_a_larger_flow_is_evicted_and_state_changes_only_then() -> None:
     parts = make(classes={"normal": {"depth": 3}})
     _, _, newest = (parts.waits(key="large") for _ in range(3))
     ticket = newcomer(parts, key="small")
@@ -149,7 +149,7 @@ def test_a_larger_flow_gives_way_and_nothing_changes_before_it_is_evicted() -> N
     assert parts.wait_lists.give_way(ticket) == ([newest], None)
 
 
-def test_a_flow_does_not_give_way_to_itself() -> None:
+def test_a_flow_does_not_evict_its_own_requests() -> None:
     parts = make(classes={"normal": {"depth": 3}})
     for _ in range(3):
         parts.waits(key="k")
@@ -158,7 +158,7 @@ def test_a_flow_does_not_give_way_to_itself() -> None:
     assert parts.wait_lists.ahead(ticket, Reason.QUEUE_FULL) == 3
 
 
-def test_as_many_give_way_as_free_the_bytes_or_none() -> None:
+def test_enough_requests_are_evicted_to_free_the_bytes_or_none() -> None:
     parts = make(limits={"bytes": 1000})
     tickets = [parts.waits(key="large", body_bytes=100) for _ in range(10)]
     ticket = newcomer(parts, key="small", body_bytes=250)
@@ -271,7 +271,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_counts_agree_whatever_happens(steps: list[tuple[str, int, float]]) -> None:
+def test_counts_agree_under_random_operations(steps: list[tuple[str, int, float]]) -> None:
     parts, key = make(policy="fair"), Concurrency(3)
     lists, waiting, taken = parts.wait_lists, list[Ticket](), list[bool]()
     for act, number, urgency in steps:

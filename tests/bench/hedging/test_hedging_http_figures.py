@@ -110,14 +110,14 @@ def test_hedging_is_judged_against_the_same_without_and_the_best_of_the_others()
     assert not missed.met
 
 
-def test_what_went_wrong_with_the_best_of_the_others_is_said() -> None:
+def test_a_problem_of_the_best_contestant_is_reported() -> None:
     here = rows("slow-requests", adaptive=0.3, off=1.0, haproxy=0.2)
     here[2].problems.append("5 × status 504")
     best = judge(here)[1]
     assert not best.met and "haproxy: 5 × status 504" in best.words()
 
 
-def test_alone_hedging_is_not_judged_against_nobody() -> None:
+def test_without_contestants_hedging_is_not_judged() -> None:
     alone = judge(rows("slow-requests", adaptive=0.3))
     assert [v.note for v in alone if v.value is None] == [
         "nothing to compare",
@@ -144,7 +144,7 @@ def test_nothing_is_met_without_a_figure() -> None:
     assert judge([absent]) == []
 
 
-def test_a_run_is_told_whole() -> None:
+def test_a_run_is_printed_completely() -> None:
     seen = rows("slow-requests", adaptive=0.3, off=1.0)
     seen[0].problems.append("2 × status 503")
     seen[0].hedges = {own.WON: 3.0}

@@ -95,7 +95,7 @@ def rows(monkeypatch: pytest.MonkeyPatch) -> tuple[list[row.Row], Quiet]:
     return run.measure([Missing, Ends, Stays]), meter
 
 
-def test_routers_that_are_missing_or_end_are_told_and_the_others_go_on(
+def test_missing_or_ended_routers_are_reported_and_the_others_continue(
     rows: tuple[list[row.Row], Quiet],
 ) -> None:
     found, meter = rows

@@ -100,7 +100,7 @@ def test_half_an_environment_is_not_an_installed_peer(
     assert found is not None and found.version == install.ENVOY.version
 
 
-def test_a_router_that_ends_at_its_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+def test_a_router_that_ends_at_its_start_is_reported_with_its_output(tmp_path: Path) -> None:
     class Broken(peers.Peer):
         name = "broken"
         settings = ""

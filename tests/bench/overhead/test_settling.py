@@ -12,7 +12,7 @@ from bench.overhead.processes import Orderly
 from bench.overhead.row import Row
 
 
-def test_streams_nobody_reads_for_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_whose_client_does_not_read_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "SETTLE_S", 1.0)
     with Orderly("bench.overhead.upstream", "2") as upstream:
         ports = upstream.read()

@@ -69,7 +69,7 @@ def test_regret_is_against_the_best_of_each_scenario() -> None:
 @pytest.mark.parametrize(
     ("time", "best", "expected"), [(2.0, 1.0, 2.0), (inf, 1.0, inf), (inf, inf, 1.0), (0, 0, 1.0)]
 )
-def test_who_never_answers_regrets_it_unless_nobody_does(
+def test_a_policy_without_answers_has_regret_unless_all_fail(
     time: float, best: float, expected: float
 ) -> None:
     assert matrix.regretted(time, best) == expected

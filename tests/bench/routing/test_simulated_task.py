@@ -46,7 +46,7 @@ def test_only_what_arrives_in_time_is_counted() -> None:
     )
 
 
-def test_results_are_runs_in_the_order_of_the_tasks_whoever_makes_them() -> None:
+def test_results_are_in_the_order_of_the_tasks_in_any_number_of_processes() -> None:
     tasks = [task(policy) for policy in ("random", "kv_aware", "least_load")]
     alone, together = play(tasks, 1), play(tasks, 2)
     assert [result.policy for result in together] == ["random", "kv_aware", "least_load"]

@@ -23,7 +23,7 @@ WORLDS = worlds(120)
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{world.name} {world.unit}")
-def test_every_scenario_can_be_told_to_another_process_and_plays(world: World) -> None:
+def test_every_scenario_can_be_pickled_and_run(world: World) -> None:
     told = pickle.loads(pickle.dumps(task(world, "random", 1)))
     traffic = told.traffic()
     arrivals = list(traffic)

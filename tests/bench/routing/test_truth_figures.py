@@ -144,7 +144,7 @@ def test_outcomes_become_records() -> None:
     assert (seen["hit rate"], seen["failed"], seen["TPOT p50"]) == (25.0, 1.0, pytest.approx(100.0))
 
 
-def test_what_nobody_would_have_waited_for_is_unanswered() -> None:
+def test_an_answer_after_the_timeout_counts_as_unanswered() -> None:
     heard = Outcomes(0.0, 3.0)
     heard.ended(outcome(2.0, 2.5, 24.0, 11, Reason.OK))
     assert heard.records[0].error == "unanswered"

@@ -51,7 +51,7 @@ def test_an_error_leads_from_one_figure_to_the_other(measured: float, simulated:
         assert (error > 0.0, error < 0.0) == (simulated > measured, simulated < measured)
 
 
-def test_an_error_in_words() -> None:
+def test_an_error_is_formatted_as_text() -> None:
     assert error_text(3.14, "ms") == "+3.1 %"
     assert error_text(-0.44, "%") == "−0.4 pt"
     assert error_text(None, "ms") == "–"

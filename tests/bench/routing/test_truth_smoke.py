@@ -43,7 +43,7 @@ def test_simulated_runs_are_the_same_every_time() -> None:
     assert simulated.play(script, spec, "kv_aware") == simulated.play(script, spec, "kv_aware")
 
 
-def test_single_requests_wait_for_nobody() -> None:
+def test_single_requests_do_not_wait() -> None:
     spec = CASES["chat"].spec
     played = simulated.play(idle(8, seed=2), spec, "kv_aware")
     world = simulated.scenario(spec, "kv_aware", 1)
@@ -77,7 +77,7 @@ def test_every_engine_has_as_much_kv_as_in_the_fleet_bench() -> None:
         (["--workload", ""], "no workload"),
     ],
 )
-def test_mistakes_are_told(
+def test_invalid_arguments_are_reported(
     words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2

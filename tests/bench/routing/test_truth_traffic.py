@@ -152,7 +152,7 @@ def test_later_turns_come_after_the_time_to_think() -> None:
     assert len({one.number for one in found}) == 3
 
 
-def test_nobody_sends_from_the_end_on() -> None:
+def test_no_request_is_sent_after_the_end() -> None:
     turns = (Turn("a", 2), Turn("b", 2, 0.5), Turn("c", 2, 0.5))
     script = Script((Conversation(0.0, "", turns),), 0.0, 1.0)
     assert [one.at for one in follow_all(script, 0.25)] == [0.0, 0.75]

@@ -76,7 +76,7 @@ def test_a_small_body_stays_one_piece_and_a_large_one_is_not_copied_twice() -> N
     assert json.loads(b"".join(again))["b"] == 2
 
 
-def test_the_length_is_told_anew() -> None:
+def test_the_content_length_is_recomputed() -> None:
     lines = b"\r\nvia: 1.1 a\r\ncontent-length: 99"
     assert with_length(lines, 99, 130) == b"\r\nvia: 1.1 a\r\ncontent-length: 130"
     assert with_length(lines, 9, 130) is None

@@ -49,7 +49,9 @@ def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | Non
 @pytest.mark.parametrize("dialect", [*DIALECTS, NONE])
 @pytest.mark.parametrize("path", [CHAT, b"/v1/completions", b"/v1/embeddings", b"/v1/messages"])
 @pytest.mark.parametrize("rank", range(5))
-def test_a_replica_is_told_or_it_is_counted(dialect: str, path: bytes, rank: int) -> None:
+def test_a_replica_gets_the_priority_or_the_drop_is_counted(
+    dialect: str, path: bytes, rank: int
+) -> None:
     told = told_to(dialect, path, float(rank))
     is_told = bool(told.member or told.header)
     spoken = DIALECTS.get(dialect, SILENT)
@@ -69,7 +71,7 @@ def test_vllm_takes_it_from_a_header_where_the_body_has_no_place() -> None:
         assert told.header == b"\r\nx-vllm-priority: " + word
 
 
-def test_what_was_not_read_is_told_even_what_goes_without_saying() -> None:
+def test_a_required_member_is_written_even_with_the_default_value() -> None:
     assert told_to("trtllm", CHAT, 2.0).member == b""
     assert told_to("trtllm", CHAT, 2.0, must=True).member == b'"priority":0.5000'
 
@@ -179,7 +181,7 @@ def test_a_replicas_dialect(
     assert (dialect_of(replica).name, is_honoured(replica)) == (dialect, honoured)
 
 
-def test_sglang_tells_how_it_schedules() -> None:
+def test_the_scheduling_of_sglang_is_detected() -> None:
     replica = a_replica("sglang")
     replica.by_priority, replica.low_first = True, True
     assert (dialect_of(replica).name, is_honoured(replica)) == ("sglang-low-first", True)
@@ -189,7 +191,7 @@ def test_sglang_tells_how_it_schedules() -> None:
     assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
 
 
-def test_who_has_refused_it_is_told_none() -> None:
+def test_a_replica_that_refused_a_priority_gets_none() -> None:
     replica = a_replica("trtllm", "trtllm")
     replica.refuses_priority = True
     assert (dialect_of(replica).name, is_honoured(replica)) == (NONE, False)
@@ -215,7 +217,7 @@ def test_who_has_refused_it_is_told_none() -> None:
         b"priority.",
     ],
 )
-def test_engines_that_know_no_priority_say_so(answer: bytes) -> None:
+def test_engines_without_priorities_are_detected(answer: bytes) -> None:
     assert refuses(answer)
 
 

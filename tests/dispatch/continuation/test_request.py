@@ -57,7 +57,7 @@ def test_an_answered_turn_is_not_taken_for_an_open_one() -> None:
     ]
 
 
-def test_images_are_text_to_nobody() -> None:
+def test_images_are_not_text() -> None:
     parts = [
         {"type": "text", "text": "what is it?"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
@@ -147,7 +147,9 @@ def test_everything_else_stays_as_the_client_wrote_it() -> None:
     ids=str,
 )
 @pytest.mark.parametrize("kind", ["chat", "completions"])
-def test_what_a_seam_could_break(kind: str, more: dict[str, Any]) -> None:
+def test_requests_that_a_seam_could_break_are_not_continued(
+    kind: str, more: dict[str, Any]
+) -> None:
     assert ask(kind, {**(CHAT if kind == "chat" else COMPLETION), **more}) is Outcome.REQUEST
 
 

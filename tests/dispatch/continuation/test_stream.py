@@ -176,7 +176,7 @@ def test_a_recorded_stream_goes_on_in_another() -> None:
     ],
     ids=lambda value: repr(value)[:60],
 )
-def test_what_is_not_gone_on_with(said: bytes) -> None:
+def test_streams_that_are_not_continued(said: bytes) -> None:
     one = open_stream()
     data = role() + token("a") + said
     assert data.startswith(one.feed(data))
@@ -191,7 +191,7 @@ def test_comments_are_no_text() -> None:
     assert text_in("chat", asked) == "ab"
 
 
-def test_an_error_of_the_second_stream_is_told_as_it_is_if_nobody_goes_on() -> None:
+def test_an_error_of_the_second_stream_is_relayed_if_no_replica_continues() -> None:
     one = open_stream()
     one.feed(role() + token("a"))
     assert isinstance(one.rest(body_of("chat")), list)
@@ -224,7 +224,7 @@ def test_events_are_not_kept_for_longer_than_text() -> None:
     assert kept.held == 0
 
 
-def test_too_long_a_text_is_let_go() -> None:
+def test_a_text_that_is_too_long_is_dropped() -> None:
     kept = store(text=1000)
     one, other = open_stream(kept=kept), open_stream(kept=kept)
     reserve = kept.held // 2

@@ -73,7 +73,7 @@ def test_an_event_too_short_for_both_ends_of_the_usual_one() -> None:
     ],
     ids=str,
 )
-def test_what_matters_is_seen_among_the_usual(more: dict[str, Any]) -> None:
+def test_a_special_event_is_found_among_usual_ones(more: dict[str, Any]) -> None:
     made = Transcript()
     made.add(role() + said("a") * 3 + said("b", **more) + said("c"))
     finished = "finish_reason" in more
@@ -90,7 +90,7 @@ def test_two_strings_are_not_one_text() -> None:
     assert made.obstacle is Outcome.STREAM
 
 
-def test_a_text_told_twice_is_read_as_a_whole() -> None:
+def test_a_repeated_text_field_is_parsed_completely() -> None:
     made = Transcript()
     value = {"choices": [{"index": 0, "delta": {"content": "a"}, "message": {"content": "z"}}]}
     made.add(compact(value) * 2 + compact(value).replace(b'"a"', b'"b"'))

@@ -262,7 +262,7 @@ def test_a_stale_connection_uses_nothing_up() -> None:
     assert fail(state, Reason.REPLICA_RESET, "a") == Step.BUDGET
 
 
-def test_what_kills_replicas_does_not_tour_the_fleet() -> None:
+def test_a_request_that_kills_replicas_is_not_tried_on_all() -> None:
     state = AttemptState(10)
     assert fail(state, Reason.REPLICA_RESET) == Step.BUDGET
     assert fail(state, Reason.REPLICA_RESET) == Step.ANSWER
@@ -271,7 +271,7 @@ def test_what_kills_replicas_does_not_tour_the_fleet() -> None:
     assert fail(state, Reason.EMPTY_STREAM, known_dead=True) == Step.ANSWER
 
 
-def test_a_dead_fleet_is_not_searched_to_its_end() -> None:
+def test_not_every_replica_of_a_dead_fleet_is_tried() -> None:
     state = AttemptState(3)
     steps = [fail(state, Reason.CONNECT_FAILED) for _ in range(MOST_CONNECTS)]
     assert steps == [Step.ELSEWHERE] * (MOST_CONNECTS - 1) + [Step.ANSWER]
@@ -347,7 +347,7 @@ def test_after_a_status_another_attempt_may_follow() -> None:
     assert state.commit == Commit.STATUS
 
 
-def test_a_loser_is_heard_no_more() -> None:
+def test_events_of_the_losing_attempt_are_ignored() -> None:
     state = AttemptState(3)
     first, second = state.begin(bare("a"), 0.0), state.begin(bare("b"), 0.0)
     assert state.content(second)
@@ -357,7 +357,7 @@ def test_a_loser_is_heard_no_more() -> None:
     assert state.winner is second
 
 
-def test_while_another_is_alive_a_failure_changes_nothing() -> None:
+def test_a_failure_changes_nothing_while_another_attempt_runs() -> None:
     state = AttemptState(3)
     first, _ = state.begin(bare("a"), 0.0), state.begin(bare("b"), 0.0)
     flags = {"reused": False, "received": False, "repeatable": True, "known_dead": False}
@@ -376,7 +376,7 @@ def test_both_copies_failing_is_the_first_ones_failure() -> None:
     assert state.blame is Reason.TTFT_TIMEOUT
 
 
-def test_the_hedge_alone_is_to_blame_where_the_first_never_got_there() -> None:
+def test_the_copys_failure_counts_if_the_first_never_connected() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     hedge = state.begin(bare("b"), 0.1, hedge=True)
@@ -394,7 +394,7 @@ def test_what_kills_both_copies_is_not_tried_on_a_third() -> None:
     assert state.blame is Reason.REPLICA_RESET
 
 
-def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
+def test_a_held_response_is_sent_if_the_other_attempt_fails() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     hedge = state.begin(bare("b"), 0.1, hedge=True)
@@ -404,7 +404,7 @@ def test_what_was_put_aside_is_told_when_the_other_fails() -> None:
     assert state.winner is first
 
 
-def test_what_was_put_aside_is_forgotten_when_the_other_wins() -> None:
+def test_a_held_response_is_dropped_if_the_other_attempt_wins() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     hedge = state.begin(bare("b"), 0.1, hedge=True)

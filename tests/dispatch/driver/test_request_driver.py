@@ -453,7 +453,7 @@ def test_retries(table: str, settings: dict[str, Any]) -> None:
     run(table, settings)
 
 
-def test_a_fleet_of_dead_replicas_is_not_searched_to_its_end() -> None:
+def test_not_every_replica_of_a_dead_fleet_is_tried() -> None:
     world = World(replicas=12, retry=NO_RETRY)
     world.refusing = {f"r{number}" for number in range(12)}
     world.arrives("a")
@@ -678,7 +678,7 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
     world.check_empty()
 
 
-def test_a_wait_with_a_pause_of_the_client_teaches_nothing() -> None:
+def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     """The content may have arrived long before it was read."""
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
@@ -869,7 +869,7 @@ def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
     ],
     ids=["goes on", "nobody is left for the next", "fails", "takes too long"],
 )
-def test_what_becomes_of_a_broken_stream_is_counted_once(
+def test_the_outcome_of_a_broken_stream_is_counted_once(
     event: str, expected: dict[str, int], settings: dict[str, Any]
 ) -> None:
     has_begun = settings.pop("has_begun", False)
@@ -961,7 +961,7 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
     assert [attempt.is_alone for attempt in attempts] == [True, False, True]
 
 
-def test_a_continuation_teaches_the_hedger_nothing() -> None:
+def test_the_hedger_does_not_learn_from_a_continuation() -> None:
     """Its prefill differs from that of the request, and it was not announced to the hedger."""
     world = World(2, continuation=CONTINUED, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")

@@ -611,7 +611,7 @@ def test_a_reload_lets_waiting_requests_go(sections: dict[str, Any]) -> None:
     world.check_empty()
 
 
-def test_a_retry_is_its_tickets_at_once() -> None:
+def test_a_ticket_refers_to_the_replica_of_its_retry_at_once() -> None:
     world = World(2, queue=PREEMPTS)
     play(world, "a arrives -> send a to r0")
     ticket = world.of("a").ticket
@@ -688,7 +688,7 @@ def test_a_retry_that_waits_for_room_is_not_counted_in_the_limit_of_its_key() ->
     ],
     ids=["connections are short", "a body", "two bodies", "more than there is"],
 )
-def test_requests_of_the_largest_flow_give_way_where_memory_is_short(
+def test_requests_of_the_largest_flow_are_evicted_if_memory_is_short(
     missing: int, gone: list[str]
 ) -> None:
     world = World(1, queue=QUEUED, most=1)

@@ -61,7 +61,7 @@ def test_the_engines_counts_are_counted_and_its_pace_is_learned() -> None:
         (UNKNOWN, 3, True, False),
     ],
 )
-def test_only_what_was_counted_says_something_of_the_pace(
+def test_the_token_rate_is_learned_from_counted_tokens_only(
     usage: Usage, events: int, streamed: bool, is_paced: bool
 ) -> None:
     world = World(1)
@@ -72,7 +72,7 @@ def test_only_what_was_counted_says_something_of_the_pace(
     assert bool(world.metrics.tokens) == (usage is not UNKNOWN)
 
 
-def test_a_request_that_no_replica_answered_teaches_nothing() -> None:
+def test_nothing_is_learned_from_an_unanswered_request() -> None:
     world = World(1)
     request = world.arrives("a", "high")
     request.driver.cancel(Reason.CLIENT_GONE)

@@ -40,7 +40,7 @@ def asked(primary: Replica, *others: Replica) -> list[str] | Refusal:
 
 
 @scenario
-async def test_an_idle_other_replica_may() -> None:
+async def test_another_idle_replica_may_take_a_copy() -> None:
     table = Table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     assert asked(a, a, b, c) == ["b", "c"]
@@ -49,7 +49,7 @@ async def test_an_idle_other_replica_may() -> None:
 
 
 @scenario
-async def test_not_where_somebody_waits() -> None:
+async def test_no_copy_to_a_replica_with_waiting_requests() -> None:
     table = Table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     lease = Lease(b)
@@ -62,7 +62,7 @@ async def test_not_where_somebody_waits() -> None:
 
 
 @scenario
-async def test_not_where_the_kv_cache_is_nearly_full() -> None:
+async def test_no_copy_to_a_replica_with_a_nearly_full_kv_cache() -> None:
     table = Table()
     a, b, c = table.add("a"), table.add("b"), table.add("c")
     told(b, kv_usage=0.9)
@@ -73,7 +73,7 @@ async def test_not_where_the_kv_cache_is_nearly_full() -> None:
 
 
 @scenario
-async def test_not_where_something_speaks_against_it() -> None:
+async def test_no_copy_to_an_unsuitable_replica() -> None:
     table = Table()
     a, b = table.add("a"), table.add("b", max_inflight=1)
     health = b.health
@@ -97,7 +97,7 @@ async def test_not_where_something_speaks_against_it() -> None:
 
 
 @scenario
-async def test_not_at_another_address_of_the_same_engine() -> None:
+async def test_no_copy_to_another_address_of_the_same_engine() -> None:
     table = Table()
     a, b = table.add("a"), table.add("b")
     c, d = table.add("c", ("other",)), table.add("d", node="n2")
@@ -144,7 +144,7 @@ def test_another_zone_then_another_node_is_preferred(
 
 
 @scenario
-async def test_of_a_large_pool_a_few_are_looked_at_and_everybody_in_turn() -> None:
+async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     table = Table()
     pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]
     seen = [window(pool, turn) for turn in range(len(pool))]

@@ -80,7 +80,7 @@ def test_one_enormous_prompt_does_not_make_room_for_itself() -> None:
     assert budget.level <= PROMPTS * 1000 * 1.2
 
 
-def test_where_nobody_counts_tokens_copies_are_a_share_of_requests() -> None:
+def test_without_token_counts_the_budget_is_a_share_of_requests() -> None:
     budget = filled([0] * 100)
     copies = 0
     while budget.fits(0):

@@ -171,7 +171,7 @@ async def test_a_prediction_and_a_time_to_ask() -> None:
     ("urgency", "hedgeable"), [("", True), ("normal", True), ("high", False), (ASKED, False)]
 )
 @scenario
-async def test_who_may_not_be_hedged_is_never_asked_for(urgency: str, hedgeable: bool) -> None:
+async def test_a_request_that_may_not_be_hedged_gets_no_copy(urgency: str, hedgeable: bool) -> None:
     w = World()
     w.learn()
     before = w.refused
@@ -382,7 +382,7 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
 
 
 @scenario
-async def test_an_unknown_utilisation_stops_nobody_else() -> None:
+async def test_an_unknown_utilisation_stops_no_other_policy() -> None:
     w = World()
     w.learn()
     state, attempt = w.late()
@@ -500,7 +500,7 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
 
 
 @scenario
-async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
+async def test_a_replica_that_loses_repeatedly_is_suspect() -> None:
     w = World(budget=0.2)  # which keeps more of its deposits
     w.learn(200)
     for number in range(RACES):
@@ -521,7 +521,7 @@ async def test_a_replica_that_is_outrun_again_and_again_is_suspect() -> None:
 
 
 @scenario
-async def test_attempts_that_it_was_never_told_of_are_harmless() -> None:
+async def test_unknown_attempts_are_ignored() -> None:
     w = World()
     state, attempt = w.begin(w.a)
     w.hedger.failed(w.view, attempt, w.a, w.now)
@@ -661,7 +661,7 @@ async def test_models_that_clients_invent_are_bounded() -> None:
 
 
 @scenario
-async def test_signals_that_are_missing_stop_nobody() -> None:
+async def test_missing_signals_do_not_prevent_copies() -> None:
     w = World()
     w.learn()
     for replica in (w.a, w.b, w.c):

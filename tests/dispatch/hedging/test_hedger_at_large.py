@@ -122,7 +122,7 @@ async def test_when_all_are_slow_the_budget_holds() -> None:
 
 
 @scenario
-async def test_a_frozen_replica_costs_nobody_much() -> None:
+async def test_a_frozen_replica_delays_requests_only_a_little() -> None:
     """One of twenty replicas never answers again; before, no request was slow."""
     table = Table()
     f = fleet(table, stragglers=0.0, high=1.0)

@@ -57,7 +57,7 @@ class Thousand(World):
 
 
 @scenario
-async def test_a_question_looks_at_few_replicas() -> None:
+async def test_a_query_examines_few_replicas() -> None:
     w = Thousand()
     offered: set[str] = set()
     for _ in range(FLEET):
@@ -69,7 +69,7 @@ async def test_a_question_looks_at_few_replicas() -> None:
 
 
 @scenario
-async def test_so_does_one_that_finds_nobody() -> None:
+async def test_a_query_without_a_result_examines_few_replicas() -> None:
     w = Thousand()
     leases = [Lease(replica) for replica in w.many]
     for lease in leases:
@@ -95,7 +95,7 @@ async def test_a_full_pool_is_known_by_its_window() -> None:
 
 
 @scenario
-async def test_holders_of_the_prefix_are_looked_at_wherever_they_are() -> None:
+async def test_holders_of_the_prefix_are_always_examined() -> None:
     w = Thousand(budget=0.05)
     w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
     w.view.prompt_tokens = 4 * TOKENS

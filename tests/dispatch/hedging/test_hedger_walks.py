@@ -81,7 +81,7 @@ class Walk:
 
 @pytest.mark.parametrize("dry_run", [False, True])
 @scenario
-async def test_whatever_happens_each_copy_ends_once(dry_run: bool) -> None:
+async def test_under_random_operations_each_copy_ends_once(dry_run: bool) -> None:
     fired = failed = 0
     for seed in range(60):
         walk = Walk(seed, dry_run)

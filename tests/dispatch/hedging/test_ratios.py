@@ -87,7 +87,7 @@ def test_where_few_come_the_window_waits_for_them() -> None:
     assert 20 <= curve(ratios).shown <= SLICES * 7
 
 
-def test_nobody_is_late_for_sharing_a_bin() -> None:
+def test_a_sample_is_not_late_because_of_its_bin() -> None:
     rng, ratios = Random(1), Ratios(0.0)
     seen = [rng.uniform(0.999, 1.001) for _ in range(200)]
     for ratio in seen:

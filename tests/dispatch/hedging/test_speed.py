@@ -60,7 +60,7 @@ def test_one_answer_in_an_hour_moves_next_to_nothing() -> None:
     assert speed.factor < 1.03
 
 
-def test_who_met_a_stumble_first_is_known_by_its_later_answers() -> None:
+def test_a_replica_with_a_slow_first_answer_is_judged_by_later_ones() -> None:
     speed = known(6.0)
     now = answers(speed, FIRST - 1, 1.0, 200.0)
     answers(speed, 1, 6.0, now)
@@ -90,7 +90,7 @@ def test_what_was_cut_counts_only_above_the_factor() -> None:
 
 
 @pytest.mark.parametrize("took_s", [0.0, 1e-300, 1e300])
-def test_whatever_comes_it_is_bounded(took_s: float) -> None:
+def test_the_factor_is_bounded_for_any_input(took_s: float) -> None:
     speed = Speed()
     for number in range(1000):
         speed.shown(took_s, LINE_S, float(number))

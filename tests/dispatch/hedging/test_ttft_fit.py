@@ -186,7 +186,7 @@ def test_prompts_all_alike() -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 10**6), st.floats(0.0, 1e4)), min_size=LEAST, max_size=100)
 )
-def test_whatever_comes_it_predicts_some_time(samples: list[tuple[int, float]]) -> None:
+def test_a_finite_time_is_predicted_for_any_input(samples: list[tuple[int, float]]) -> None:
     fit = new()
     for tokens, took in samples:
         fit.add(tokens, took, 0.0)

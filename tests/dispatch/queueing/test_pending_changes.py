@@ -81,7 +81,7 @@ def test_queues_are_grouped_anew_only_where_models_have_changed() -> None:
     assert set(f.pools._by_place) == {f.b}
 
 
-def test_requests_that_wait_are_looked_at_after_a_change_of_the_fleet() -> None:
+def test_waiting_requests_are_checked_after_a_fleet_change() -> None:
     f = Fleet(most=1)
     f.waits()
     f.pools.tick(1.0)

@@ -51,7 +51,7 @@ async def test_names_of_lanes_cost_no_memory_without_end() -> None:
 
 
 @scenario
-async def test_who_tells_nothing_is_blind() -> None:
+async def test_a_replica_is_blind_until_its_metrics_are_read() -> None:
     table = Table(fall=1)
     replica = table.add("a")
     places = Places(table.fleet)
@@ -65,7 +65,7 @@ async def test_who_tells_nothing_is_blind() -> None:
 
 
 @scenario
-async def test_slots_that_no_engine_tells_are_learned() -> None:
+async def test_unreported_slots_are_learned() -> None:
     """Otherwise dozens of short prompts would be sent into the queue of a full engine."""
     table = Table()
     replica = table.add("a")

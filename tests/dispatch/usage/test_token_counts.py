@@ -209,7 +209,7 @@ def test_of_several_choices_the_last_takes_it_over() -> None:
         assert out == FINISH + more + STAMPED + DONE, name_of(pieces)
 
 
-def test_a_fingerprint_that_was_told_is_not_told_twice() -> None:
+def test_a_fingerprint_is_not_sent_twice() -> None:
     stream = STAMPED + PRINT + DONE
     for pieces in ways(stream):
         assert tapped(pieces, takes_out=True)[0] == STAMPED + DONE, name_of(pieces)
@@ -272,7 +272,7 @@ def test_an_end_without_a_blank_line(last: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 50, 100_000])
-def test_an_engine_that_tells_unasked_is_left_alone(size: int) -> None:
+def test_an_engine_that_always_reports_usage_is_not_changed(size: int) -> None:
     """Usage on content events was not requested by the router: the client gets it in any case."""
     always = with_usage("a", TOLD) + with_usage("b", TOLD, "stop") + usage_event() + DONE
     at_last = token("a") + with_usage("b", TOLD, "stop") + DONE
@@ -351,7 +351,7 @@ def test_a_recorded_answer() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 100_000])
-def test_events_are_counted_where_nobody_tells(size: int) -> None:
+def test_events_are_counted_if_usage_is_not_reported(size: int) -> None:
     """One token per event; the part before the content and the [DONE] are not counted."""
     stream = b": ping\n\n" + role() + b"".join(token(f"t{n}") for n in range(9)) + DONE
     for takes_out in (True, False):
@@ -391,7 +391,7 @@ def test_the_beginning_and_the_end_in_one_read() -> None:
     assert tapped([start + end])[1] == Usage(9, 7, None, True)
 
 
-def test_a_count_that_content_follows_is_not_the_last_word() -> None:
+def test_a_count_before_more_content_is_not_final() -> None:
     tap = UsageTap()
     tap.feed(with_usage("a", {"prompt_tokens": 5, "completion_tokens": 1}))
     for _ in range(4):
@@ -452,7 +452,7 @@ def test_what_is_no_usage(usage: Any) -> None:
     assert tapped([token("a"), usage_event(usage), DONE])[1].prompt_tokens is None
 
 
-def test_llamacpp_tells_by_its_timings() -> None:
+def test_llamacpp_reports_counts_in_its_timings() -> None:
     """Unrequested, on the last content event; older versions do not report cached tokens."""
     timings = {"cache_n": 30, "prompt_n": 10, "prompt_ms": 1.5, "predicted_n": 3}
     last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": timings})
@@ -516,7 +516,7 @@ def test_a_count_is_never_negative(name: str, value: object, is_usage: bool) -> 
 @pytest.mark.parametrize(
     "unit", [b"\r", b"\r\n", b"\n\n", b":\n\n", b"\r\r\n", b'_tokens"\n\n', b'"usage"', b"\n\r"]
 )
-def test_a_hostile_mebibyte_costs_little(unit: bytes, takes_out: bool) -> None:
+def test_a_hostile_mebibyte_is_parsed_quickly(unit: bytes, takes_out: bool) -> None:
     """The time of one read on the event loop must be proportional to its size."""
     tap = UsageTap(takes_out=takes_out)
     read = b'data: {"choices":[],"a_tokens":1}\n\n' + unit * (256 * 1024 // len(unit))
@@ -586,7 +586,7 @@ def test_no_text_and_no_object_of_the_model_lowers_a_count() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 5000, 1_000_000])
-def test_an_event_that_is_too_long_to_be_held_tells_its_counts(size: int) -> None:
+def test_the_counts_of_an_event_too_long_to_hold_are_read(size: int) -> None:
     """vLLM's `response.completed`, with its messages after the usage."""
     usage = {"input_tokens": 28, "output_tokens": 40}
     value = {"response": {"output": "a" * HELD, "usage": usage, "output_messages": "b" * HELD}}
@@ -597,7 +597,7 @@ def test_an_event_that_is_too_long_to_be_held_tells_its_counts(size: int) -> Non
         assert (told.prompt_tokens, told.output_tokens) == (28, 40)
 
 
-def test_a_stream_in_an_engines_own_words() -> None:
+def test_a_stream_in_an_engines_native_format() -> None:
     """SGLang: the counts so far in every event, more than one token per event."""
     events = [
         event({"text": "x" * n, "meta_info": {"prompt_tokens": 28, "completion_tokens": 8 * n}})

@@ -83,7 +83,7 @@ SILENT: list[Any] = [
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("options", SILENT, ids=str)
-def test_who_does_not_ask_is_asked_for(engine: str, options: Any) -> None:
+def test_usage_is_requested_for_clients_that_do_not_ask(engine: str, options: Any) -> None:
     assert meaning(engine, options) == (False, False)
     changed = injected(options, engine)
     assert changed is not None

@@ -69,7 +69,7 @@ def test_each_takes_a_block_for_each_it_begins_and_ends_with_its_last_step(
 
 
 @given(sizes, st.integers(1, 60))
-def test_who_leaves_early_leaves_nothing_behind(sizes: list[tuple[int, int]], steps: int) -> None:
+def test_an_aborted_request_leaves_no_blocks(sizes: list[tuple[int, int]], steps: int) -> None:
     batch = decoding(sizes)
     for step in range(2, steps + 1):
         grow(batch, step)

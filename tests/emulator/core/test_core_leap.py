@@ -33,7 +33,7 @@ def test_each_step_of_a_leap_is_longer_by_the_tokens_of_the_one_before() -> None
 
 
 @pytest.mark.parametrize(("now", "joined"), [(3.5, 4.0), (3.0, 3.0), (1.0, 2.0), (8.0, 8.0)])
-def test_who_comes_in_a_leap_joins_the_step_boundary_at_or_after_it(
+def test_a_request_that_arrives_in_a_leap_joins_at_the_next_step_boundary(
     now: float, joined: float
 ) -> None:
     core = make()
@@ -47,7 +47,7 @@ def test_who_comes_in_a_leap_joins_the_step_boundary_at_or_after_it(
     assert b.started_at == joined
 
 
-def test_who_cannot_be_let_in_does_not_end_a_leap() -> None:
+def test_a_request_that_cannot_start_does_not_end_a_leap() -> None:
     core = make(max_num_seqs=1)
     core.submit(Request("a", 10, 8), now=0.0)
     turn(core, until=1.0)
@@ -149,6 +149,6 @@ def test_a_stall_in_a_leap_stops_the_step_under_way_and_all_after_it() -> None:
     assert times(log, FINISHED)["a"] == 106.0
 
 
-def test_to_leap_and_to_tell_of_every_token_do_not_go_together() -> None:
+def test_leaps_and_token_events_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="token_events"):
         CoreConfig(leap=True)

@@ -64,7 +64,7 @@ def test_with_priorities_the_worst_goes_although_it_came_first() -> None:
     assert times(log, FINISHED)["urgent"] < times(log, FINISHED)["early"]
 
 
-def test_nobody_is_let_in_while_somebody_has_to_leave() -> None:
+def test_no_request_starts_while_another_is_preempted() -> None:
     core = make(num_blocks=5, block_size=4, priority_scheduling=True, max_num_batched_tokens=300)
     core.submit(Request("a", 8, 9), now=0.0)
     core.submit(Request("b", 8, 9, priority=1), now=0.0)
@@ -113,7 +113,7 @@ def test_without_preemption_output_is_promised_and_the_queue_waits() -> None:
 
 
 @pytest.mark.parametrize(("advantage", "preempted"), [(None, 0), (10, 1), (19, 1), (20, 0)])
-def test_an_urgent_newcomer_displaces_those_who_are_worse_by_more_than_the_threshold(
+def test_an_urgent_request_displaces_ones_that_are_worse_by_the_threshold(
     advantage: int | None, preempted: int
 ) -> None:
     core = make(max_num_seqs=2, priority_scheduling=True, preempt_advantage=advantage)
@@ -128,9 +128,7 @@ def test_an_urgent_newcomer_displaces_those_who_are_worse_by_more_than_the_thres
 
 
 @pytest.mark.parametrize(("prompt", "preempted"), [(12, 1), (16, 0)])
-def test_a_newcomer_displaces_nobody_when_that_would_not_be_enough(
-    prompt: int, preempted: int
-) -> None:
+def test_a_request_displaces_no_other_if_that_is_not_enough(prompt: int, preempted: int) -> None:
     core = make(num_blocks=8, block_size=4, priority_scheduling=True, preempt_advantage=0)
     core.submit(Request("urgent", 16, 4, priority=-5), now=0.0)
     core.submit(Request("worse", 4, 4, priority=5), now=0.0)

@@ -171,7 +171,7 @@ def test_every_request_ends_once_and_nothing_leaks(
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(arrivals, max_size=10), configs, profiles)
-def test_the_same_traffic_gives_the_same_life(
+def test_the_same_traffic_gives_the_same_events(
     traffic: list[Arrival], config: CoreConfig, profile: str
 ) -> None:
     assert play(traffic, config, profile)[0] == play(traffic, config, profile)[0]

@@ -69,7 +69,7 @@ def test_how_long_a_prompt_takes_alone_depends_on_the_cache_and_the_slowdown() -
     assert core.alone_s(again) == 3.0 * timing.prefill_alone_s(100, 48)
 
 
-def test_who_comes_during_a_step_joins_the_next_and_decoding_goes_on() -> None:
+def test_a_request_that_arrives_during_a_step_joins_the_next_one() -> None:
     core = make()
     core.submit(Request("a", 10, 4), now=0.0)
     log = turn(core, until=1.5)
@@ -135,7 +135,7 @@ def test_order_of_the_queue(priority_scheduling: bool) -> None:
     assert served == (by_priority if priority_scheduling else by_arrival)
 
 
-def test_the_head_waits_for_kv_and_nobody_overtakes() -> None:
+def test_the_first_request_waits_for_kv_blocks_and_is_not_overtaken() -> None:
     core = make(num_blocks=10, block_size=10, max_num_batched_tokens=1000)
     core.submit(Request("a", 50, 11), now=0.0)  # 6 blocks at its end
     core.submit(Request("big", 60, 1), now=0.0)  # 6
@@ -226,7 +226,7 @@ def test_many_aborted_while_waiting_leave_nothing_in_the_queue() -> None:
     assert len(core._scheduler.queue._heap) < 200
 
 
-def test_stalled_it_queues_and_then_goes_on_where_it_was() -> None:
+def test_a_stalled_engine_queues_requests_and_then_continues() -> None:
     core = make()
     core.submit(Request("a", 10, 2), now=0.0)
     core.advance(0.0)

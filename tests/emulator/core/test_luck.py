@@ -11,7 +11,7 @@ KEYS = [f"request {n}" for n in range(2000)]
 UNLUCKY = Faults(straggle=10.0, probability=0.2)
 
 
-def test_luck_follows_the_request_to_any_engine() -> None:
+def test_a_request_has_the_same_draw_at_any_engine() -> None:
     lucks = Luck(), Luck()
     firsts = [[luck.draw(key) for key in KEYS] for luck in lucks]
     assert firsts[0] == firsts[1]
@@ -38,7 +38,7 @@ def test_engines_of_a_process_share_it() -> None:
         assert met == [draw < 0.2 for draw in drawn]
 
 
-def test_without_a_key_every_engine_has_dice_of_its_own() -> None:
+def test_without_a_key_every_engine_draws_separately() -> None:
     plans = [FaultPlan("emulated-0", seed, Luck()) for seed in (1, 2)]
     rolls = []
     for plan in plans:
@@ -47,7 +47,7 @@ def test_without_a_key_every_engine_has_dice_of_its_own() -> None:
     assert rolls[0] != rolls[1]
 
 
-def test_old_keys_are_forgotten() -> None:
+def test_old_keys_are_dropped() -> None:
     luck = Luck(most=10)
     first = luck.draw("first")
     for key in KEYS[:100]:

@@ -12,7 +12,7 @@ steps = st.lists(st.tuples(st.sampled_from(["push", "pop", "drop"]), st.integers
 
 
 @given(steps)
-def test_the_head_is_always_the_lowest_place_of_those_who_wait(
+def test_the_first_item_has_the_lowest_key(
     steps: list[tuple[str, int]],
 ) -> None:
     queue: Queue[Request] = Queue()

@@ -64,7 +64,7 @@ async def ask_slow_first(router: Router) -> None:
 
 @pytest.mark.parametrize("slow", [hang, stream_then_hang(role())], ids=["silent", "a role only"])
 @scenario
-async def test_the_line_of_a_request_shows_its_race(slow: Behaviour) -> None:
+async def test_the_log_line_of_a_request_shows_its_hedge(slow: Behaviour) -> None:
     async with hedged(slow, sse_tokens()) as router:
         got = await router.ask(chat(URGENT, stream=True))
         assert got.events()[-1] == "[DONE]"
@@ -85,7 +85,7 @@ async def test_the_line_of_a_request_shows_its_race(slow: Behaviour) -> None:
 
 
 @scenario
-async def test_the_page_says_what_is_in_force_and_what_it_brought() -> None:
+async def test_the_hedging_page_shows_the_policy_and_its_effect() -> None:
     async with hedged(hang, sse_tokens()) as router:
         await router.ask(chat(URGENT, stream=True))
         page = await admin(router, "/hedging")
@@ -128,7 +128,7 @@ async def test_a_dry_run_is_counted_and_sends_nothing() -> None:
 
 
 @scenario
-async def test_a_replica_that_loses_race_after_race_is_suspect_for_everyone() -> None:
+async def test_a_replica_that_loses_repeatedly_is_suspect_for_all_requests() -> None:
     async with hedged(hang, sse_tokens()) as router:
         for _ in range(RACES):
             await ask_slow_first(router)

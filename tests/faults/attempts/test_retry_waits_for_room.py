@@ -63,7 +63,7 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
 
 
 @scenario
-async def test_a_fleet_that_is_gone_is_not_waited_for() -> None:
+async def test_a_retry_does_not_wait_for_a_lost_fleet() -> None:
     async with running(resets) as router:
         client = await router.client()
         await client.send(chat())

@@ -253,7 +253,9 @@ def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -
     ids=["vLLM's", "llama.cpp's", "without an end", "named", "long"],
 )
 @scenario
-async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool, size: int) -> None:
+async def test_an_engine_that_reports_its_failure(
+    last: list[bytes], joined: bool, size: int
+) -> None:
     fleet = Fleet(fails(4, *last, joined=joined, size=size))
     async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
@@ -270,7 +272,9 @@ async def test_an_engine_that_says_that_it_died(last: list[bytes], joined: bool,
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("last", [[DEAD, DONE], [DEAD], [LONG, LONG, DONE]])
 @scenario
-async def test_what_it_said_is_told_if_nobody_goes_on(last: list[bytes], joined: bool) -> None:
+async def test_its_error_is_relayed_if_no_replica_continues(
+    last: list[bytes], joined: bool
+) -> None:
     """Byte for byte, and the connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
     async with running(fleet, replica=VLLM, continuation=ON) as router:
@@ -291,7 +295,7 @@ async def dies_and_resets(connection: ReplicaConnection, events: list[bytes]) ->
 
 
 @scenario
-async def test_what_it_said_is_told_if_it_does_not_even_end() -> None:
+async def test_its_error_is_relayed_if_it_does_not_end() -> None:
     fleet = Fleet(dies_and_resets)
     async with running(fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
@@ -386,7 +390,7 @@ async def test_a_request_too_large_to_be_kept() -> None:
 
 @pytest.mark.parametrize("engine", ["other", "llamacpp", "trtllm", None])
 @scenario
-async def test_engines_that_are_not_known_to_go_on(engine: str | None) -> None:
+async def test_engines_that_cannot_continue(engine: str | None) -> None:
     fleet = Fleet(resets(4))
     pair = [HostileReplica(fleet, anonymous() if engine is None else None) for _ in range(2)]
     async with running(*pair, replica={"engine": engine}, continuation=ON) as router:
@@ -413,7 +417,7 @@ async def test_a_fleet_in_trouble_is_not_asked_for_more() -> None:
 
 
 @scenario
-async def test_what_kills_two_replicas_is_not_given_to_a_third() -> None:
+async def test_a_stream_that_kills_two_replicas_is_not_sent_to_a_third() -> None:
     fleet = Fleet(resets(4), resets(4))
     async with running(fleet, fleet, fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
@@ -457,7 +461,7 @@ FAILS = SSE_HEAD + chunk(role() + event({"error": {"message": "boom", "code": 50
     ids=["busy", "error", "error inside the stream", "empty"],
 )
 @scenario
-async def test_a_replica_that_does_not_go_on_is_succeeded(data: bytes, reason: Reason) -> None:
+async def test_a_replica_that_does_not_continue_is_replaced(data: bytes, reason: Reason) -> None:
     fleet = Fleet(stops(4), answers(data))
     async with running(
         fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}

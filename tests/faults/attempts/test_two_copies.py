@@ -148,7 +148,7 @@ def live(router: Router) -> list[object]:
 
 @pytest.mark.parametrize("early", [0, 1])
 @scenario
-async def test_both_refuse_and_the_first_ones_word_is_passed_on(early: int) -> None:
+async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
     spare = HostileReplica(json_ok)
     async with racing(*acts, spare) as router:
@@ -179,7 +179,7 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
 
 
 @scenario
-async def test_both_die_and_it_is_one_failure() -> None:
+async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
     spare = HostileReplica(json_ok)
     async with racing(*acts, spare) as router:
@@ -195,7 +195,7 @@ async def test_both_die_and_it_is_one_failure() -> None:
 
 
 @scenario
-async def test_the_client_leaves_and_both_engines_are_free() -> None:
+async def test_both_engines_are_freed_when_the_client_disconnects() -> None:
     acts = [says("a"), says("b")]
     async with racing(*acts) as router:
         client = await router.client()
@@ -226,7 +226,7 @@ async def test_the_loser_is_cancelled_at_its_engine() -> None:
     ids=["a head", "a role", "a comment", "an empty event"],
 )
 @scenario
-async def test_what_is_no_content_does_not_win(nothing: bytes) -> None:
+async def test_an_event_without_content_does_not_win(nothing: bytes) -> None:
     mute, fast = Act(SSE_HEAD, nothing), says("content")
     async with racing(mute, fast) as router:
         client = await router.client()
@@ -244,7 +244,7 @@ async def test_what_is_no_content_does_not_win(nothing: bytes) -> None:
     "broken", [response(body=b'{"choices": ['), response(body=b"")], ids=["cut", "empty"]
 )
 @scenario
-async def test_an_answer_that_is_none_does_not_win(broken: bytes) -> None:
+async def test_an_invalid_answer_does_not_win(broken: bytes) -> None:
     first, second = Act(broken), Act(completion())
     async with racing(first, second) as router:
         client = await router.client()
@@ -284,7 +284,9 @@ async def test_after_content_nothing_is_hedged() -> None:
     ids=["no class", "low", "declined", "asked", "two choices"],
 )
 @scenario
-async def test_who_gets_no_second_copy(lines: tuple[str, ...], extra: dict[str, Any]) -> None:
+async def test_which_requests_get_no_second_copy(
+    lines: tuple[str, ...], extra: dict[str, Any]
+) -> None:
     first = Act(completion())
     other = HostileReplica(json_ok)
     async with racing(first, other) as router:
@@ -307,7 +309,7 @@ async def test_a_header_asks_for_a_copy_where_it_may() -> None:
 
 
 @scenario
-async def test_with_one_replica_there_is_nobody_to_race() -> None:
+async def test_with_one_replica_no_copy_is_sent() -> None:
     only = says("content")
     async with racing(only) as router:
         client = await router.client()

@@ -85,7 +85,7 @@ async def test_other_streams_go_on() -> None:
 
 
 @scenario
-async def test_too_many_bytes_held_at_once_is_our_shortage() -> None:
+async def test_too_many_body_bytes_at_once_is_an_error_of_the_router() -> None:
     limits = {"bodies_total": 4 * MB}
     async with running(sse_tokens(1), limits=limits) as router:
         clients = [await router.client() for _ in range(4)]

@@ -44,7 +44,7 @@ async def test_it_is_refused(name: str, path: str) -> None:
 
 @pytest.mark.parametrize("body", [b'[{"model": "m"}]', b'"m"', b"1", b"null", b"{}"])
 @scenario
-async def test_json_that_is_no_object_is_refused_or_the_engines_to_judge(body: bytes) -> None:
+async def test_json_that_is_not_an_object_is_refused_or_forwarded(body: bytes) -> None:
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body))
         assert answer.status in (200, 400)

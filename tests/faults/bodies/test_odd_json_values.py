@@ -47,7 +47,7 @@ async def test_they_are_forwarded_untouched(name: str, path: str) -> None:
 
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"-Infinity", b"01", b"+1", b".5", b"1."])
 @scenario
-async def test_numbers_that_are_no_json(value: bytes) -> None:
+async def test_numbers_that_are_not_valid_json(value: bytes) -> None:
     """Some engines accept NaN; the router refuses it, because it cannot parse the body."""
     body = b'{"model": "m", "temperature": ' + value + b"}"
     async with running(echo, replica=TOLD_NOTHING) as router:
@@ -59,7 +59,7 @@ async def test_numbers_that_are_no_json(value: bytes) -> None:
 
 @pytest.mark.parametrize("raw", [b"\xed\xa0\x80", b"\xff", b"\xc3", b"\xf8\x88\x80\x80\x80"])
 @scenario
-async def test_bytes_that_are_no_utf8(raw: bytes) -> None:
+async def test_bytes_that_are_not_utf8(raw: bytes) -> None:
     body = b'{"model": "m", "prompt": "' + raw + b'"}'
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/completions", body))

@@ -48,7 +48,7 @@ async def reaches(router: Router, *fields: str) -> bool:
 
 @pytest.mark.parametrize("required", [True, False])
 @scenario
-async def test_of_one_key(tmp_path: Path, required: bool) -> None:
+async def test_a_response_of_one_key(tmp_path: Path, required: bool) -> None:
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
         assert (await router.ask(asked(BEARER), "POST")).status == 200
@@ -59,7 +59,7 @@ async def test_of_one_key(tmp_path: Path, required: bool) -> None:
 
 
 @scenario
-async def test_of_a_credential_that_nobody_checks() -> None:
+async def test_a_response_of_an_unchecked_credential() -> None:
     async with running(engine) as router:
         assert (await router.ask(asked(BEARER), "POST")).status == 200
         assert not await reaches(router, OTHER)
@@ -68,7 +68,7 @@ async def test_of_a_credential_that_nobody_checks() -> None:
 
 
 @scenario
-async def test_of_nobody() -> None:
+async def test_a_response_without_an_owner() -> None:
     async with running(engine) as router:
         assert (await router.ask(asked(), "POST")).status == 200
         assert await reaches(router)
@@ -77,7 +77,7 @@ async def test_of_nobody() -> None:
 
 @pytest.mark.parametrize("required", [True, False])
 @scenario
-async def test_of_before_the_start(tmp_path: Path, required: bool) -> None:
+async def test_a_response_from_before_the_start(tmp_path: Path, required: bool) -> None:
     """Its owner is unknown."""
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
@@ -99,7 +99,7 @@ async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> 
 
 
 @scenario
-async def test_who_is_shown_it_does_not_own_it() -> None:
+async def test_a_party_that_reads_a_response_does_not_own_it() -> None:
     """It was created before the start: another party that knows its ID may come before its
     owner.
     """

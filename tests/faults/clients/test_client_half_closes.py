@@ -13,7 +13,7 @@ from tests.harness.running import running, scenario
 
 
 @scenario
-async def test_by_default_it_is_a_leaving() -> None:
+async def test_by_default_a_half_close_is_a_disconnect() -> None:
     async def waits(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.expect_close()
@@ -63,7 +63,7 @@ async def test_where_allowed_pipelined_requests_are_all_answered() -> None:
 
 @pytest.mark.parametrize("allowed", [False, True])
 @scenario
-async def test_before_the_request_is_whole_it_is_the_end(allowed: bool) -> None:
+async def test_a_half_close_before_the_end_of_the_request_ends_it(allowed: bool) -> None:
     async with running(echo, allow_half_close=allowed) as router:
         client = await router.client()
         await client.send(request("/plain", method="POST", body=b"hello")[:-1])

@@ -47,7 +47,7 @@ class Flood:
 
 
 @scenario
-async def test_memory_is_bounded_and_the_write_stall_ends_it() -> None:
+async def test_memory_is_bounded_and_the_write_stall_timeout_ends_it() -> None:
     flood = Flood(1 << 30)
     async with running(flood, timeouts={"write_stall_s": 0.5, "token_gap_s": 60.0}) as router:
         client = await router.client(receive_buffer=4096)
@@ -63,7 +63,7 @@ async def test_memory_is_bounded_and_the_write_stall_ends_it() -> None:
 
 
 @scenario
-async def test_many_of_them_leave_other_streams_alone() -> None:
+async def test_many_slow_readers_do_not_delay_other_streams() -> None:
     count = 50
     flood = Flood(1 << 30)
     async with running(flood, timeouts={"write_stall_s": 60.0}) as router:

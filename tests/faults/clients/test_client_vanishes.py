@@ -27,7 +27,7 @@ WAYS = pytest.mark.parametrize("way", ["fin", "rst"])
     ids=["json", "before headers", "before the first token", "mid-stream", "other path"],
 )
 @scenario
-async def test_the_replica_is_told_at_once(
+async def test_the_replicas_connection_is_closed_at_once(
     behave: Behaviour, asked: bytes, seen: bytes, way: str
 ) -> None:
     async with running(behave) as router:
@@ -74,7 +74,7 @@ async def test_while_its_bytes_are_held_back(way: str) -> None:
 
 
 @scenario
-async def test_others_are_unharmed() -> None:
+async def test_other_requests_are_not_affected() -> None:
     async with running(stream_then_hang(role(), token("a"))) as router:
         stays, leaves = await router.client(), await router.client()
         for client in (stays, leaves):

@@ -17,7 +17,7 @@ FAST = {"head_s": 0.3}
 
 
 @scenario
-async def test_silence_costs_no_task_and_is_closed() -> None:
+async def test_a_silent_connection_needs_no_task_and_is_closed() -> None:
     quiet = "a probe under way is a task"
     async with running(json_ok, timeouts=FAST, quiet_control_plane=quiet) as router:
         before = len(asyncio.all_tasks())
@@ -44,7 +44,7 @@ async def test_half_a_head_is_answered_408(start: bytes) -> None:
 
 
 @scenario
-async def test_a_drip_does_not_extend_the_time() -> None:
+async def test_single_bytes_do_not_extend_the_time() -> None:
     async with running(json_ok, timeouts=FAST) as router:
         drips = [await router.client() for _ in range(200)]
 

@@ -11,7 +11,7 @@ from tests.harness.running import running, scenario
 
 
 @scenario
-async def test_idle_is_closed_without_a_word() -> None:
+async def test_an_idle_connection_is_closed_without_a_response() -> None:
     async with running(json_ok, timeouts={"keep_alive_s": 0.2}) as router:
         client = await router.client()
         await client.send(chat())
@@ -22,7 +22,7 @@ async def test_idle_is_closed_without_a_word() -> None:
 
 
 @scenario
-async def test_a_long_answer_is_not_idleness() -> None:
+async def test_a_long_answer_does_not_count_as_idle() -> None:
     async def slow(connection: ReplicaConnection) -> None:
         while await connection.recv_request():
             for _ in range(5):
@@ -36,7 +36,7 @@ async def test_a_long_answer_is_not_idleness() -> None:
 
 
 @scenario
-async def test_a_busy_connection_lives_on() -> None:
+async def test_a_busy_connection_is_not_closed() -> None:
     async with running(json_ok, timeouts={"keep_alive_s": 0.3}) as router:
         client = await router.client()
         for _ in range(6):

@@ -16,7 +16,7 @@ START = head(
 
 
 @scenario
-async def test_it_stops() -> None:
+async def test_a_stalled_upload_is_refused() -> None:
     async with running(hang, timeouts={"body_idle_s": 0.2}) as router:
         client = await router.client()
         await client.send(START, b'{"model": "m"')
@@ -27,7 +27,7 @@ async def test_it_stops() -> None:
 
 
 @scenario
-async def test_it_drips() -> None:
+async def test_a_slow_upload_is_refused() -> None:
     """Never idle, but below the minimum rate."""
     timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0, "body_rate_over_s": 0.3}
     async with running(hang, timeouts=timeouts) as router:

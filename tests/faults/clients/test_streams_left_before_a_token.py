@@ -77,7 +77,7 @@ def test_prompts_that_are_left_use_up_the_limit(
 
 
 @scenario
-async def test_what_an_engine_refused_is_free() -> None:
+async def test_a_request_that_an_engine_refused_is_not_charged() -> None:
     async with running(refuses_slowly) as router:
         found = router.usages()
         await leave(router, stream=True, messages=LONG)

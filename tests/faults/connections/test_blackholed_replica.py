@@ -90,7 +90,7 @@ async def test_probes_that_fail_release_all_that_wait() -> None:
 
 
 @scenario
-async def test_one_that_leaves_while_it_is_released_is_released_once() -> None:
+async def test_a_request_cancelled_while_released_is_released_once() -> None:
     async with lost(2, timeouts={"connect_s": 600.0}) as router:
         clients = [await router.client() for _ in range(4)]
         for client in clients:

@@ -47,7 +47,7 @@ PRIORITIES: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("path", "body"), PRIORITIES, ids=range(len(PRIORITIES)))
 @scenario
-async def test_a_priority_that_is_not_written_anew(path: str, body: Any) -> None:
+async def test_a_priority_that_is_not_rewritten(path: str, body: Any) -> None:
     given = body if isinstance(body, bytes) else json.dumps({"model": "m", **body}).encode()
     async with running(json_ok, replica=LOW, priority=Priority(ceiling="normal")) as router:
         answer = await router.ask(post_json(path, given), "POST")
@@ -114,7 +114,9 @@ LONG = [
 
 
 @pytest.mark.parametrize("members", LONG, ids=["list", "text", "parameters"])
-def test_what_takes_long_to_judge_is_refused(members: dict[str, Any], tmp_path: Path) -> None:
+def test_a_value_that_takes_long_to_check_is_refused(
+    members: dict[str, Any], tmp_path: Path
+) -> None:
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme(models=["m", "n"])))
@@ -128,7 +130,7 @@ def test_what_takes_long_to_judge_is_refused(members: dict[str, Any], tmp_path: 
 
 
 @pytest.mark.parametrize(("path", "members"), ADAPTERS, ids=range(len(ADAPTERS)))
-def test_an_adapter_that_its_key_may_not_ask_for(
+def test_an_adapter_that_its_key_may_not_use(
     path: str, members: dict[str, Any], tmp_path: Path
 ) -> None:
     @scenario

@@ -63,7 +63,7 @@ async def test_after_a_good_chunk() -> None:
 
 
 @scenario
-async def test_good_chunks_are_forwarded_framed_by_us() -> None:
+async def test_valid_chunks_are_forwarded_with_new_framing() -> None:
     async with running(echo) as router:
         asked = request("/upload", "Transfer-Encoding: Chunked", method="POST")
         asked += b"5;a=b\r\nhello\r\n006\r\n world\r\n000\r\n\r\n"

@@ -72,7 +72,7 @@ async def test_chunked_in_http_1_0() -> None:
 
 @pytest.mark.parametrize("spelling", ["005", "5 ", "  5"])
 @scenario
-async def test_a_length_is_forwarded_in_our_own_words(spelling: str) -> None:
+async def test_a_length_is_forwarded_in_canonical_form(spelling: str) -> None:
     async with running(echo) as router:
         asked = request("/upload", f"Content-Length: {spelling}", method="POST") + b"hello"
         assert (await router.ask(asked)).json()["body"] == "hello"

@@ -86,7 +86,7 @@ async def test_a_replica_of_two_models_stays_for_the_one_it_serves_alone() -> No
 
 
 @scenario
-async def test_panic_asks_the_unfit_ones_of_its_own_model_only() -> None:
+async def test_panic_mode_uses_only_ejected_replicas_of_the_model() -> None:
     """One of four is ejected and two are down: the last one would be overloaded."""
     engines = [Engine("a") for _ in range(4)]
     apart = [Engine("b"), Engine("b")]

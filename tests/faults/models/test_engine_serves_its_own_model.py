@@ -87,7 +87,7 @@ def test_a_key_for_an_adapter(case: tuple[str, str, dict[str, Any], int], tmp_pa
             assert posts(router) == (status == 200)
             if status == 403:
                 assert_error(answer, Reason.MODEL_NOT_ALLOWED, 403)
-                assert "does not go by `model`" in answer.error()["message"]
+                assert "engine ignores `model`" in answer.error()["message"]
             body["model"] = "base"
             assert (await router.ask(post_json(path, body), "POST")).status == 200  # no key
 

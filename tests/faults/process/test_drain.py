@@ -84,7 +84,9 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
 
 
 @scenario
-async def test_idle_connections_are_closed_and_busy_ones_told(tmp_path: Path) -> None:
+async def test_idle_connections_are_closed_and_busy_ones_get_connection_close(
+    tmp_path: Path,
+) -> None:
     hostile = HostileReplica(json_ok)
     hostile.start()
     async with draining(tmp_path, hostile, "lame_duck: 0, grace: 30") as router:

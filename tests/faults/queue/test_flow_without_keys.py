@@ -126,7 +126,7 @@ async def test_an_engine_that_serves_without_a_credential_confirms_none() -> Non
 
 
 @scenario
-async def test_who_waits_is_told_by_the_names_of_the_log() -> None:
+async def test_waiting_requests_are_listed_by_the_names_in_the_log() -> None:
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(), trusted_proxies=PROXY) as router:
         crowd = Crowd(router.port)

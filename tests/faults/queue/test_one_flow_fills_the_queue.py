@@ -42,7 +42,7 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
-def test_a_flood_locks_nobody_out(tmp_path: Path, flood: str) -> None:
+def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
     """Each new request of others evicts the flood's newest request, and is served before it."""
 
     def ask(number: int) -> bytes:
@@ -92,7 +92,7 @@ async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
 
 
 @scenario
-async def test_the_newest_gives_way_and_is_told_when_to_come_again() -> None:
+async def test_the_newest_request_is_evicted_with_retry_after() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=3)
     async with running(
@@ -253,7 +253,7 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
 
 
 @scenario
-async def test_a_reload_with_a_smaller_queue_evicts_nobody_by_itself() -> None:
+async def test_a_reload_with_a_smaller_queue_evicts_no_request() -> None:
     turnstile = Turnstile()
     classes = of_normal(depth=10)
     async with running(

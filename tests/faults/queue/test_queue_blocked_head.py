@@ -80,7 +80,7 @@ async def test_another_models_pool_knows_nothing_of_it() -> None:
 
 
 @scenario
-async def test_in_one_pool_those_who_may_go_elsewhere_go() -> None:
+async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None:
     """The head of the queue, and all behind it except the last, wait for the other replica."""
     async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (under, turnstiles):
         stuck = [await ask(under, "m1", priority="high")]

@@ -54,7 +54,7 @@ async def asks(router: Router, *fields: str, **body: Any) -> Any:
         "x-stainless-read-timeout: 0.15",
     ],
 )
-def test_whoever_waits_longer_than_he_will_is_told_and_never_sent(field: str) -> None:
+def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent(field: str) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()
@@ -79,7 +79,7 @@ def test_whoever_waits_longer_than_he_will_is_told_and_never_sent(field: str) ->
 
 
 @scenario
-async def test_a_stream_is_told_with_a_status() -> None:
+async def test_an_expired_stream_gets_an_error_status() -> None:
     turnstile = Turnstile()
     timeouts = {"commit_after_s": 0.1}
     async with running(turnstile, replica=ONE, queue=queue(), timeouts=timeouts) as router:
@@ -132,7 +132,7 @@ async def test_a_head_that_is_remembered_says_the_same_again() -> None:
 
 
 @scenario
-async def test_what_is_left_of_it_is_nobody_elses() -> None:
+async def test_the_deadline_header_is_not_forwarded_and_other_timeout_headers_are() -> None:
     async with running(json_ok, queue=queue()) as router:
         fields = ("x-request-timeout-ms: 5000", "grpc-timeout: 5S", "x-stainless-timeout: 600")
         assert (await router.ask(chat(*fields), "POST")).status == 200
@@ -283,7 +283,7 @@ async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
 
 
 @scenario
-async def test_a_reload_changes_who_is_believed() -> None:
+async def test_a_reload_changes_whose_deadlines_are_used() -> None:
     async with running(hang, queue=queue()) as router:
         app = router.app
         data = chat("x-stainless-timeout: 0.1")

@@ -73,7 +73,7 @@ async def is_refused(router: RouterProcess) -> bool:
 
 
 @scenario
-async def test_who_waits_is_served_within_the_grace(tmp_path: Path) -> None:
+async def test_waiting_requests_are_served_within_the_grace_time(tmp_path: Path) -> None:
     turnstile = Turnstile()
     async with draining(tmp_path, turnstile, "lame_duck: 2, grace: 60") as router:
         clients = [await first_of(router, turnstile), *await crowd(router, 20)]
@@ -95,7 +95,7 @@ async def test_who_waits_is_served_within_the_grace(tmp_path: Path) -> None:
 
 
 @scenario
-async def test_who_waits_at_its_end_is_told_to_come_again(tmp_path: Path) -> None:
+async def test_requests_waiting_at_its_end_get_503_with_retry_after(tmp_path: Path) -> None:
     turnstile = Turnstile()
     timeouts = "timeouts: {commit_after: 0.1}\n"
     drain = "lame_duck: 0, grace: 1"
@@ -121,7 +121,7 @@ async def test_who_waits_at_its_end_is_told_to_come_again(tmp_path: Path) -> Non
 
 
 @scenario
-async def test_who_leaves_meanwhile_is_not_waited_for(tmp_path: Path) -> None:
+async def test_the_drain_does_not_wait_for_cancelled_requests(tmp_path: Path) -> None:
     turnstile = Turnstile()
     async with draining(tmp_path, turnstile, "lame_duck: 0, grace: 600") as router:
         first = await first_of(router, turnstile)

@@ -81,7 +81,7 @@ def test_odd_numbers_wait_like_others_and_pass_untouched(field: str, name: str) 
         ({"n": b"1000", "max_tokens": b"9223372036854775807"}, 1000 * USUAL),
     ],
 )
-def test_many_choices_are_reckoned_as_many(members: dict[str, bytes], output: int) -> None:
+def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: int) -> None:
     @scenario
     async def story() -> None:
         turnstile = Turnstile()

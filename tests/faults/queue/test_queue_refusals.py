@@ -95,7 +95,7 @@ async def test_what_is_longer_than_its_client_waits_is_408() -> None:
 
 
 @scenario
-async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_come() -> None:
+async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
     turnstile = Turnstile()
     async with running(
         turnstile,
@@ -120,7 +120,7 @@ async def test_no_replica_in_time_is_503_for_those_who_wait_and_for_those_who_co
 
 
 @scenario
-async def test_a_fleet_that_is_back_in_time_serves_who_waited() -> None:
+async def test_a_fleet_that_returns_in_time_serves_waiting_requests() -> None:
     async with running(json_ok, queue=queue(), quiet_control_plane=BY_HAND) as router:
         fleet = router.app.parts.fleet
         (replica,) = fleet.replicas.values()

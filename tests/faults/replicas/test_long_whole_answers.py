@@ -104,7 +104,7 @@ def test_a_client_that_waits_longer_is_not_cut_off(field: str) -> None:
 
 
 @scenario
-async def test_a_client_that_waits_less_long_is_told_then() -> None:
+async def test_a_client_with_a_shorter_timeout_is_answered_at_it() -> None:
     async with running(hang, timeouts={"whole_s": 60.0}, health=FIRM) as router:
         answer = await router.ask(chat("x-stainless-timeout: 0.3"), "POST")
         assert_error(answer, Reason.DEADLINE_PASSED, 408)

@@ -75,7 +75,7 @@ async def test_while_probes_take_it_down_and_up() -> None:
 
 
 @scenario
-async def test_a_newcomer_waits_as_well_and_is_told_in_the_end() -> None:
+async def test_a_new_request_waits_too_and_is_answered_in_the_end() -> None:
     turnstile = Turnstile()
     hostile = HostileReplica(turnstile)
     hostile.start()

@@ -48,7 +48,7 @@ async def test_it_is_spared_as_long_as_it_asks(status: int) -> None:
 
 
 @scenario
-async def test_without_a_word_it_is_asked_again_after_a_moment() -> None:
+async def test_without_retry_after_the_pause_is_short() -> None:
     is_full = True
 
     async def behave(connection: ReplicaConnection) -> None:

@@ -52,7 +52,9 @@ async def test_no_body_by_status(data: bytes) -> None:
 )
 @pytest.mark.parametrize("surplus", [b"hello", json_response({"poison": True})])
 @scenario
-async def test_what_follows_is_nobodys_answer(method: str, status: bytes, surplus: bytes) -> None:
+async def test_bytes_after_the_response_belong_to_no_request(
+    method: str, status: bytes, surplus: bytes
+) -> None:
     """Bytes after an answer without a body close the connection."""
     data = b"HTTP/1.1 " + status + b"\r\nContent-Length: 5\r\n\r\n" + surplus
     async with running(first(data)) as router:

@@ -169,7 +169,7 @@ async def test_a_stream_of_a_response_that_breaks() -> None:
 
 
 @scenario
-async def test_chat_streams_that_break_are_told_as_before() -> None:
+async def test_broken_chat_streams_get_the_usual_error() -> None:
     go = asyncio.Event()
     async with running(
         stream_then_rst(go, role(), token("a")), continuation=Continuation(enabled=False)

@@ -67,7 +67,7 @@ async def test_lines_come_one_by_one(kind: str) -> None:
     "path", ["/api/chat", "/api/generate", "/generate", "/invocations", "/v1/audio/speech", "/v1/x"]
 )
 @scenario
-async def test_nobody_is_sent_comments_where_lines_are_due(path: str) -> None:
+async def test_streams_of_lines_get_no_sse_comments(path: str) -> None:
     """An early 200 from the router would announce a stream of events."""
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -104,7 +104,7 @@ async def test_lines_that_break_are_cut_and_logged_as_broken() -> None:
 
 @pytest.mark.parametrize("length", [0, 2000], ids=["chunked", "sized"])
 @scenario
-async def test_speech_is_heard_from_its_first_bytes_on(length: int) -> None:
+async def test_audio_is_relayed_from_its_first_bytes_on(length: int) -> None:
     go = asyncio.Event()
     pieces = [b"\x00\xff" * 500, b"\x01" * 1000]
     async with running(in_pieces("audio/mpeg", pieces, go, length)) as router:

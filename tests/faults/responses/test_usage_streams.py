@@ -157,7 +157,7 @@ async def test_a_client_gets_what_it_asked_for(engine: str, size: int) -> None:
 
 @pytest.mark.parametrize("engine", ["tgi", "llamacpp", "other", None])
 @scenario
-async def test_who_may_not_know_it_is_not_asked(engine: str | None) -> None:
+async def test_an_engine_that_may_not_support_usage_is_not_asked(engine: str | None) -> None:
     behave = persona(engine or "", 100_000)
     replica = HostileReplica(behave, anonymous() if engine is None else None)
     async with running(replica, replica={"engine": engine}) as router:
@@ -365,7 +365,7 @@ async def test_an_error_inside_goes_to_the_client() -> None:
 
 
 @scenario
-async def test_another_engine_is_asked_in_its_own_words() -> None:
+async def test_another_engine_is_asked_in_its_own_format() -> None:
     """Each attempt gets the client's body with the options of its engine."""
 
     async def busy(connection: ReplicaConnection) -> None:

@@ -22,7 +22,7 @@ async def straight(engine: Emulated, **body: object) -> RawClient:
 
 
 @scenario
-async def test_a_queue_that_left_without_a_word_locks_nobody_out() -> None:
+async def test_a_queue_that_vanishes_from_the_gauges_blocks_no_request() -> None:
     """The other clients have left, and no request ends that would update the gauges."""
     async with (
         emulated("trtllm", max_num_seqs=1, speed=1.0) as engine,

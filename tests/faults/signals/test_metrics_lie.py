@@ -78,7 +78,7 @@ async def test_a_figure_that_turns_to_nonsense_is_unknown_and_never_stops_reques
 
 
 @scenario
-async def test_stale_everywhere_means_own_counts_and_open_doors() -> None:
+async def test_with_stale_metrics_own_counts_are_used_and_gates_are_open() -> None:
     liar = Liar(b"vllm:num_requests_running 9\nvllm:kv_cache_usage_perc 0.5\n")
     liar.go.set()
     polling = {"interval_s": 0.02, "stale_s": 0.1}

@@ -42,7 +42,7 @@ async def test_it_is_refused(name: str) -> None:
 
 
 @scenario
-async def test_http2_by_prior_knowledge_is_refused_in_its_own_words() -> None:
+async def test_http2_by_prior_knowledge_is_refused_with_http2_frames() -> None:
     """curl gets HTTP_1_1_REQUIRED (GOAWAY), and does not report an empty reply."""
     async with running(json_ok) as router:
         url = f"http://127.0.0.1:{router.port}/v1/models"

@@ -37,7 +37,9 @@ async def leave(client: TlsClient, way: str) -> None:
     ids=["json", "before the first token", "mid-stream"],
 )
 @scenario
-async def test_the_replica_is_told(behave: Behaviour, stream: bool, seen: bytes, way: str) -> None:
+async def test_the_replicas_connection_is_closed(
+    behave: Behaviour, stream: bool, seen: bytes, way: str
+) -> None:
     async with running(behave, tls=LISTENING) as router:
         client = await TlsClient.connect(router.port)
         router.clients.append(client)

@@ -59,7 +59,7 @@ async def test_a_sleeping_engine_holds_nothing() -> None:
 
 
 @scenario
-async def test_requests_that_should_have_hit_and_did_not_tell_of_a_reset() -> None:
+async def test_unexpected_misses_indicate_a_cache_reset() -> None:
     table = Known()
     table.poll(cache_hits=1000)
     table.miss(MISSES)
@@ -76,7 +76,7 @@ async def test_requests_that_should_have_hit_and_did_not_tell_of_a_reset() -> No
 
 
 @scenario
-async def test_a_hit_a_few_misses_and_an_engine_without_a_cache_tell_of_no_reset() -> None:
+async def test_a_hit_few_misses_or_no_cache_indicate_no_reset() -> None:
     table = Known()
     table.poll(cache_hits=0)
     for hits in (0, 0, 0, 5, 6, 7):
@@ -93,7 +93,7 @@ async def test_a_hit_a_few_misses_and_an_engine_without_a_cache_tell_of_no_reset
 
 
 @scenario
-async def test_requests_that_outlive_their_hit_tell_of_no_reset() -> None:
+async def test_requests_that_outlive_their_hit_indicate_no_reset() -> None:
     """Engines count a hit when a request begins, and a burst of long answers ends much later."""
     async with (
         emulated("vllm") as engine,

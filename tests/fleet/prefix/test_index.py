@@ -36,7 +36,7 @@ def settle(index: PrefixIndex[Any]) -> None:
 # -- matching ---------------------------------------------------------------------------------
 
 
-def test_who_holds_how_much() -> None:
+def test_the_number_of_held_blocks_per_replica() -> None:
     index = index_of(A, B, C)
     sent(index, A, chain("system", "one", "two", "three"))
     sent(index, B, chain("system", "one"))
@@ -65,7 +65,7 @@ def test_a_hole_ends_what_counts_and_later_blocks_are_not_lost() -> None:
     audit(index)
 
 
-def test_replicas_are_told_by_what_the_caller_gave() -> None:
+def test_replicas_are_identified_by_the_callers_key() -> None:
     class Replica:
         pass
 
@@ -94,7 +94,7 @@ def test_any_number_of_replicas(count: int) -> None:
     audit(index)
 
 
-def test_who_holds_a_shared_prompt_follows_every_change() -> None:
+def test_the_holders_of_a_shared_prompt_are_always_current() -> None:
     """The set of holders of a common prefix is cached; the cached set must not be stale."""
     keys = [*range(20)]
     index = index_of(*keys)
@@ -137,7 +137,7 @@ def test_who_holds_a_shared_prompt_follows_every_change() -> None:
     assert not index._remembered
 
 
-def test_strangers_change_nothing() -> None:
+def test_unknown_replicas_change_nothing() -> None:
     index = index_of(A)
     index.insert(B, chain("x"))
     index.confirm(B, chain("x"))
@@ -446,7 +446,7 @@ def random_life(index: PrefixIndex[Any], keys: Iterable[Any], rng: Random, steps
 
 
 @pytest.mark.parametrize("count", [1, 3, 70])
-def test_a_long_life_keeps_the_books(count: int) -> None:
+def test_counts_stay_correct_over_many_operations(count: int) -> None:
     keys = range(count)
     index = index_of(*keys, entries=3000)
     rng = Random(count)

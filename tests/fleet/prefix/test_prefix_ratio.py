@@ -72,7 +72,7 @@ def test_noise_is_averaged() -> None:
         (1_000_000, 1000),  # an image
     ],
 )
-def test_nonsense_teaches_nothing(size: int, tokens: int | None) -> None:
+def test_implausible_values_are_ignored(size: int, tokens: int | None) -> None:
     ratio = TokenRatio()
     ratio.learn("m", size, tokens)
     assert ratio.of("m") == TokenRatio.DEFAULT
@@ -90,7 +90,7 @@ def test_names_from_clients_are_bounded() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(-10, 10**9), st.none() | st.integers(-10, 10**7))))
-def test_whatever_is_told(seen: list[tuple[int, int | None]]) -> None:
+def test_the_ratio_stays_in_bounds_for_any_input(seen: list[tuple[int, int | None]]) -> None:
     ratio = TokenRatio()
     for size, tokens in seen:
         ratio.learn("m", size, tokens)

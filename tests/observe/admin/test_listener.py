@@ -112,7 +112,7 @@ def serve(
     run(main())
 
 
-def test_alive_ready_and_not_ready() -> None:
+def test_livez_and_readyz() -> None:
     actions = Actions()
 
     async def scenario(ask: Client) -> None:
@@ -154,7 +154,7 @@ def test_the_fleet_as_json() -> None:
     serve(Actions(fleet=fleet), scenario)
 
 
-def test_what_is_told_as_json() -> None:
+def test_the_json_pages() -> None:
     async def scenario(ask: Client) -> None:
         assert (await ask("GET", "/hedging")).json == Actions().hedging()
         assert (await ask("GET", "/queue")).json == Actions().queue()

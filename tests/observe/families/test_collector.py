@@ -134,7 +134,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
         assert family.type != "unknown"
 
 
-def test_hedging_is_told_and_its_dry_run_apart() -> None:
+def test_hedging_and_its_dry_run_have_separate_metrics() -> None:
     text, _ = render(Collector(used(), GAUGES, Source(hedge_families.FAMILIES, raced)), OPENMETRICS)
     values = samples(list(parse_openmetrics(text)))
     found = {name.removeprefix("hedgerow_"): value for (name, *_), value in values.items()}

@@ -349,7 +349,7 @@ def test_standard_output() -> None:
     assert done.stderr == b"0\n"
 
 
-def test_standard_output_that_nobody_reads_any_more() -> None:
+def test_standard_output_whose_reader_is_gone() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(

@@ -194,7 +194,7 @@ def test_lines_wait_while_no_thread_is_to_be_had(
     assert (tmp_path / "log").read_bytes() == b"early\nlate\n"
 
 
-def test_a_pipe_that_nobody_reads_is_an_error_not_a_hang(tmp_path: Path) -> None:
+def test_a_pipe_without_a_reader_is_an_error_and_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="No such device"):
         Sink(str(tmp_path / "fifo"), 1 << 20)

@@ -72,7 +72,7 @@ def test_off_never() -> None:
     assert make_policy("off").idle
 
 
-def test_fixed_asks_nobody() -> None:
+def test_fixed_needs_no_curve() -> None:
     assert delay("fixed", curve_of([]), delay_s=0.4) == Delay(0.0, 0.4)
 
 
@@ -130,14 +130,14 @@ def test_adaptive_compares_what_remains_with_the_copy() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "option", "message"),
     [
-        ("adaptive", {"least_s": -1.0}, "least_s", "least_s is a number, 0 or more"),
-        ("adaptive", {"price": float("nan")}, "price", "price is a number"),
-        ("adaptive", {"margin": float("inf")}, "margin", "margin is a number"),
-        ("quantile", {"least_s": -0.1}, "least_s", "least_s is a number"),
-        ("fixed", {"delay_s": -0.1}, "delay_s", "delay_s is a number"),
-        ("fixed", {"delay": 1}, "delay", r"no option of fixed \(known: delay_s\)"),
+        ("adaptive", {"least_s": -1.0}, "least_s", "least_s must be a number, 0 or more"),
+        ("adaptive", {"price": float("nan")}, "price", "price must be a number"),
+        ("adaptive", {"margin": float("inf")}, "margin", "margin must be a number"),
+        ("quantile", {"least_s": -0.1}, "least_s", "least_s must be a number"),
+        ("fixed", {"delay_s": -0.1}, "delay_s", "delay_s must be a number"),
+        ("fixed", {"delay": 1}, "delay", r"unknown option of fixed \(known: delay_s\)"),
         ("immediate", {"utilisation": 1.1}, "utilisation", "a share, 0 to 1"),
-        ("off", {"delay_s": 1}, "delay_s", "it has none"),
+        ("off", {"delay_s": 1}, "delay_s", "known: none"),
         ("adaptiv", {}, None, r"unknown policy 'adaptiv'; did you mean adaptive\?"),
         ("p2c", {}, None, "unknown policy 'p2c'"),
     ],

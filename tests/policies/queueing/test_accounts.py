@@ -46,7 +46,7 @@ def test_an_idle_account_saves_up_nothing() -> None:
     assert accounts.time == 50.0
 
 
-def test_an_account_keeps_its_debt_while_others_wait() -> None:
+def test_an_account_keeps_its_excess_while_others_wait() -> None:
     accounts = Accounts()
     waits(accounts, "other")
     debtor = waits(accounts, "debtor")
@@ -134,7 +134,7 @@ def test_an_account_that_was_charged_while_it_was_idle_is_kept_by_its_new_counte
     assert late.counter == 501.0
 
 
-def test_idle_accounts_are_bounded_even_if_all_have_debts() -> None:
+def test_idle_accounts_are_bounded_even_if_all_have_an_excess() -> None:
     accounts = Accounts()
     waits(accounts, "busy")
     for number in range(IDLE_MAX + 500):

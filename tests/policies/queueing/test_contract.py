@@ -36,7 +36,7 @@ def test_compiled_code_calls_its_lines_directly(name: str) -> None:
     assert isinstance(make_order(name).line(2), BaseLine)
 
 
-def test_everybody_comes_out_once_however_the_line_is_used(name: str) -> None:
+def test_every_ticket_is_removed_once_under_random_operations(name: str) -> None:
     rng = Random(3)
     policy = make_order(name)
     lines = [policy.line(urgency) for urgency in range(CLASSES)]
@@ -93,7 +93,7 @@ def test_equal_requests_go_in_the_order_of_their_arrival(name: str) -> None:
     assert served(policy, line, 1.0) == tickets
 
 
-def test_who_was_put_back_goes_before_those_that_came_later(name: str) -> None:
+def test_a_ticket_put_back_goes_before_later_ones(name: str) -> None:
     policy = make_order(name)
     line = policy.line(2)
     tickets = [ticket(tokens=100, arrival=0.001 * n) for n in range(10)]
@@ -178,7 +178,7 @@ def accounts(policy: OrderPolicy) -> int:
     return sum(len(book.keys) for book in getattr(policy, "books", []))
 
 
-def test_late_news_of_what_is_over_harms_nobody(name: str) -> None:
+def test_late_calls_for_ended_tickets_are_harmless(name: str) -> None:
     policy = make_order(name)
     line = policy.line(2)
     first = ticket(key="a", tokens=10)

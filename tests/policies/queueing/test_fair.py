@@ -120,7 +120,7 @@ def test_what_was_cancelled_is_given_back() -> None:
     assert counters(policy) == {"a": 0.0, "b": 0.0}
 
 
-def test_who_comes_back_has_saved_up_nothing() -> None:
+def test_an_idle_flow_saves_up_no_service() -> None:
     policy = exact()
     line = policy.line(2)
     idler = ticket(key="idler", tokens=100)
@@ -132,7 +132,7 @@ def test_who_comes_back_has_saved_up_nothing() -> None:
     assert keys.count("busy") >= 9
 
 
-def test_who_leaves_the_line_with_a_debt_finds_it_again() -> None:
+def test_a_flow_keeps_its_excess_when_it_leaves_the_line() -> None:
     policy = exact()
     line = policy.line(2)
     pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])
@@ -143,7 +143,7 @@ def test_who_leaves_the_line_with_a_debt_finds_it_again() -> None:
     assert "greedy" not in keys
 
 
-def test_a_debt_that_is_known_late_counts_too() -> None:
+def test_a_late_correction_counts_too() -> None:
     """Its account was dropped in the meantime, because its balance was zero."""
     policy = exact()
     line = policy.line(2)
@@ -172,7 +172,7 @@ def served_until(policy: OrderPolicy, line: Line, wanted: Ticket) -> Ticket:
     return wanted
 
 
-def test_when_nobody_waits_all_is_forgotten() -> None:
+def test_all_counters_are_reset_when_no_flow_waits() -> None:
     policy = exact()
     line = policy.line(2)
     line.push(ticket(key="greedy", tokens=100_000), 0.0)
@@ -181,7 +181,7 @@ def test_when_nobody_waits_all_is_forgotten() -> None:
     assert [t.flow.account for t in served(policy, line)] == ["greedy", "other"]
 
 
-def test_debts_are_kept_for_a_bounded_number_of_the_idle() -> None:
+def test_the_excess_is_kept_for_a_bounded_number_of_idle_flows() -> None:
     policy = exact()
     line = policy.line(2)
     line.push(ticket(key="steady", tokens=10**9), 0.0)

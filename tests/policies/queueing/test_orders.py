@@ -44,7 +44,7 @@ def test_fair_must_charge_for_something() -> None:
         make_order("fair", {"input": 0.0, "output": 0.0})
 
 
-def test_fifo_looks_at_nothing_but_arrival() -> None:
+def test_fifo_uses_only_the_arrival() -> None:
     policy = make_order("fifo")
     tickets = [ticket(number=n, tokens=t) for n, t in ((2.4, 900), (1.6, 1), (2.0, 50))]
     line = pushed(policy.line(2), tickets)
@@ -140,7 +140,7 @@ def test_deficits_are_of_tokens_and_one_key_goes_on_until_its_own_is_used_up() -
     assert keys == [*["short"] * 10, "long"] * 2
 
 
-def test_a_debt_of_many_quanta_is_paid_in_later_rounds() -> None:
+def test_an_excess_of_many_quanta_is_subtracted_in_later_rounds() -> None:
     policy = make_order("drr", {"quantum": 1000.0})
     line = policy.line(2)
     pushed(line, [ticket(key="huge", tokens=10_000 - 1) for _ in range(2)])
@@ -219,7 +219,7 @@ def test_more_replicas_bear_more_before_it_is_overload() -> None:
     assert pushed(policy.line(2), tickets).rank(0.01)[0] == 2.0
 
 
-def test_who_missed_his_deadline_by_another_one_goes_before_all() -> None:
+def test_a_starved_ticket_goes_before_all_others() -> None:
     policy = make_order("slide")
     late = ticket(number=1.0, tokens=50_000, arrival=0.0)
     line = pushed(policy.line(2), [late])

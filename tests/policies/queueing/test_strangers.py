@@ -51,7 +51,7 @@ class LatestFirst:
         self.tickets.remove(ticket)
 
 
-def test_the_queue_drives_a_strangers_policy() -> None:
+def test_the_queue_uses_a_third_party_policy() -> None:
     @order_policy("latest")
     @dataclass(slots=True)
     class Latest(OrderPolicy):
@@ -104,7 +104,7 @@ class Fails:
         ("band", [make_ticket()]),
     ],
 )
-def test_a_strangers_line_fails(what: str, nonsense: object, after: int) -> None:
+def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> None:
     """From then on its tickets go by arrival: each is sent, leaves or expires."""
 
     @order_policy("latest")
@@ -129,7 +129,7 @@ def test_a_strangers_line_fails(what: str, nonsense: object, after: int) -> None
 
 
 @pytest.mark.parametrize("what", ["line", "passed", "settled", "refunded", "sized"])
-def test_a_strangers_policy_fails(what: str) -> None:
+def test_a_third_party_policy_fails(what: str) -> None:
     def fails(*_: object) -> Any:
         raise RuntimeError("a policy with a bug")
 

@@ -35,7 +35,7 @@ def test_weights_count_by_their_ratios(weight: float) -> None:
         assert allowed == load_bound(Options(), even(load))
 
 
-def test_who_weighs_three_times_as_much_may_have_three_times_as_much() -> None:
+def test_three_times_the_weight_allows_three_times_the_load() -> None:
     candidates = [Candidate("light", weight=0.5, load=20), Candidate("heavy", weight=1.5, load=60)]
     bound = load_bound(Options(), candidates)
     assert [bound * c.weight for c in candidates] == [25.0, 75.0]

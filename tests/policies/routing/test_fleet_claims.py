@@ -108,7 +108,7 @@ def test_a_restarted_replica_is_refilled_without_a_stampede(name: str, kind: str
 
 
 @pytest.mark.parametrize("name", [*AFFINE, "session", "chwbl", "preble"])
-def test_conversations_stay_home(name: str) -> None:
+def test_conversations_stay_at_their_replica(name: str) -> None:
     assert stayed(run(name, chats(3, 400, 8))) > 0.9
 
 
@@ -117,7 +117,7 @@ def test_with_least_load_they_do_not() -> None:
 
 
 @pytest.mark.parametrize("name", [*AFFINE, "session", "weighted"])
-def test_staying_home_pays(name: str) -> None:
+def test_affinity_lowers_the_time_to_first_token(name: str) -> None:
     requests = chats(4, 400, 8, seed=1)
     blind = run("least_load", requests)
     assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)

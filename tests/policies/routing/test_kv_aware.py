@@ -63,7 +63,7 @@ def test_without_a_prompt_it_is_least_load() -> None:
     }
 
 
-def test_a_prompt_nobody_counted_is_as_long_as_its_blocks() -> None:
+def test_an_uncounted_prompt_has_the_length_of_its_blocks() -> None:
     candidates = loaded(2, 0)
     view = RequestView(blocks=PROMPT.blocks)
     assert picks(make_policy("kv_aware", LMETRIC), candidates, view, {candidates[0]: 10}) == {"a"}
@@ -87,7 +87,7 @@ def test_weights_divide_what_a_replica_has(holders: int) -> None:
     assert picks(make_policy("kv_aware", LMETRIC), candidates, PROMPT, held) == {"h"}
 
 
-def test_strangers_hold_in_vain() -> None:
+def test_holders_that_are_not_candidates_are_ignored() -> None:
     for strangers in (1, 50):
         held = {Candidate(f"s{i}"): 10 for i in range(strangers)}
         assert picks(make_policy("kv_aware", LMETRIC), loaded(1, 0, 1), PROMPT, held) == {"b"}
@@ -114,7 +114,7 @@ def test_a_full_replica_is_avoided_while_another_is_not(state: dict[str, Any]) -
     assert picks(make_policy("kv_aware", LMETRIC), candidates, view, held) == {"a"}
 
 
-def test_a_full_cache_is_avoided_by_who_would_fill_it_further() -> None:
+def test_a_full_cache_is_avoided_by_requests_that_would_add_to_it() -> None:
     candidates = loaded(3, 4, 5)
     candidates[0].kv_usage = 0.95
     policy = make_policy("kv_aware", LMETRIC)
@@ -126,7 +126,7 @@ def test_a_full_cache_is_avoided_by_who_would_fill_it_further() -> None:
 
 
 @pytest.mark.parametrize(("count", "full", "expected"), [(2, 1, "z"), (3, 1, "z"), (8, 2, "z")])
-def test_who_alone_lacks_room_is_left(count: int, full: int, expected: str) -> None:
+def test_the_only_full_replica_is_avoided(count: int, full: int, expected: str) -> None:
     candidates = [*loaded(*[3] * full), *loaded(*[40] * (count - full))]
     for index, candidate in enumerate(candidates):
         candidate.id = "full" if index < full else expected
@@ -191,7 +191,7 @@ def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> 
     assert len(picked) == 8
 
 
-def test_everybody_counts_in_his_own_pool() -> None:
+def test_recent_requests_are_compared_within_a_pool() -> None:
     """Two replicas serve the only requested model.
 
     Their share of the fleet's requests is too large, but not their share of the pool's.
@@ -211,7 +211,7 @@ def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
     assert picked["a"] / 400 < 0.1 / 3.1 * 1.4 + 0.02
 
 
-def test_who_comes_later_is_not_made_to_catch_up() -> None:
+def test_a_new_replica_does_not_have_to_catch_up() -> None:
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 4)
     policy.on_fleet_change(frozenset("abc"))
     trickle(policy, candidates[:3], 300, context(), PROMPT)
@@ -220,7 +220,7 @@ def test_who_comes_later_is_not_made_to_catch_up() -> None:
     assert picked["d"] / 400 == pytest.approx(0.25, abs=0.06)
 
 
-def test_nor_does_the_newcomer_break_up_what_is_at_home_elsewhere() -> None:
+def test_a_new_replica_does_not_take_prefixes_held_elsewhere() -> None:
     """Compared with a new replica every holder has too much, compared with the mean none has."""
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(*[1.0] * 8)
     policy.on_fleet_change(frozenset("abcdefg"))

@@ -60,7 +60,7 @@ def test_an_unknown_usage_is_like_the_others_mean() -> None:
     assert picks(make_policy("kv_occupancy"), candidates[1:]) == {"b"}
 
 
-def test_where_nobody_tells_it_is_least_load() -> None:
+def test_without_reported_usage_it_equals_least_load() -> None:
     assert picks(make_policy("kv_occupancy"), loaded(3, 1, 2)) == {"b"}
 
 

@@ -88,7 +88,7 @@ def test_what_most_hold_is_no_reason_to_choose_among_them() -> None:
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, half) == {"a", "b"}
 
 
-def test_strangers_hold_in_vain() -> None:
+def test_holders_that_are_not_candidates_are_ignored() -> None:
     stranger = Candidate("stranger")
     assert picks(make_policy("prefix_affinity"), loaded(1, 0), PROMPT, {stranger: 10}) == {"b"}
 

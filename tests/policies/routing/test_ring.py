@@ -20,7 +20,7 @@ def homes(ring: Ring) -> dict[str, str]:
     return {key: next(ring.walk(key)) for key in KEYS}
 
 
-def test_a_walk_names_everybody_once() -> None:
+def test_a_walk_yields_every_replica_once() -> None:
     ring = ring_of("a", "b", "c", "d")
     for key in KEYS[:100]:
         assert sorted(ring.walk(key)) == ["a", "b", "c", "d"]
@@ -32,7 +32,7 @@ def test_keys_are_shared_about_evenly() -> None:
     assert max(shares.values()) < 500 * 1.35
 
 
-def test_only_the_keys_of_who_goes_move() -> None:
+def test_only_the_keys_of_a_removed_replica_move() -> None:
     ring = ring_of(*(f"r{i}" for i in range(8)))
     before = homes(ring)
     ring.keep({f"r{i}" for i in range(7)})
@@ -44,7 +44,7 @@ def test_only_the_keys_of_who_goes_move() -> None:
     assert homes(ring) == before
 
 
-def test_the_second_place_is_who_takes_over() -> None:
+def test_the_next_replica_on_the_ring_takes_over() -> None:
     ring, without = ring_of("a", "b", "c"), ring_of("b", "c")
     for key in KEYS[:500]:
         first, second, _ = ring.walk(key)

@@ -40,7 +40,7 @@ def test_a_changed_weight_counts_from_the_next_pick() -> None:
     assert picked.count("a") == 10
 
 
-def test_the_state_of_those_who_stay_is_kept() -> None:
+def test_the_state_of_remaining_replicas_is_kept() -> None:
     policy, candidates, ctx = make_policy("round_robin"), fleet(1, 1, 1), context()
     policy.pick(VIEW, candidates, ctx)
     policy.on_fleet_change(frozenset("ab"))

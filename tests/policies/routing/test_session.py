@@ -34,7 +34,7 @@ def test_without_a_session_the_least_loaded() -> None:
     assert picks(make_policy("session"), loaded(2, 1, 1), RequestView(blocks=BLOCKS)) == {"b", "c"}
 
 
-def test_a_busy_home_is_left_for_a_while() -> None:
+def test_a_busy_replica_is_avoided_until_it_has_room() -> None:
     policy, candidates = make_policy("session"), fleet(*[1.0] * 8)
     (home,) = picks(policy, candidates, view("s"))
     busy = next(c for c in candidates if c.id == home)

@@ -11,7 +11,7 @@ from router.replay.report.document import document
 from tests.replay.report.made import replay, run, steady
 
 
-def test_only_the_section_run_tells_of_the_machine() -> None:
+def test_only_the_section_run_depends_on_the_machine() -> None:
     one = run("kv_aware", steady(0.3))
     texts = [
         document(replace(replay(replace(one, wall_s=wall)), when=when))

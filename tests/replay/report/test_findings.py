@@ -11,7 +11,7 @@ LATE = steady(3.0)  # every one of them misses an SLO of one second
 FAST = steady(0.3)
 
 
-def test_who_keeps_the_most_within_the_slo() -> None:
+def test_the_policy_with_the_most_requests_within_the_slo() -> None:
     made = replay(run("kv_aware", FAST), run("random", [*LATE[:5], *FAST[5:]]))
     assert findings(made) == [
         "With 2 replicas, kv_aware has the most requests within the SLO: 100 %, random the "

@@ -79,7 +79,7 @@ def test_an_answer_without_tokens_shows_itself_whole() -> None:
     assert made.all.failed == 0
 
 
-def test_classes_and_tenants_are_told_apart() -> None:
+def test_classes_and_tenants_are_reported_separately() -> None:
     made = summary(
         [
             outcome(0.0, 0.5, priority="critical", tenant="a"),

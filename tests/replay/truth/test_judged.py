@@ -124,7 +124,7 @@ def test_what_the_log_does_not_say_is_left_out() -> None:
     assert {figure.split(" p")[0] for _, figure in whole} == {"wait", "hit rate"}
 
 
-def test_classes_and_groups_are_told_apart_where_there_are_several() -> None:
+def test_several_classes_and_groups_are_reported_separately() -> None:
     slow = [
         outcome(
             logged=said(ttft_s=0.4, replica="gpu-b"), ttft_s=0.8, replica="r1", priority="batch"

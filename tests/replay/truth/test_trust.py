@@ -91,7 +91,7 @@ def test_what_never_came_is_ranked_below_all() -> None:
     assert not_ranked([row(100.0, 119.0)], figures) == []
 
 
-def test_many_pairs_are_told_in_few_lines() -> None:
+def test_many_pairs_are_summarised_in_few_lines() -> None:
     figures = {f"policy {n}": {("TTFT", 0.5): 100.0} for n in range(20)}
     lines = not_ranked([row(100.0, 105.0)], figures)
     assert len(lines) == 11 and "180 more pairs" in lines[-1]

@@ -60,7 +60,7 @@ def event(family: int) -> tuple[bytes, Any]:
     return whole[:at], json.loads(whole[at:])
 
 
-def test_events_tell_the_status() -> None:
+def test_events_contain_the_status() -> None:
     before, told = event(OPENAI)
     assert before == b"data: "
     assert told == {"error": body(OPENAI)["error"] | {"status": 429}}

@@ -59,7 +59,7 @@ def test_request_lines_that_are_refused(line: bytes, reason: Reason) -> None:
 
 
 @pytest.mark.parametrize("method", [b"get", b"BREW", b"Post", b"X-Y"])
-def test_a_method_that_nobody_knows(method: bytes) -> None:
+def test_an_unknown_method(method: bytes) -> None:
     """Refused at its first wrong byte; the exact reason needs the whole word."""
     data = method + b" / HTTP/1.1\r\nHost: h\r\n\r\n"
     assert read([data]) == [Reason.METHOD_UNKNOWN]
@@ -94,7 +94,7 @@ def test_hosts_that_are_refused(fields: bytes) -> None:
     assert refused(b"GET / HTTP/1.1\r\n%b\r\n" % fields) is Reason.BAD_HOST
 
 
-def test_http_1_0_needs_no_host_and_ends_unless_told() -> None:
+def test_http_1_0_needs_no_host_and_closes_by_default() -> None:
     head, _ = one(b"GET / HTTP/1.0\r\n\r\n")
     assert (head.http_1_0, head.keep_alive) == (True, False)
     assert one(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")[0].keep_alive
@@ -145,7 +145,7 @@ def test_two_connection_fields_are_one_list() -> None:
     assert not head.keep_alive
 
 
-def test_what_is_read_is_told() -> None:
+def test_the_fields_that_are_read_are_reported() -> None:
     data = post(
         b"{}",
         b"Content-Type: application/json",
@@ -194,7 +194,7 @@ def test_our_own_name_in_via_is_a_loop(via: bytes, is_loop: bool) -> None:
     assert (story[-1] is Reason.LOOP) == is_loop, story
 
 
-def test_a_second_via_field_is_looked_at_too() -> None:
+def test_a_second_via_field_is_checked_too() -> None:
     assert refused(get(b"Via: 1.1 nginx", b"Via: 1.1 hedgerow")) is Reason.LOOP
 
 
@@ -249,7 +249,7 @@ def test_http_1_0_has_no_chunks() -> None:
     assert refused(data) is Reason.BAD_REQUEST
 
 
-def test_expect_is_told_and_ends_here() -> None:
+def test_expect_is_reported_and_not_forwarded() -> None:
     head, _ = one(post(b"hi", b"Content-Length: 2", b"Expect: 100-Continue"))
     assert head.expect_continue
     assert head.lines == []

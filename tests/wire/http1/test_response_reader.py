@@ -84,7 +84,7 @@ def test_what_follows_is_surplus_and_not_parsed(data: bytes, more: bytes) -> Non
     assert read_all_ways(data + more) == (*alone[:-1], True)
 
 
-def test_http_1_0_keeps_only_when_told() -> None:
+def test_http_1_0_keeps_a_connection_only_with_keep_alive() -> None:
     assert not read([b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"])[0].keep_alive
     told = b"HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n"
     assert read_all_ways(told)[0].keep_alive
@@ -124,7 +124,7 @@ def test_an_answer_to_head_has_no_body(data: bytes) -> None:
     assert (body, whole, surplus) == (b"", True, True)
 
 
-def test_the_length_told_to_head_is_kept() -> None:
+def test_the_content_length_of_a_head_response_is_kept() -> None:
     assert read([ok(b"Content-Length: 5")], for_head=True)[0].content_length == 5
     assert read([ok(b"Content-Length: 5", status=b"204 No")])[0].content_length is None
 
@@ -302,7 +302,7 @@ def test_fields_of_the_connection_end_here() -> None:
         (b"application/json", False),
     ],
 )
-def test_server_sent_events_are_told(value: bytes, is_sse: bool) -> None:
+def test_server_sent_events_are_recognised(value: bytes, is_sse: bool) -> None:
     head = read([ok(b"Content-Type: " + value, b"Content-Length: 0")])[0]
     assert head.is_sse == is_sse
     assert head.lines == [b"Content-Type: " + value]

@@ -65,7 +65,7 @@ def test_an_engines_own_error(report: bytes) -> None:
 
 
 @pytest.mark.parametrize("report", CLIENTS, ids=lambda value: repr(value)[:60])
-def test_a_clients_error_blames_nobody_else(report: bytes) -> None:
+def test_a_clients_error_is_not_blamed_on_the_replica(report: bytes) -> None:
     """The code comes last: before it, no failure may be attributed to the engine."""
     for pieces in splits(token("a") + report + DONE):
         watch = watched(pieces)

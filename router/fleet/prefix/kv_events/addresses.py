@@ -1,8 +1,8 @@
 """Resolves host names in the ZMQ endpoints of one replica like the data plane does.
 
-libzmq resolves a host name itself at each connect. It keeps no last answer for a DNS outage, and
-all sockets share its one I/O thread, so a slow name server delays every subscriber. So ZMQ gets
-addresses only.
+libzmq resolves a host name itself at each connect. It does not keep the last answer for a DNS
+outage, and all sockets share its one I/O thread, so a slow name server would delay every
+subscriber. Therefore ZMQ gets addresses only.
 
 Must never: query a name server for a host that the replica's own resolver knows.
 """
@@ -38,7 +38,7 @@ class Addresses:
         """The source with addresses in place of host names. Raises OSError.
 
         `used`: the source that a subscriber uses now. While the subscriber is connected, it keeps
-        an address that the name still has. Else the next address of the name is tried.
+        its address, if the name still has it. Otherwise the next address of the name is tried.
         """
         before = source if used is None else used
         endpoint = await self._resolve(source.endpoint, before.endpoint, is_connected)

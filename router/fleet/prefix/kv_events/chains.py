@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from xxhash import xxh3_64_intdigest
 
-_BYTES = 4  # of one token id
+_BYTES = 4  # bytes of one token ID
 
 
 def pack(ids: Iterable[int]) -> bytes:
@@ -64,8 +64,8 @@ class TokenChains:
     def of(self, block_size: int) -> list[int]:
         """Hashes of the leading blocks that can be a hit.
 
-        The last token is always computed, so n tokens have (n-1) // block_size of them (vLLM,
-        SGLang).
+        Engines always compute the last token, so n tokens have (n-1) // block_size such blocks
+        (vLLM, SGLang).
         """
         found = self._chains.get(block_size)
         if found is None:

@@ -41,7 +41,7 @@ class BlockStored(msgspec.Struct, gc=False):
     full: bool | None = None  # whether the group is of full attention; None: unknown
 
     def pieces(self, most: int) -> Iterator[BlockStored]:
-        """The same in events of at most `most` blocks each, to be applied in this order."""
+        """The same blocks as events of at most `most` blocks each, to be applied in this order."""
         if len(self.hashes) <= most:
             yield self
             return
@@ -207,7 +207,7 @@ def _stored(fields: dict[str, Any]) -> BlockStored:
         if type(size) is not int or not 0 < size <= _MAX_BLOCK:
             raise ValueError("no block size")
         if not hashes or len(tokens) != 4 * size * len(hashes):
-            raise ValueError("token ids and blocks do not fit together")
+            raise ValueError("the number of token IDs does not match the number of blocks")
     parent = fields.get("parent_block_hash")
     kind = fields.get("kv_cache_spec_kind")
     event = BlockStored(
@@ -231,7 +231,7 @@ def _stored(fields: dict[str, Any]) -> BlockStored:
 def _hashes(fields: dict[str, Any]) -> list[int]:
     raw = fields["block_hashes"]
     if not isinstance(raw, list):
-        raise TypeError("block_hashes is no list")
+        raise TypeError("block_hashes is not a list")
     return [_hash(item) for item in raw]
 
 
@@ -257,8 +257,8 @@ def _lora(fields: dict[str, Any]) -> str:
     name = fields.get("lora_name")
     if name is not None:
         return _text(name)
-    # Before lora_name there was only the engine's own number: it separates caches and cannot be
-    # matched.
+    # Before lora_name, events had only the engine's own adapter number. It separates caches, but
+    # requests cannot be matched to it.
     number = fields.get("lora_id")
     return "" if number is None else f"\0{number}"
 
@@ -278,10 +278,10 @@ def _number(raw: Any) -> int | None:
 def _read_extras(event: BlockStored, raw: Any) -> None:
     """Sort `extra_keys`, a list or null per block, into adapter (already known), salt and the rest.
 
-    Untagged in the message; vLLM's order is adapter, images, salt (first block only), embeddings.
+    The message has no tags. vLLM's order is adapter, images, salt (first block only), embeddings.
     """
     if not isinstance(raw, list):
-        raise TypeError("extra_keys is no list")
+        raise TypeError("extra_keys is not a list")
     if not any(raw):
         return
     rest: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The packages for exact KV knowledge, imported only when it is enabled."""
+"""Imports the optional packages of `prefix.exact`, only if that setting is enabled."""
 
 from __future__ import annotations
 

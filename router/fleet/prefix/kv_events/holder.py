@@ -81,8 +81,8 @@ class IndexStats:
         self.stored = 0  # blocks added
         self.duplicates = 0  # stored blocks that were already present
         self.removed = 0  # blocks removed by the engine
-        self.orphans = 0  # blocks left out: the parent is not known
-        self.left_out = 0  # blocks left out: another group, size or medium than is kept
+        self.orphans = 0  # blocks that were ignored because their parent is not known
+        self.left_out = 0  # blocks that were ignored because of their group, size or medium
         self.evicted = 0  # blocks removed because the index was full
 
 

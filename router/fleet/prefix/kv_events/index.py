@@ -1,22 +1,23 @@
 """The exact index: the holders of KV blocks, as reported by the engines.
 
 A block is identified by the router's own chain of token IDs (`chains`), never by an engine's hash.
-Per replica one map leads from the engine's hash to ours, because removals contain only the
-engine's.
+For each replica a map translates the engine's hashes to the router's, because removals contain only
+the engine's.
 
 Rules
-1. Storing is idempotent: vLLM 0.25+ repeats BlockStored on every reuse. An engine that holds copies
-   of a block (two requests computed it at the same time) sends BlockRemoved for each: the first one
-   counts, because reuse makes counting impossible. The block is missing until its next reuse.
+1. Storing is idempotent, because vLLM 0.25+ repeats BlockStored on every reuse. If two requests
+   compute a block at the same time, the engine has two copies and sends BlockRemoved for each. The
+   first one removes the block here, because repeated BlockStored events make counting impossible.
+   The block is then missing until its next reuse.
 2. Only blocks on the GPU are matched. Other media are kept per (block, medium), so that a block
    removed from one stays on the other, and because children may name their parent there.
-3. A block whose parent is unknown is left out: its place in the prompt is not known. Recently
-   removed parents are remembered for this (`_GHOSTS`).
-4. Everything is spread over small dicts: one dict of a million entries takes some 100 ms to grow,
-   and every stream would wait for it. For the same reason a clear only changes a replica's bit: its
-   blocks are out of every answer at once, and the entries are freed step by step (`purge`).
-5. At most `entries` blocks are kept in all; above that the replica that holds most loses its
-   oldest. This is only a safeguard in addition to the engines' own removals.
+3. A block whose parent is unknown is ignored, because its position in the prompt is not known.
+   Recently removed parents are remembered for this (`_GHOSTS`).
+4. Entries are spread over small dicts, because one dict of a million entries takes about 100 ms to
+   grow, and every stream would wait for it. For the same reason `clear` only gives a replica a new
+   bit. Its old blocks are no longer matched, and their entries are freed in steps (`purge`).
+5. At most `entries` blocks are kept in total. Above that, the oldest blocks of the replica with the
+   most blocks are removed. This is only a safeguard in addition to the engines' own removals.
 
 Must never: do I/O, read a clock, or keep an entry of a replica that was removed.
 """
@@ -46,7 +47,7 @@ from router.fleet.prefix.kv_events.holder import (
     new_shards,
 )
 
-_GHOSTS: Final = 1024  # removed blocks per replica whose place is remembered
+_GHOSTS: Final = 1024  # removed blocks per replica that are remembered
 _EVICT: Final = 64  # entries removed at once when the index is full
 _MEDIA: Final = 8  # maximum media per replica; more is invalid
 
@@ -70,7 +71,7 @@ class ExactIndex:
     # -- replicas -----------------------------------------------------------------------------
 
     def add(self, key: Hashable, rank: int = 0) -> None:
-        """Add a publisher; nothing is known of its blocks."""
+        """Add a publisher whose blocks are unknown."""
         if (key, rank) in self._holders:
             return
         holder = Holder(key, rank, self._bit())
@@ -90,9 +91,9 @@ class ExactIndex:
                     del self._ranks[key]
 
     def clear(self, key: Hashable, rank: int | None = None, *, complete: bool = False) -> None:
-        """The replica holds nothing (it was restarted, its cache reset, or its stream is broken).
+        """Drop all blocks of a replica: it restarted, its cache was reset, or its stream is broken.
 
-        `complete`: everything that it stores from now on will be reported.
+        `complete`: all blocks that it stores from now on will be reported.
         """
         for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
             holder = self._holders.get((key, one))
@@ -104,9 +105,9 @@ class ExactIndex:
                 holder.complete = complete
 
     def is_complete(self, key: Hashable) -> bool:
-        """Whether all blocks of the replica are known: an unknown block is not there.
+        """Whether all blocks of the replica are known, so that it does not hold an unknown block.
 
-        False after joining late, or after a gap: the known blocks are right but not complete.
+        False if the router subscribed late, or after a gap: then only a part of them is known.
         """
         ranks = self._ranks.get(key)
         return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
@@ -123,7 +124,7 @@ class ExactIndex:
         return sum(self._holders[key, rank].count for rank in self._ranks.get(key, ()))
 
     def block_size(self, key: Hashable) -> int:
-        """Tokens of a block there; 0: not known yet."""
+        """Tokens per block of a replica; 0: not known yet."""
         ranks = self._ranks.get(key, ())
         return max((self._holders[key, rank].block_size for rank in ranks), default=0)
 
@@ -132,9 +133,9 @@ class ExactIndex:
     def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
         """Number of leading blocks of a prompt that each replica holds on its GPU; absent: none.
 
-        In blocks of `block_tokens` tokens, rounded down; None: in each replica's own blocks. With
-        data-parallel ranks inside a replica it is the best rank's, because the choice of its own
-        balancer is unknown.
+        The unit is blocks of `block_tokens` tokens, rounded down; None: each replica's own blocks.
+        If a replica has data-parallel ranks, the number of its best rank is returned, because the
+        choice of its internal load balancer is unknown.
         """
         held: dict[Hashable, int] = {}
         masks = self._masks
@@ -170,7 +171,7 @@ class ExactIndex:
     # -- events -------------------------------------------------------------------------------
 
     def apply(self, key: Hashable, rank: int, event: Event) -> None:
-        """Apply an event of a publisher. Unknown publishers are ignored: they were removed."""
+        """Apply an event of a publisher. An unknown publisher was removed and is ignored."""
         holder = self._holders.get((key, rank))
         if holder is None:
             return
@@ -191,7 +192,7 @@ class ExactIndex:
             self._moved(holder, event)
             return
         if event.medium == GPU and event.block_size > holder.block_size:
-            # The first, or the earlier ones were partial blocks at the end of prompts.
+            # The first block, or the earlier blocks were partial ones at the end of prompts.
             self._empty(holder)
             self._set_size(holder, event.block_size)
         if event.block_size != holder.block_size:
@@ -210,14 +211,14 @@ class ExactIndex:
         else:
             ours = chain_apart(event, before)
         if event.medium == GPU:
-            # The deepest first, so that eviction begins with the ends of prompts.
+            # The last block first, so that eviction begins with the ends of prompts.
             for index in range(count - 1, -1, -1):
                 self._insert(holder, event.hashes[index], ours[index])
         else:
             self._elsewhere(holder, event.medium, event.hashes, ours)
 
     def _is_counted(self, holder: Holder, event: BlockStored) -> bool:
-        """Whether an event's KV group is the one that counts: the first of full attention."""
+        """Whether an event's KV group is the one that is used: the first with full attention."""
         if event.full is None:
             return event.group is None or event.group == (holder.group or 0)
         if not event.full:
@@ -248,7 +249,7 @@ class ExactIndex:
         if mask & holder.bit:
             holder.twins[ours] = holder.twins.get(ours, 0) + 1
         else:
-            # One holder is the usual case, and all its entries share one number.
+            # Usually there is one holder, and all its entries share one int object.
             masks[ours] = mask | holder.bit if mask else holder.bit
 
     def _unmask(self, holder: Holder, ours: int) -> None:
@@ -271,7 +272,7 @@ class ExactIndex:
             masks.pop(ours, None)
 
     def _moved(self, holder: Holder, event: BlockStored) -> None:
-        """Stored on another medium without token IDs: known by its hash, or not at all."""
+        """Apply an event of another medium without token IDs. Unknown hashes are ignored."""
         hashes, ours = [], []
         for engine_hash in event.hashes:
             known = holder.find(engine_hash)
@@ -339,7 +340,7 @@ class ExactIndex:
         for _ in range(SHARDS):
             shard = holder.gpu[holder.turn]
             holder.turn = (holder.turn + 1) & LOW
-            # A quarter of a shard at most, so that one small index is not emptied by one block.
+            # A quarter of a shard at most, so that one block does not empty a small index.
             for engine_hash in list(islice(shard, min(_EVICT, len(shard) // 4 + 1))):
                 self._unmask(holder, shard.pop(engine_hash))
                 self._evicted(holder)

@@ -1,10 +1,10 @@
-"""The sockets of KV events: one subscriber per publisher, and one pump that shares the event loop.
+"""The sockets of KV events: one subscriber per publisher, and one pump for all subscribers.
 
-ZMQ's own thread receives; here its sockets are only emptied, from the callback of their file
-descriptor, without a task, a future or a thread of the router. Decoding and indexing hold the
-interpreter wherever they run, so a thread would not free the event loop. Instead all subscribers
-together get SLICE_S per turn of the loop, and the rest waits for the next turn. Only a single event
-is decoded as a whole: 8,192 tokens take 0.3 ms, 131,072 (the reuse of such a prompt) some 6 ms.
+ZMQ's own thread receives the messages. This module reads them from the sockets, in callbacks of
+their file descriptors, without a task, a future or a thread of the router. Decoding and indexing
+hold the GIL, so a thread would not relieve the event loop. Instead all subscribers together get
+SLICE_S seconds per iteration of the loop; the remaining work waits for the next iteration. Only a
+single event is decoded as a whole: 8,192 tokens take 0.3 ms, 131,072 tokens about 6 ms.
 
 Must never: raise out of a callback, or leave a socket open.
 """
@@ -33,16 +33,16 @@ from router.fleet.prefix.kv_events.decode import (
 from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
 
-SLICE_S: Final = 0.0005  # work per turn of the event loop
+SLICE_S: Final = 0.0005  # seconds of work per iteration of the event loop
 _BLOCKS: Final = 128  # blocks applied between two reads of the clock: about 0.2 ms
 _PURGE: Final = 512  # entries purged between two reads of the clock
 _HWM: Final = 100_000  # maximum messages in a socket's buffer: the publisher's own default
-_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a prompt of a million tokens takes 5 MB
+_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # the event of a prompt of a million tokens has 5 MB
 _HEARTBEAT_MS: Final = 5000  # a vanished peer is noticed within three of these
 
 
 class Pump:
-    """Gives subscribers their turns; purges the index when they are idle."""
+    """Runs the subscribers in turn; purges the index when they are idle."""
 
     def __init__(
         self,
@@ -247,8 +247,8 @@ class Subscriber:
     def _receive(self) -> bool:
         """Take one message from one of the sockets; False: there is none."""
         if self._stream.is_replaying:
-            # Live messages wait in their socket until the replay is over. Reading its state resets
-            # its file descriptor, which would otherwise wake the loop in every turn.
+            # Live messages wait in their socket until the replay is over. Reading the socket's
+            # state resets its file descriptor, which would otherwise wake the loop again and again.
             self._socket.getsockopt(self._zmq.EVENTS)
             return self._heard_replay()
         frames = self._take(self._socket)
@@ -320,7 +320,7 @@ class Subscriber:
     def _replay_due(self) -> None:
         self._replay_timer = None
         silent_s = self._loop.time() - self._replay_heard
-        # Answers that arrived and wait to be processed do not count as silence.
+        # Answers that have arrived but are not processed yet prevent a timeout.
         if silent_s < self._timeout_s or self._steps or self._raws or self._events:
             rest_s = max(self._timeout_s - silent_s, 0.01)
             self._replay_timer = self._loop.call_later(rest_s, self._replay_due)

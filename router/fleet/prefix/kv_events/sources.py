@@ -7,7 +7,7 @@ from router.fleet.engines.common.publishers import Source, connectable
 
 
 def configured(settings: KvEvents, host: str) -> list[Source]:
-    """The configured sources, which override the replica's answers. `host`: the replica's."""
+    """The configured sources, which override the replica's answers. `host`: the replica's host."""
     endpoint = connectable(settings.endpoint, host, 0)
     if endpoint is None:
         return []

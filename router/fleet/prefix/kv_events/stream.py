@@ -1,15 +1,16 @@
 """The order of one publisher's messages: gaps, replays, restarts. Pure: returns the next steps.
 
 Rules
-1. Numbers begin at 0 with each publisher process and rise by one. Live messages whose number goes
-   back come from a new process: begin again.
+1. Numbers begin at 0 with each publisher process and rise by one. If the number of a live message
+   is lower than before, it comes from a new process: all known blocks are dropped.
 2. A gap in the numbers means that messages were lost. A replay is requested from the last applied
-   message, and must contain that very message. Otherwise it is another process, or the replay no
-   longer reaches back, and everything known is dropped. Without a replay everything is dropped.
-3. While a replay is running no live messages may be passed in (they wait in their socket).
-   Afterwards those that the replay has already brought are skipped, if they are the same.
-4. After joining late, a cleared cache or number 0 makes the known blocks complete; until then they
-   are right, but not complete.
+   message on, and must contain this message. If it does not, the process is a new one or the
+   publisher's replay buffer is too short, and all known blocks are dropped. They are also dropped
+   if there is no replay.
+3. While a replay is running, the caller must not pass live messages (they wait in their socket).
+   Afterwards, live messages that were part of the replay are skipped, if they are the same.
+4. If the router subscribed late, only a part of the blocks is known until the cache is cleared or
+   message 0 arrives.
 
 Steps are returned in the order in which they must be executed. Must never: do I/O or read a clock.
 """
@@ -27,7 +28,7 @@ _TRIES: Final = 3  # replays for one gap
 
 
 class Begin(msgspec.Struct, gc=False):
-    """Drop everything known of this publisher. `complete`: all later events will be received."""
+    """Drop all known blocks of this publisher. `complete`: all later events will be received."""
 
     complete: bool
 
@@ -62,8 +63,8 @@ class Counters:
         self.replays = 0  # requested replays
         self.replays_failed = 0  # replays without an end
         self.restarts = 0  # publishers that restarted
-        self.drops = 0  # number of times everything was dropped because messages were lost
-        self.duplicates = 0  # live messages that a replay had already brought
+        self.drops = 0  # number of times all blocks were dropped because messages were lost
+        self.duplicates = 0  # live messages that were already part of a replay
         self.reconnects = 0
 
 
@@ -78,7 +79,7 @@ class Stream:
     def __init__(self, has_replay: bool, counters: Counters) -> None:
         self._has_replay = has_replay
         self._counters = counters
-        self._last: Message | None = None  # the last one applied, without its payload
+        self._last: Message | None = None  # the last applied message, without its payload
         self._live = -1  # the number of the last live message
         self._held: Message | None = None  # the live message held until the replay ends
         self._proof: Message | None = None  # the message with which the replay must begin
@@ -88,13 +89,12 @@ class Stream:
         self.is_replaying = False
 
     def connected(self, again: bool) -> list[Step]:
-        """The subscription is connected; `again`: it was before, and messages may have been
-        lost.
-        """
+        """The subscription is connected; `again`: it was connected before, so messages may have
+        been lost."""
         if again:
             self._counters.reconnects += 1
         if self._has_replay:
-            # Also during a replay: it may have been requested from a process that has ended.
+            # Also during a replay, which may have been requested from a process that has ended.
             self._tries = 0
             return self._ask()
         if again and self._last is not None:
@@ -140,7 +140,7 @@ class Stream:
     def replayed(self, message: Message) -> list[Step]:
         """A message of the replay, or its end."""
         if not self.is_replaying:
-            return []  # late: the replay was given up
+            return []  # too late: the replay was cancelled
         if message.seq == END_OF_REPLAY:
             return self._replay_ended()
         if self._proof is not None:
@@ -169,17 +169,17 @@ class Stream:
 
     def _replay_ended(self) -> list[Step]:
         if self._proof is not None:
-            # It does not have our last message: a new process, or too long ago.
+            # The replay lacks the last applied message: the process is new, or the gap is too long.
             self._proof = None
             return [*self._drop(), *self._ask()]
         steps: list[Step] = []
         if self._last is None and self._held is None:
-            # Nothing published yet: the first message will be number 0, and nothing is missing.
+            # Nothing was published yet: the first message will be number 0, and none is missing.
             steps.append(Begin(True))
         return [*steps, *self._release()]
 
     def replay_failed(self) -> list[Step]:
-        """No answer in time, or an unreadable one: continue without a replay."""
+        """The answer is late or unreadable: continue without a replay."""
         if not self.is_replaying:
             return []
         self._counters.replays_failed += 1

@@ -28,9 +28,9 @@ from router.fleet.replica import Replica
 if TYPE_CHECKING:
     import aiohttp
 
-_ANSWER_BYTES: Final = 4 * 1024 * 1024  # some engines list every setting there
-_SETTLED_S: Final = 30.0  # interval of queries after an answer
-_UNSETTLED_S: Final = 5.0  # ... while a replica does not answer, or is not connected
+_ANSWER_BYTES: Final = 4 * 1024 * 1024  # the answers of some engines contain every setting
+_SETTLED_S: Final = 30.0  # seconds between queries while all publishers are connected
+_UNSETTLED_S: Final = 5.0  # seconds between queries otherwise
 
 
 class KvWatcher:
@@ -69,14 +69,14 @@ class KvWatcher:
         self._session: aiohttp.ClientSession | None = None
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """New settings from a reload, for later queries."""
+        """Use the settings of a reload for later queries."""
         self._timeout_s = config.polling.timeout_s
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._tls: ssl.SSLContext | bool = tls or True
         self._server_name = config.upstream.server_name
 
     def start(self) -> None:
-        """Get ready to watch; needs a running event loop."""
+        """Open the session and the ZMQ context. Needs a running event loop."""
         import aiohttp
 
         from router.fleet.monitor.names import connector
@@ -104,10 +104,10 @@ class KvWatcher:
         self._listen(replica, {})
 
     def restarted(self, replica: Replica) -> None:
-        """The engine is a new process, as seen elsewhere: its old blocks are gone.
+        """Drop the replica's blocks, because another part has seen that its engine restarted.
 
-        Blocks that the new process has already reported are dropped too, and return when they are
-        reused.
+        Blocks that the new process has already reported are dropped too. They are added again when
+        they are reused.
         """
         self.index.clear(replica)
         if self._pump is not None:
@@ -123,7 +123,7 @@ class KvWatcher:
         if self._session is not None:
             await self._session.close()
         if self._context is not None:
-            # Ends ZMQ's thread, and would wait for a socket that was not closed.
+            # Ends ZMQ's thread; linger=0, or it would wait for sockets that were not closed.
             self._context.destroy(linger=0)
 
     @property
@@ -163,7 +163,7 @@ class KvWatcher:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
 
     async def _sources(self, replica: Replica) -> list[Source] | None:
-        """The publishers of a replica; None: it does not answer, so the known ones stay."""
+        """The publishers of a replica; None: it does not answer, so the known ones are kept."""
         host = replica.address.host
         if replica.config.kv_events is not None:
             return configured(replica.config.kv_events, host)
@@ -202,7 +202,7 @@ class KvWatcher:
         """Subscribe to exactly these sources; the values have addresses to connect to."""
         assert self._pump is not None
         found = self._subscribers.setdefault(replica, {})
-        # The old ones first: a rank's index entries belong to one subscriber at a time.
+        # Stop the old ones first: a rank's index entries belong to one subscriber at a time.
         for source in [s for s, used in found.items() if sources.get(s) != used.source]:
             found.pop(source).stop()
         for source, resolved in sources.items():
@@ -222,7 +222,8 @@ class KvWatcher:
             del self._subscribers[replica]
 
     async def _get(self, replica: Replica, path: str) -> bytes | None:
-        """The body of a 200; b"" for another answer; None: no answer."""
+        """The body of a 200 response; b"": another status or too large; None: no answer or a 5xx
+        status."""
         import aiohttp
 
         assert self._session is not None

@@ -1,6 +1,6 @@
-"""Turns a request into token ids, which the exact index needs.
+"""Turns a request into token IDs, which the exact index needs.
 
-`local` uses a tokenizer in the router, `remote` calls a replica's /tokenize, `provider` chooses
-between them, caches results and bounds everything. If no result comes in time, the approximate
-index is used.
+`local` uses a tokenizer in the router, `remote` calls a replica's /tokenize. `provider` chooses
+between them, caches results and limits time and memory. If no result is ready in time, the
+approximate index is used.
 """

@@ -1,6 +1,6 @@
 """The parts of a request that determine its token IDs.
 
-Also decides which requests have token IDs that cannot be known here.
+This module also decides which requests have token IDs that the router cannot compute.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from xxhash import xxh3_128_digest
 
-# of messages or prompt: some 250,000 tokens; longer ones are not tokenized
+# Most bytes of messages or prompt, about 250,000 tokens. Longer ones are not tokenized.
 MAX_BYTES: Final = 1024 * 1024
 # Members in the JSON of message parts without text. Text that looks like them gets no token IDs
 # either; then only the approximate index is used.
@@ -48,7 +48,7 @@ class Facts(msgspec.Struct, gc=False):
 
 
 def text_of(facts: Facts) -> bytes | None:
-    """The bytes with the prompt; None: there is nothing to tokenize, or too much."""
+    """The bytes with the prompt; None: there is none, or it is too long."""
     raw = facts.messages if facts.kind == "chat" else facts.prompt
     if facts.kind not in ("chat", "completions") or raw is None or len(raw) > MAX_BYTES:
         return None
@@ -56,7 +56,7 @@ def text_of(facts: Facts) -> bytes | None:
 
 
 def may_hold_more_than_text(raw: bytes) -> bool:
-    """A quick check of a chat's messages, where decoding them would take too long."""
+    """A quick check of a chat's messages, because decoding them would take too long."""
     return _NO_TEXT.search(raw) is not None
 
 

@@ -1,8 +1,8 @@
-"""Token IDs from a local tokenizer: tokenizer.json and the chat template beside it.
+"""Token IDs from a local tokenizer: tokenizer.json and the chat template in the same folder.
 
-A growing conversation is tokenized from its last known position on. This is exact if the text is
-cut before a special token that is always separate (not normalized, not including a space on its
-left): tokenizers split there first, so that both sides are tokenized separately anyway.
+A conversation that has grown is tokenized only from its last cached position on. This is exact if
+the text is cut before a special token that is not normalized and does not include a space on its
+left. Tokenizers split the text at such tokens first, and tokenize both sides separately.
 
 Runs in worker threads. Must never: run on the event loop (a long prompt takes many milliseconds).
 """
@@ -86,7 +86,7 @@ class LocalTokenizer:
         self._template = _template_of(folder)
         self._added, self._cuts = _cuts_of(self._tokenizer)
         self.cache = PrefixCache(cache_bytes)
-        self.encoded_chars = 0  # number of tokenized characters, which shows the saving
+        self.encoded_chars = 0  # number of tokenized characters; it shows the effect of the cache
 
     @property
     def has_template(self) -> bool:
@@ -130,7 +130,7 @@ class LocalTokenizer:
         return before + self._encode(text[last:], add_special_tokens=False)
 
     def _places(self, text: str) -> list[int]:
-        """Positions where the text may be cut, and where it pays."""
+        """Positions where the text may be cut and where a cache entry is useful."""
         if not self._cuts:
             return []
         return [
@@ -141,7 +141,7 @@ class LocalTokenizer:
 
     def _encode(self, text: str, add_special_tokens: bool) -> bytes:
         self.encoded_chars += len(text)
-        # The batch call lets other threads run, and this one computes no offsets.
+        # The batch call releases the GIL, and the "fast" one computes no offsets.
         (encoding,) = self._tokenizer.encode_batch_fast(
             [text], add_special_tokens=add_special_tokens
         )
@@ -191,7 +191,7 @@ def _template_of(folder: Path) -> ChatTemplate | None:
         pass
     except (OSError, ValueError) as err:
         raise ValueError(f"chat_template.jinja cannot be read: {err}") from None
-    if isinstance(source, list):  # several, each with a name
+    if isinstance(source, list):  # several templates, each with a name
         named = {item.get("name"): item.get("template") for item in source}
         source = named.get("default")
     if not isinstance(source, str):

@@ -1,8 +1,8 @@
-"""Provides token IDs for requests: local tokenizer or replica, time limit, cache.
+"""Provides token IDs for requests, from a cache, a local tokenizer or a replica.
 
-`ask` never blocks and never raises, and creates no task on the caller's side: it answers at once
-from the cache, or calls back when the IDs are there or `tokens_wait_s` is over. A late answer is
-still cached, because the same conversation comes again.
+`ask` never blocks, never raises and needs no task of the caller. It answers at once from the cache,
+or calls back when the IDs are ready or `tokens_wait_s` has passed. A late answer is still cached,
+because the next request of the conversation needs it.
 
 Equal questions in progress are merged. At most JOBS are in progress; further ones get None at once.
 """
@@ -42,7 +42,7 @@ class TokenCounters:
         self.remote = 0  # by a replica
         self.late = 0  # with None, because the time limit passed
         self.refused = 0  # with None at once, because too many are in progress
-        # with None at once: no tokenizer or replica available, or nothing to tokenize
+        # with None at once: no tokenizer or replica is available, or there is nothing to tokenize
         self.unknown = 0
         self.failed = 0  # with None: the tokenizer or replica failed
 
@@ -100,7 +100,7 @@ class _Job:
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.questions: list[Question] = []
-        self.wanted = False  # by a later request: one caller's time limit passed
+        self.wanted = False  # the result is needed by a later request; a caller's time limit passed
         self.stop: Callable[[], object] = _nothing
 
     def left_by(self, question: Question) -> None:
@@ -222,7 +222,7 @@ class TokenProvider:
             question._settle(None)
             return
         if not self._wait_s:
-            # The answer is for the next request.
+            # This request does not wait; the answer is cached for the next one.
             job.wanted = True
             self.counters.late += 1
             question._settle(None)
@@ -253,9 +253,10 @@ class TokenProvider:
         return job
 
     def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
-        """The local tokenizer, if its result surely equals the engine's.
+        """The local tokenizer, if its result certainly equals the engine's.
 
-        Engines rewrite tools before their template sees them, each in its own way.
+        A request with tools has none: each engine rewrites tools in its own way before it renders
+        its template.
         """
         if facts.tools is not None:
             return None

@@ -1,7 +1,7 @@
-"""Token IDs from a replica's own /tokenize: exact for every template and tool.
+"""Token IDs from a replica's own /tokenize, which is exact for every template and tool.
 
-Uses its own connections. Costs a round trip and some of the engine's CPU, so it is used only if
-there is no local tokenizer.
+It uses its own connections. A query costs a round trip and CPU time of the engine, so replicas are
+queried only if there is no local tokenizer.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Target(msgspec.Struct, frozen=True):
 
     url: str  # including the path for token IDs
     server_name: str | None = None  # TLS SNI
-    host: str = ""  # of the URL ...
-    resolve: Resolve | None = None  # ... and the data plane's resolver of it
+    host: str = ""  # the host of the URL
+    resolve: Resolve | None = None  # the data plane's resolver of this host
 
 
 class _Answer(msgspec.Struct):

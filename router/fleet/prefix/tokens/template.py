@@ -16,7 +16,7 @@ from typing import Any
 
 from router.fleet.prefix.kv_events.extra import load
 
-# A template that iterates over the parts of a content gets parts, any other gets text (vLLM:
+# A template that iterates over the parts of a content gets parts, any other gets text (as vLLM's
 # --chat-template-content-format auto).
 _PARTS = re.compile(
     r"for\s+\w+\s+in\s+(?:\w+\.content|\w+\[['\"]content['\"]\]|content)\b", re.ASCII
@@ -42,7 +42,7 @@ class ChatTemplate:
         self._variables = variables
         self._takes_parts = _PARTS.search(source) is not None
         try:
-            # The generation marks only matter to training: the text between them is rendered.
+            # The generation tags matter only for training: the text between them is rendered.
             self._template = environment.from_string(_GENERATION.sub(_unmarked, source))
         except TemplateError as err:
             raise ValueError(f"the chat template cannot be read: {err}") from None
@@ -65,7 +65,8 @@ class ChatTemplate:
         return self._template.render(variables)
 
     def _prepared(self, message: dict[str, Any]) -> dict[str, Any]:
-        # Like vLLM: everything becomes parts, and parts become text for the other templates.
+        # As in vLLM, text becomes a list of parts. Templates that do not iterate over parts get
+        # their joined text.
         content = message.get("content")
         if isinstance(content, str):
             parts = [{"type": "text", "text": content}]
@@ -119,7 +120,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _unmarked(match: re.Match[str]) -> str:
-    """A comment with the same whitespace trimming as the mark."""
+    """A comment with the same whitespace trimming as the tag."""
     mark = match.group()
     left = "{#-" if mark.startswith("{%-") else "{#"
     return left + (" -#}" if mark.endswith("-%}") else " #}")

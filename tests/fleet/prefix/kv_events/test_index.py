@@ -53,7 +53,7 @@ def test_the_last_token_is_never_a_hit() -> None:
     assert index.match(TokenChains(pack([*A, *B, 9]))) == {"x": 2}
 
 
-def test_only_so_many_blocks_are_looked_at() -> None:
+def test_the_number_of_matched_blocks_is_limited() -> None:
     index = made("x")
     tell(index, "x", stored([1, 2, 3], [*A, *B, *C]))
     assert index.match(TokenChains(pack([*A, *B, *C, 0]), most=2)) == {"x": 2}
@@ -111,7 +111,7 @@ def test_one_hash_of_two_blocks() -> None:
     assert len(index) == 1
 
 
-def test_a_child_of_nobody_is_left_out() -> None:
+def test_a_block_with_an_unknown_parent_is_ignored() -> None:
     index = made("x")
     tell(index, "x", stored([2], B, parent=1))
     assert (len(index), index.stats.orphans) == (0, 1)

@@ -110,7 +110,7 @@ async def test_a_replay_that_is_never_answered() -> None:
         assert (heard.counters.replays_failed, heard.counters.drops) == (1, 1)
 
 
-def test_waiting_for_a_replay_keeps_nobody_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_replay_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Live messages stay in their socket during a replay and must not wake the loop
     continuously.
     """
@@ -210,7 +210,7 @@ async def test_garbage_is_counted_and_skipped() -> None:
 
 
 @scenario
-async def test_only_its_topic_is_heard() -> None:
+async def test_only_its_topic_is_received() -> None:
     publisher = Publisher(topic=b"kv@one", replay=False)
     async with hearing(publisher) as heard:
         other = Subscriber(
@@ -298,7 +298,7 @@ async def test_an_endpoint_that_cannot_be() -> None:
 
 
 @scenario
-async def test_nobody_there_yet() -> None:
+async def test_a_publisher_that_is_not_up_yet() -> None:
     publisher = Publisher()
     publisher.kill()
     context = zmq.Context()

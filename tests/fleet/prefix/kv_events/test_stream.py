@@ -148,7 +148,7 @@ def test_a_replay_that_fails() -> None:
     assert (counters.replays, counters.replays_failed) == (2, 1)
 
 
-def test_a_first_replay_tells_what_was_before() -> None:
+def test_a_first_replay_contains_earlier_messages() -> None:
     stream = Stream(True, Counters())
     assert brief(stream.connected(again=False)) == [0]
     assert brief(stream.replayed(message(0))) == [True, b"0.0"]

@@ -160,7 +160,7 @@ async def test_a_prompt_of_token_ids_is_known_at_once() -> None:
         Facts("chat", "m", messages=b'[{"type":"image_url"}]'),
     ],
 )
-def test_what_nobody_can_tell_is_none_at_once(unknown: Facts) -> None:
+def test_without_a_tokenizer_the_answer_is_none_at_once(unknown: Facts) -> None:
     @scenario
     async def run() -> None:
         async with asking() as asker:
@@ -245,7 +245,7 @@ def test_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @scenario
-async def test_those_who_wait_are_told_when_it_stops() -> None:
+async def test_waiting_callers_are_called_back_when_it_stops() -> None:
     async with asking(hang) as asker:
         asker.ask(facts())
         await asker.provider.stop()
@@ -278,7 +278,7 @@ def test_a_template_that_refuses_is_none(tmp_path: Path) -> None:
     run()
 
 
-def test_a_callback_that_raises_harms_nobody(folder: Path) -> None:
+def test_a_callback_that_raises_affects_no_other(folder: Path) -> None:
     @scenario
     async def run() -> None:
         async with asking(m=folder) as asker:

@@ -112,6 +112,6 @@ def test_no_answer_is_none(behave: Behaviour) -> None:
 
 
 @scenario
-async def test_nobody_there() -> None:
+async def test_an_unreachable_replica() -> None:
     async with asking(hang) as (remote, _):
         assert await remote.tokens(b"{}", Target(dead_url() + "/tokenize")) is None
