@@ -112,7 +112,7 @@ def _task(
     world: Scenario, trace: partial[Trace], speedup: float, policy: str, routers: int = 1
 ) -> Task:
     return Task(
-        policy=policy if routers == 1 else f"{policy}, {routers} routers apart",
+        policy=policy if routers == 1 else f"{policy}, {routers} separate routers",
         scenario=replace(routed(world, policy), routers=routers),
         traffic=partial(trace, speedup=speedup),
         slo=SLO,

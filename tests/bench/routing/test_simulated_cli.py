@@ -65,7 +65,7 @@ def test_the_ladder(trace: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status == (0 if all(goal["met"] for goal in document["goals"]) else 1)
     names = [row[0] for row in document["rows"]]
     assert names[:5] == ["random", "least_load", "prefix_affinity", "kv_aware", "p2c"]
-    assert names[-1] == "kv_aware, 4 routers apart"
+    assert names[-1] == "kv_aware, 4 separate routers"
     assert document["speedup"] == 4.0
     assert 0.0 < document["reuse"]["lru"] <= document["reuse"]["infinite"] < 1.0
     assert len(document["goals"]) == 4
