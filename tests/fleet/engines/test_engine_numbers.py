@@ -18,7 +18,6 @@ from router.fleet.engines.common.priority import (
     EPOCH,
     LEAST_LEVEL_S,
     MOST_LEVEL_S,
-    level_s,
 )
 
 DEADLINES = ("vllm", "sglang", "sglang-low-first")
@@ -157,11 +156,3 @@ def test_what_is_said_is_what_the_engine_takes(
 def test_vllm_numbers_stay_within_32_bits_until_2032() -> None:
     in_2032 = EPOCH + 6 * 365.25 * 86_400.0
     assert abs(float(number_for("vllm", False, 4.0, in_2032, 300.0))) < 2**31
-
-
-@pytest.mark.parametrize(
-    ("aging", "level"),
-    [(1 / 300, 300.0), (0.0, MOST_LEVEL_S), (1e-9, MOST_LEVEL_S), (10.0, LEAST_LEVEL_S)],
-)
-def test_a_level_is_what_aging_makes_up_for(aging: float, level: float) -> None:
-    assert level_s(aging) == pytest.approx(level)

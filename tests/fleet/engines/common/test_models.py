@@ -16,7 +16,7 @@ from router.fleet.engines.common.models import (
     owners,
     read_models,
 )
-from tests.app.corpora.corpus import DATA
+from tests.places import DATA
 
 LIST = {
     "data": [
