@@ -209,6 +209,13 @@ class Router:
         """The reason of the only request."""
         return str((await self.log())[0]["reason"])
 
+    async def answers_early(self) -> None:
+        """Wait until every request that has no answer yet got the router's own 200."""
+        exchanges = self.app.parts.dispatcher.exchanges
+        await eventually(
+            lambda: all(exchange.reply.status == 200 for exchange in exchanges), "an early 200"
+        )
+
     def busy(self) -> dict[str, int]:
         """Resources held for requests: without probers, pollers and idle connections.
 
