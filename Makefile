@@ -42,7 +42,7 @@ CORE := $(addprefix router/dispatch/,driver/request_driver.py driver/attempt_sta
     driver/request_end.py queueing/queue_driver.py)
 mutants: $(VENV)/.installed-dev  ## 100 small changes of the core: how many do its tests notice? resumable
 	$(BIN)/python -m tests.mutation build/mutants --goal 90 --modules $(CORE) \
-	    --tests tests/dispatch
+	    --tests tests/dispatch tests/app/test_hooks.py tests/app/test_reply.py
 
 TESTS ?=
 test-sdk: $(VENV)/.installed-dev  ## the openai SDK's own API tests, straight and routed; needs npm

@@ -13,7 +13,6 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Prefix, Priority, Queue
 from router.core.errors import ConfigError, Reason
 from router.dispatch.hedging.hedger import ASKED
-from tests.core.under import serving
 from tests.harness.behaviours import echo, json_ok
 from tests.harness.messages import chat, chat_body, completion, post_json, request
 from tests.harness.reading import Response
@@ -300,20 +299,20 @@ def test_a_reload_reads_the_file_again_and_keeps_what_was_used(tmp_path: Path) -
     @scenario
     async def story() -> None:
         path = Path(file_of(tmp_path, acme(requests_per_minute=2)))
-        async with serving(json_ok, keys=Keys(file=str(path), required=True)) as under:
-            assert [(await under.ask(chat(BEARER))).status for _ in range(3)] == [200, 200, 429]
-            assert (await under.ask(chat(OTHER))).status == 401
+        async with running(json_ok, keys=Keys(file=str(path), required=True)) as router:
+            assert [(await router.ask(chat(BEARER))).status for _ in range(3)] == [200, 200, 429]
+            assert (await router.ask(chat(OTHER))).status == 401
             file_of(tmp_path, acme(requests_per_minute=2), umbrella())
-            await under.app.reload()
-            assert (await under.ask(chat(OTHER))).status == 200
-            assert (await under.ask(chat(BEARER))).status == 429, "a reload forgives nothing"
+            await router.app.reload()
+            assert (await router.ask(chat(OTHER))).status == 200
+            assert (await router.ask(chat(BEARER))).status == 429, "a reload forgives nothing"
             path.write_text("nonsense\n")
             with pytest.raises(ConfigError, match="line 1"):
-                await under.app.reload()
-            assert (await under.ask(chat(OTHER))).status == 200, "the keys of before stay"
+                await router.app.reload()
+            assert (await router.ask(chat(OTHER))).status == 200, "the keys of before stay"
             file_of(tmp_path, umbrella())
-            await under.app.reload()
-            assert (await under.ask(chat(BEARER))).status == 401
+            await router.app.reload()
+            assert (await router.ask(chat(BEARER))).status == 401
 
     story()
 

@@ -153,6 +153,7 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
             line.changed(replica)
         await asyncio.sleep(0)
         second = await send(router, "second")
+        # Longer than its limit for the first token: no event shows that nothing ended the wait.
         await asyncio.sleep(0.9)
         assert waiting(router) == 1
         router.app.parts.fleet.rebuild()  # they may be polled again
@@ -342,7 +343,7 @@ async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
-        await asyncio.sleep(0.7)
+        await asyncio.sleep(0.7)  # it runs for longer than its `wait_s`
         high = await router.client()
         await high.send(chat(tag="high", priority="high"))
         assert (await high.recv_response()).status == 200
@@ -376,7 +377,8 @@ async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() 
         first = await send(router, "first", queued=False)
         second = await send(router, "second", priority="low")
         third = await send(router, "third", priority="low")
-        await asyncio.sleep(0.3)  # three of vLLM's units
+        # Time between arrival and dispatch, three of vLLM's units: the numbers must not contain it.
+        await asyncio.sleep(0.3)
         turnstile.open(3)
         for client in (first, second, third):
             assert (await client.recv_response()).status == 200

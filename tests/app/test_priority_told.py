@@ -19,7 +19,6 @@ from router.config.model import Keys, Priority, PriorityRule, Queue
 from router.emulator.http.personas.trtllm import TrtLlm
 from router.fleet.engines.common.priority import EPOCH
 from router.intake.body import SCAN_ABOVE
-from tests.core.under import serving
 from tests.harness.behaviours import echo
 from tests.harness.control import anonymous
 from tests.harness.emulated import emulated
@@ -460,13 +459,13 @@ def learned(settings: dict[str, Any], told: list[Any], shown: str) -> None:
 
 @scenario
 async def test_drops_and_ceilings_are_in_the_metrics() -> None:
-    async with serving(
+    async with running(
         HostileReplica(echo, anonymous()), priority=Priority(ceiling="low")
-    ) as under:
+    ) as router:
         data = post_json("/v1/chat/completions", chat_body(priority="high"))
-        assert (await under.ask(data)).status == 200
-        page = bytes((await under.admin("/metrics")).body).decode()
-        (name,) = under.app.parts.fleet.replicas
+        assert (await router.ask(data)).status == 200
+        page = bytes((await router.admin("/metrics")).body).decode()
+        (name,) = router.app.parts.fleet.replicas
         assert f'hedgerow_priority_dropped_total{{replica="{name}"}} 1.0' in page
         assert 'hedgerow_priority_clamped_total{class="low",source="body"} 1.0' in page
         assert "hedgerow_priority_refused_total 0.0" in page

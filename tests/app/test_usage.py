@@ -256,6 +256,7 @@ def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, path: st
             client = await router.client()
             await client.send(chat(ACME, messages=LONG, max_tokens=100))
             await router.replica.wait_for_requests(2)
+            # It works for the time of 30 tokens; an engine that hangs gives no event to wait for.
             await asyncio.sleep(30 * replica.tpot_s)
             client.rst()
             await router.log(2)
@@ -293,6 +294,7 @@ def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate(tmp_p
             client = await router.client()
             await client.send(chat(ACME, max_tokens=100, max_completion_tokens=1))
             await router.replica.wait_for_requests(2)
+            # It works for the time of 30 tokens; an engine that hangs gives no event to wait for.
             await asyncio.sleep(30 * replica.tpot_s)
             client.rst()
             await router.log(2)

@@ -12,8 +12,9 @@ import pytest
 from anthropic import Anthropic
 
 from tests.clients.conftest import MODEL, Served
+from tests.harness.behaviours import hang
 from tests.harness.messages import json_response
-from tests.harness.replica import Behaviour, ReplicaConnection
+from tests.harness.replica import ReplicaConnection
 from tests.harness.running import long_scenario, running
 
 HELLO: Any = [{"role": "user", "content": "hello there"}]
@@ -59,19 +60,22 @@ def test_a_stream_that_breaks_says_why(client: Anthropic) -> None:
             pass
 
 
-def refuses_late(status: int) -> Behaviour:
-    async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.2)
-            await connection.send(json_response(LIMIT, status))
-
-    return behave
-
-
-async def late(ask: Callable[[str], object]) -> None:
+async def late(ask: Callable[[str], object], *, behind_200: bool) -> None:
+    """Run `ask` in front of a replica that refuses when the router has waited long enough to send
+    its own 200. `behind_200`: whether it does.
+    """
     timeouts = {"commit_after_s": 0.05}
-    retry = {"attempts": 1}
-    async with running(refuses_late(400), timeouts=timeouts, retry=retry) as router:
+    async with running(hang, timeouts=timeouts, retry={"attempts": 1}) as router:
+
+        async def refuses(connection: ReplicaConnection) -> None:
+            while await connection.recv_request():
+                if behind_200:
+                    await router.answers_early()
+                else:
+                    await asyncio.sleep(0.2)  # no event shows that nothing is sent
+                await connection.send(json_response(LIMIT, 400))
+
+        router.replica.behave = refuses
         await asyncio.to_thread(ask, f"http://127.0.0.1:{router.port}")
 
 
@@ -84,7 +88,7 @@ async def test_an_error_behind_our_200_keeps_its_message_for_anthropic() -> None
                 list(stream)
             assert raised.value.body["error"]["status"] == 400  # type: ignore[index]
 
-    await late(ask)
+    await late(ask, behind_200=True)
 
 
 @long_scenario
@@ -98,4 +102,4 @@ async def test_an_error_keeps_its_status_for_ollama() -> None:
         assert raised.value.status_code == 400
         client._client.close()
 
-    await late(ask)
+    await late(ask, behind_200=False)

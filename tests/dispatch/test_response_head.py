@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from router.config.model import Limits
 from router.dispatch.response_head import interim_head, is_text, response_head, stream_head
 from router.wire.http1.heads import ResponseHead
+from router.wire.http1.response_reader import ResponseReader
+from tests.harness.reading import Response, read_response
 
 
 def a_head(*lines: bytes, **values: Any) -> ResponseHead:
@@ -105,3 +108,86 @@ def test_whether_a_body_may_be_text(lines: list[bytes], text: bool) -> None:
 def test_what_the_reader_took_for_json_or_events_is_text() -> None:
     for kind in ("is_json", "is_sse"):
         assert is_text(a_head(b"Content-Type: image/png", **{kind: True}))
+
+
+# Parsed by an independent parser.
+
+
+def head_of(data: bytes, *, for_head: bool = False) -> ResponseHead:
+    reader = ResponseReader(Limits(), for_head)
+    reader.feed(data)
+    assert reader.head is not None
+    return reader.head
+
+
+ENGINE = (
+    b"HTTP/1.1 200 Fine\r\nServer: engine\r\nContent-Type: text/plain\r\nConnection: X-Own\r\n"
+    b"X-Request-Id: theirs\r\nKeep-Alive: timeout=5\r\nContent-Length: 2\r\n\r\nhi"
+)
+
+
+def answered(data: bytes, method: str = "GET") -> Response:
+    found = read_response(data, method)
+    assert found is not None
+    return found
+
+
+def test_a_sized_response() -> None:
+    head = head_of(ENGINE)
+    data = response_head(head, b"rid", length=2, chunked=False, keep_alive=True) + b"hi"
+    got = answered(data)
+    assert data.startswith(b"HTTP/1.1 200 Fine\r\n")
+    assert (got.status, bytes(got.body), got.complete) == (200, b"hi", True)
+    assert got.header("server") == "engine"
+    assert got.header("x-request-id") == "rid"
+    assert got.header("content-length") == "2"
+    assert got.header("connection") is None
+    assert got.header("keep-alive") is None
+    assert got.header("x-router-replica") is None
+
+
+def test_a_chunked_response_and_one_that_closes() -> None:
+    head = head_of(ENGINE)
+    data = response_head(head, b"rid", length=None, chunked=True, keep_alive=False, replica="gpu-1")
+    got = answered(data + b"2\r\nhi\r\n0\r\n\r\n")
+    assert (bytes(got.body), got.complete) == (b"hi", True)
+    assert got.header("connection") == "close"
+    assert got.header("x-router-replica") == "gpu-1"
+    cut = answered(data + b"2\r\nhi\r\n")
+    assert not cut.complete
+
+
+@pytest.mark.parametrize(
+    "raw", [b"HTTP/1.1 204 No Content\r\nContent-Length: 7\r\n\r\n", b"HTTP/1.1 204\r\n\r\n"]
+)
+def test_no_length_in_204(raw: bytes) -> None:
+    head = head_of(raw)
+    got = answered(response_head(head, b"rid", length=None, chunked=False, keep_alive=True))
+    assert (got.status, got.complete) == (204, True)
+    assert got.header("content-length") is None
+
+
+def test_the_length_of_304_and_head_is_kept() -> None:
+    head = head_of(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 7\r\n\r\n")
+    got = answered(response_head(head, b"rid", length=7, chunked=False, keep_alive=True))
+    assert (got.status, got.header("content-length"), got.complete) == (304, "7", True)
+    head = head_of(ENGINE.removesuffix(b"hi"), for_head=True)
+    data = response_head(head, b"rid", length=2, chunked=False, keep_alive=True)
+    assert answered(data, "HEAD").header("content-length") == "2"
+
+
+def test_an_interim_response() -> None:
+    reader = ResponseReader(Limits())
+    reader.feed(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\nConnection: close\r\n\r\n")
+    data = interim_head(reader.interim[0])
+    assert data == b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+def test_the_head_of_a_stream_of_our_own(chunked: bool) -> None:
+    data = stream_head(b"rid", chunked=chunked, keep_alive=chunked)
+    got = answered(data + (b"2\r\nhi\r\n0\r\n\r\n" if chunked else b"hi"))
+    assert (got.status, bytes(got.body)) == (200, b"hi")
+    assert (got.header("content-type") or "").startswith("text/event-stream")
+    assert got.header("x-request-id") == "rid"
+    assert (got.header("connection") == "close") == (not chunked)

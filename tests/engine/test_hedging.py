@@ -152,7 +152,7 @@ def test_a_request_that_is_not_urgent_gets_no_copy(engines: Engines, hedging: He
     with ThreadPoolExecutor(1) as client:
         with stopped(zombie):
             asked = client.submit(ask, hedging.url, body, True, "normal")
-            time.sleep(4 * DELAY_S)
+            time.sleep(4 * DELAY_S)  # no event shows that no copy is sent
             assert not asked.done()
         assert asked.result(WITHIN_S) == ask(saviour.url, body, True)
     # It got only the direct request for comparison.

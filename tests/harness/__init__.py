@@ -4,5 +4,6 @@
 - `reading`: independent, strict parsing of those bytes (h11).
 - `peer`, `client`, `replica`: real sockets with methods for a scripted conversation.
 - `behaviours`: actions of a replica on a connection, as small functions.
-- `running`: an app with its replicas, and the check that it releases everything.
+- `running`: an app with its replicas, its reloads, and the check that it releases everything.
+- `splits`: the ways to cut bytes into reads.
 """

@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ParamSpec
 
+import msgspec
 import uvloop
 
 from router.app import App
@@ -40,6 +41,7 @@ from router.dispatch.usage.token_counts import Usage
 from router.observe.log.record import Record
 from tests.harness import clocks
 from tests.harness.client import RawClient
+from tests.harness.messages import chat, request
 from tests.harness.reading import Response, error_of
 from tests.harness.replica import Behaviour, HostileReplica, eventually
 
@@ -114,6 +116,7 @@ class Router:
     ) -> None:
         self.app = app
         self.config = config
+        self.next = config  # the configuration that the next reload reads
         self.replicas = replicas
         self.clients: list[RawClient] = []
         self.log_path = log_path
@@ -126,19 +129,39 @@ class Router:
     def replica(self) -> HostileReplica:
         return self.replicas[0]
 
+    def change(self, **fields: Any) -> None:
+        """Change the configuration that the next reload reads."""
+        self.next = msgspec.structs.replace(self.next, **fields)
+
+    def at(self, index: int, **fields: Any) -> Replica:
+        """One of the replicas as configured at the start, with these fields changed."""
+        return msgspec.structs.replace(self.config.replicas[index], **fields)
+
     async def client(self, *, receive_buffer: int | None = None) -> RawClient:
         """A new client connection; closed at the end."""
         client = await RawClient.connect(self.port, receive_buffer=receive_buffer)
         self.clients.append(client)
         return client
 
-    async def ask(self, data: bytes, method: str = "GET") -> Response:
-        """Send one request on its own connection and read its response to the end."""
+    async def ask(self, data: bytes | None = None, method: str = "GET") -> Response:
+        """Send one request on its own connection and read its response to the end.
+
+        None: a chat completion that is not streamed.
+        """
         client = await self.client()
-        await client.send(data)
+        await client.send(chat() if data is None else data)
         response = await client.recv_response(method)
         client.close()
         return response
+
+    async def admin(self, path: str, method: str = "GET") -> Response:
+        """Send one request to the admin port."""
+        client = await RawClient.connect(self.app.admin_port)
+        try:
+            await client.send(request(path, "Connection: close", method=method))
+            return await client.recv_response(method)
+        finally:
+            client.close()
 
     def usages(self) -> list[Usage]:
         """The usage of every request that ends from now on, as given to the access log."""
@@ -185,6 +208,13 @@ class Router:
     async def reason(self) -> str:
         """The reason of the only request."""
         return str((await self.log())[0]["reason"])
+
+    async def answers_early(self) -> None:
+        """Wait until every request that has no answer yet got the router's own 200."""
+        exchanges = self.app.parts.dispatcher.exchanges
+        await eventually(
+            lambda: all(exchange.reply.status == 200 for exchange in exchanges), "an early 200"
+        )
 
     def busy(self) -> dict[str, int]:
         """Resources held for requests: without probers, pollers and idle connections.
@@ -235,19 +265,21 @@ async def running(
     drain: dict[str, Any] | None = None,
     access_log: dict[str, Any] | None = None,
     policy: str = Routing().policy,
+    replicas: tuple[Replica, ...] | None = None,
     quiet_control_plane: str = "",
     **config: Any,
 ) -> AsyncIterator[Router]:
     """Start one replica per behaviour (or the given ones, or a bare URL) and an app for them.
 
-    A test that depends on the order of replicas passes a `policy`. `quiet_control_plane` is for a
-    test that probes and polls would disturb, and gives the reason. Then only the probes at the
-    start are sent.
+    A test that depends on the order of replicas passes a `policy`. `replicas`: their configuration,
+    if it differs between them; by default their IDs are r0, r1, ... A reload reads `Router.next`.
+    `quiet_control_plane` is for a test that probes and polls would disturb, and gives the reason.
+    Then only the probes at the start are sent.
     """
     if quiet_control_plane:
         health = {**clocks.QUIET_HEALTH, **(health or {})}
         polling = {**clocks.QUIET_POLLING, **(polling or {})}
-    replicas: list[HostileReplica] = []
+    hostiles: list[HostileReplica] = []
     urls: list[str] = []
     for behave in behaviours:
         if isinstance(behave, str):
@@ -256,14 +288,15 @@ async def running(
         hostile = behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
         if not hostile.port:
             hostile.start()
-        replicas.append(hostile)
+        hostiles.append(hostile)
         urls.append(hostile.url)
     with tempfile.TemporaryDirectory(prefix="hedgerow-test-") as folder:
         log_path = Path(folder) / "access.log"
         settings = Config(
             listen="127.0.0.1:0",
             admin="127.0.0.1:0",
-            replicas=tuple(
+            replicas=replicas
+            or tuple(
                 Replica(**{"url": url, "id": f"r{n}", **(replica or {})})
                 for n, url in enumerate(urls)
             ),
@@ -278,8 +311,9 @@ async def running(
             **{**config, "classes": clocks.classes(config.get("classes"))},
         )
         app = App(settings)
+        router = Router(app, settings, hostiles, log_path)
+        app.read_again = lambda: router.next
         await app.start()
-        router = Router(app, settings, replicas, log_path)
         try:
             yield router
             for client in router.clients:
@@ -289,11 +323,11 @@ async def running(
             for client in router.clients:
                 client.close()
             await app.stop()
-            for hostile in replicas:
+            for hostile in hostiles:
                 await hostile.stop()
         census = {key: n for key, n in app.census().items() if n}
         assert not census, f"held after the stop: {census}"
-        for hostile in replicas:
+        for hostile in hostiles:
             assert not hostile.failures, hostile.failures
             for connection in hostile.connections:
                 assert connection.reader.error is None, connection.reader.error

@@ -104,3 +104,70 @@ def test_the_limit_stays_within_its_bounds(
             limit.answered(now - took_s, now, work, others)
         assert LEAST <= limit.limit <= MOST
         assert limit.allowed() == int(limit.limit) < inf
+
+
+def test_a_limit_that_is_used_up_doubles_a_round_until_the_first_cut() -> None:
+    limit = AimdLimit()
+    first = limit.allowed()
+    for _ in range(first):
+        limit.answered(0.0, 1.0, 1.0, 10**6)
+    assert limit.allowed() == 2 * first
+
+
+def test_a_limit_that_is_used_up_grows_by_one_a_round_after_it() -> None:
+    limit = AimdLimit()
+    limit.failed(-2.0, -1.0)
+    before = limit.allowed()
+    now = 0.0
+    for _ in range(before):
+        limit.answered(now, now + 1.0, 1.0, before)
+    assert limit.allowed() in (before, before + 1)
+    for _ in range(10_000):
+        now += 0.1
+        limit.answered(now, now + 1.0, 1.0, 10**6)
+    assert limit.limit <= MOST
+
+
+def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
+    limit = AimdLimit()
+    for number in range(1000):
+        limit.answered(float(number), number + 1.0, 1.0, 2)
+    assert limit.limit == AimdLimit().limit
+
+
+def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
+    limit = AimdLimit()
+    limit.answered(0.0, 1.0, 1.0, 0)
+    for _ in range(10):  # sent before the first cut: they carry no new information
+        limit.answered(0.5, 20.0, 1.0, 16)
+    assert limit.limit == pytest.approx(0.9 * FIRST)
+    for number in range(100):
+        limit.failed(21.0 + number, 21.5 + number)
+    assert limit.allowed() == LEAST
+
+
+def test_a_moment_more_is_not_late() -> None:
+    limit = AimdLimit()
+    for number in range(1000):
+        limit.answered(float(number), number + 0.001 * (1 + number % 100), 1.0, 2)
+    assert limit.allowed() >= FIRST
+
+
+def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
+    limit = AimdLimit()
+    limit.answered(0.0, 1.0, 100.0, 0)
+    limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, with ten times the work
+    assert limit.limit == AimdLimit().limit
+    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later, ten times as slow is the usual time
+    limit.answered(300.0, 301.0, 10.0, 0)
+    limit.answered(400.0, 401.0, 10.0, 0)
+    assert limit.limit > 14.0
+
+
+@pytest.mark.parametrize("work", [0.0, -5.0, 1e300])
+@pytest.mark.parametrize("took_s", [0.0, -1.0, 1e9])
+def test_odd_answers_break_nothing(work: float, took_s: float) -> None:
+    limit = AimdLimit()
+    for _ in range(50):
+        limit.answered(10.0, 10.0 + took_s, work, 10**9)
+    assert LEAST <= limit.allowed() <= MOST

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from router.admission.gates.gate_cache import ALL, GateCache
 from router.admission.rules import Rules
 from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
-from tests.admission.world import Spot, Stand, config
+from tests.admission.world import Spot, Stand, World, config
 
 RULES = {"gates": {"waiting": 3, "prefill_tokens": 0}}
 
@@ -191,6 +193,56 @@ def test_a_replica_that_left_is_counted_no_more() -> None:
     gates.of_all(places)  # it comes back, with another gate
     assert gates.by_place[gone].mask == ALL
     assert gates.open_of(places, NORMAL) is places
+
+
+def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
+    one, two, three = Spot("one"), Spot("two"), Spot("three")
+    world = World([one, two, three], config(gates={"prefill_tokens": 0}))
+    gates = world.queue._gates
+    everybody = (one, two, three)
+    assert gates.open_of(everybody, 2) is everybody
+    one.waiting = 3
+    world.free(one)
+    found = gates.open_of(everybody, 2)
+    assert found == (two, three)
+    assert gates.open_of(everybody, 2) is found
+    assert gates.open_of((one, three), 2) == (three,)
+    assert gates.open_of(everybody, 0) is everybody  # four may wait for a critical one
+    two.waiting = 3
+    world.free(two)
+    assert gates.open_of(everybody, 2) == (three,)
+    world.queue.gone(three)
+    assert gates.open_of(everybody, 2) == ()
+    one.waiting = two.waiting = 0
+    world.free(one)
+    world.free(two)
+    assert gates.open_of(everybody, 2) is everybody
+
+
+def test_who_is_open_to_a_class_is_what_each_door_says() -> None:
+    """The cache counts the replicas closed to each class; replicas open, close, leave and
+    return.
+    """
+    rng = Random(5)
+    spots = [Spot(f"spot {number}") for number in range(6)]
+    world = World(spots, config(gates={"prefill_tokens": 0}))
+    gates = world.queue._gates
+    places = tuple(spots)
+    sizes = set()
+    for _ in range(3000):
+        spot = rng.choice(spots)
+        if rng.random() < 0.1:
+            world.queue.gone(spot)
+        spot.limit = rng.choice((0, 10**9))  # 0: closed to all classes
+        spot.waiting = rng.choice((0, 1, 3, 4))  # 1: closed to batch; 3: to all but critical
+        world.free(spot)
+        if rng.random() < 0.5:
+            gates.of_all(places)
+        for urgency in range(5):
+            found = list(gates.open_of(places, urgency))
+            assert found == [each for each in spots if gates.of(each).mask & (1 << urgency)]
+            sizes.add(len(found))
+    assert sizes == set(range(7))
 
 
 # -- capacity ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from policies.queueing.keyed import KeyedLine
 from policies.queueing.ticket import Ticket
 from router.admission.waiting.class_queue import ClassQueue, Lane
+from tests.admission.world import World, config
 from tests.tickets import make_ticket
 
 PROMOTE_S = 10.0
@@ -179,3 +181,16 @@ def test_the_oldest_of_each_kind_under_random_operations(steps: list[tuple[str, 
         assert queue.row.count == len(waiting)
         assert set(queue.row.tickets()) == set(waiting)
         assert len(queue.row.tickets()) == len(waiting)
+
+
+def test_a_row_keeps_few_of_those_that_have_gone() -> None:
+    """Tickets leave in the order of their arrival, while many wait."""
+    world = World([], config())
+    tickets = [world.come(tokens=10, output=10) for _ in range(1000)]
+    row = tickets[0].row
+    assert row.eldest() is tickets[0]
+    for gone, eldest in pairwise(tickets[:901]):
+        world.leave(gone)
+        assert row.eldest() is eldest
+        assert row.held() <= max(2 * row.count, row.count + 65)
+    assert row.tickets() == tickets[900:]

@@ -138,3 +138,24 @@ def test_passes_never_fall(steps: list[tuple[int, str, int]]) -> None:
             else:
                 stride.serves(urgency, float(cost), float(urgency))
         assert all(now >= was for now, was in zip(stride.passes, before, strict=True))
+
+
+def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
+    stride = Stride(Rules(config()).classes)
+    stride.begins(2)
+    for _ in range(100):
+        stride.serves(2, 1000.0, 2.0)
+    stride.begins(4)
+    assert stride.passes[4] >= stride.passes[2] - 1000.0 / 4.0
+    stride.ends(2)
+    stride.ends(4)
+    stride.begins(3)  # none waited: all begin equal
+    assert stride.passes[3] == max(stride.passes)
+
+
+def test_weights_between_classes_are_mixed_and_end_at_high() -> None:
+    stride = Stride(Rules(config()).classes)
+    assert [stride.weight(float(level)) for level in (1, 2, 3, 4)] == [8.0, 4.0, 2.0, 1.0]
+    assert stride.weight(2.5) == 3.0
+    assert stride.weight(0.3) == stride.weight(1.0)
+    assert stride.weight(9.0) == stride.weight(4.0)

@@ -9,7 +9,7 @@ import pytest
 from router.batches.api.asked import Refused
 from router.batches.api.form import FIELD_MAX, HEAD_LINE_BYTES, HEAD_LINES, PARTS, SLACK, Form
 from router.batches.api.uploads import STEP
-from tests.batches.api.test_uploads import part
+from tests.batches.forms import part
 
 TYPE = b"multipart/form-data; boundary=edge"
 END = b"--edge--\r\n"

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from router.batches.run import lines as module
 from router.batches.run.lines import PIECE, Cutter, Line, Unusable, Validated, parse, validate
-from tests.batches.helpers import CHAT, jsonl, line, open_door, sdk, submit, until
-from tests.harness.behaviours import json_ok
-from tests.harness.running import scenario
+from tests.batches.lines import CHAT, jsonl, line
 
 LONGEST = 300
 
@@ -140,21 +137,3 @@ def test_a_file_of_garbage_is_not_complained_about_for_ever() -> None:
     found = judged(b"garbage\n" * 10_000, most=100_000)
     assert len(found.errors) == module.ERRORS_MAX
     assert judged(b"\x00" * PIECE * 3).errors[0].code == "line_too_long"
-
-
-@scenario
-async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path) -> None:
-    async with open_door(tmp_path, json_ok) as router, sdk(router) as client:
-        data = jsonl(line("a"), b"{nonsense", changed(url="/v1/embeddings"), line("a"))
-        batch = await until(client, (await submit(client, data)).id)
-        assert batch.status == "failed"
-        assert batch.failed_at is not None
-        assert batch.errors is not None
-        told = [(e.line, e.code) for e in batch.errors.data or []]
-        assert told == [(2, "invalid_json_line"), (3, "invalid_url"), (4, "duplicate_custom_id")]
-        assert all(e.message for e in batch.errors.data or [])
-        assert batch.output_file_id is None
-        assert batch.error_file_id is None
-        assert router.replica.requests == []
-        # A line that never ran holds nothing: the file may be removed.
-        assert (await client.files.delete(batch.input_file_id)).deleted

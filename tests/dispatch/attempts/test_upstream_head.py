@@ -1,13 +1,19 @@
-"""Which fields a replica gets, byte for byte, and whose credentials."""
+"""Which fields a replica gets, byte for byte and as an independent parser reads them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from router.config.model import Limits
 from router.dispatch.attempts.upstream_head import attempt_head, common_lines
 from router.wire.http1.heads import RequestHead
+from router.wire.http1.request_reader import RequestReader
+from tests.harness.reading import Request
+from tests.harness.reading import RequestReader as Replica
 
 
 def a_head(**values: Any) -> RequestHead:
@@ -116,3 +122,138 @@ def test_the_head_of_an_attempt() -> None:
     assert made == (
         b"POST /base/v1/x?q=1 HTTP/1.1\r\nhost: gpu-1\r\nvia: 1.1 r\r\nx-request-id: name-3\r\n\r\n"
     )
+
+
+# Parsed by an independent parser.
+
+
+def understood(data: bytes) -> tuple[RequestHead, bytes]:
+    reader = RequestReader(Limits(), b"hedgerow", lambda head: None)
+    reader.feed(data)
+    return reader.head, b"".join(reader.take_body())
+
+
+def forwarded(data: bytes, **options: Any) -> Request:
+    """A client's request as a replica reads it."""
+    head, body = understood(data)
+    settings = {
+        "peer": b"10.0.0.9",
+        "peer_is_trusted": False,
+        "proto": b"http",
+        "via": b"hedgerow",
+        "authorization": None,
+        **options,
+    }
+    base = settings.pop("base_path", b"")
+    index = settings.pop("index", 0)
+    common = common_lines(head, len(body), **settings)
+    replica = Replica()
+    replica.feed(attempt_head(head, base, b"host: gpu-1:8000", common, b"rid", index) + body)
+    assert replica.error is None
+    assert len(replica.done) == 1
+    return replica.done[0]
+
+
+def request(*fields: str, start: str = "POST /v1/x?q=1 HTTP/1.1", body: bytes = b"") -> bytes:
+    lines = [start, "Host: client.test", *fields]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+
+def test_what_a_replica_gets() -> None:
+    got = forwarded(
+        request("Content-Type: application/json", "X-Own: 1", "Authorization: Bearer c", body=b"{}")
+    )
+    assert (got.method, got.target, bytes(got.body)) == ("POST", "/v1/x?q=1", b"{}")
+    assert got.header("host") == "gpu-1:8000"
+    assert got.header("content-length") == "2"
+    assert got.header("via") == "1.1 hedgerow"
+    assert got.header("x-forwarded-for") == "10.0.0.9"
+    assert got.header("x-forwarded-proto") == "http"
+    assert got.header("x-request-id") == "rid-0"
+    assert got.header("x-own") == "1"
+    assert got.header("authorization") == "Bearer c"
+    assert got.header("connection") is None
+
+
+def test_each_attempt_has_its_own_id_and_prefix() -> None:
+    got = forwarded(request(), index=2, base_path=b"/engine")
+    assert got.header("x-request-id") == "rid-2"
+    assert got.target == "/engine/v1/x?q=1"
+
+
+def test_chunks_become_a_length() -> None:
+    data = request("Transfer-Encoding: chunked") + b"2\r\nhi\r\n1\r\n!\r\n0\r\nX-T: 1\r\n\r\n"
+    got = forwarded(data)
+    assert bytes(got.body) == b"hi!"
+    assert got.header("content-length") == "3"
+    assert got.header("transfer-encoding") is None
+    empty = forwarded(request("Transfer-Encoding: chunked") + b"0\r\n\r\n")
+    assert empty.header("content-length") == "0"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "OPTIONS"])
+def test_no_body_has_no_length(method: str) -> None:
+    got = forwarded(request(start=f"{method} /a HTTP/1.1"))
+    assert got.header("content-length") is None
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+def test_an_empty_post_says_so(method: str) -> None:
+    got = forwarded(request(start=f"{method} /a HTTP/1.1"))
+    assert got.header("content-length") == "0"
+
+
+SPOOFED = ("X-Forwarded-For: 6.6.6.6", "X-Forwarded-Proto: https", "X-Forwarded-Host: evil")
+
+
+def test_a_stranger_says_nothing_about_its_client() -> None:
+    got = forwarded(request(*SPOOFED, "Forwarded: for=6.6.6.6"))
+    assert got.header("x-forwarded-for") == "10.0.0.9"
+    assert got.header("x-forwarded-proto") == "http"
+    assert got.header("x-forwarded-host") != "evil"
+    assert got.header("forwarded") is None
+
+
+def test_a_trusted_proxy_is_believed() -> None:
+    got = forwarded(request(*SPOOFED), peer_is_trusted=True)
+    assert got.header("x-forwarded-for") == "6.6.6.6, 10.0.0.9"
+    assert got.header("x-forwarded-proto") == "https"
+    assert got.header("x-forwarded-host") == "evil"
+
+
+def test_a_token_of_ours_replaces_the_clients() -> None:
+    got = forwarded(
+        request("Authorization: Bearer client"), authorization=b"authorization: Bearer ours"
+    )
+    assert got.all("authorization") == ["Bearer ours"]
+
+
+def test_via_grows() -> None:
+    got = forwarded(request("Via: 1.1 a", "Via: 1.0 b (x)"))
+    assert got.header("via") == "1.1 a, 1.0 b (x), 1.1 hedgerow"
+    old = forwarded(request(start="POST / HTTP/1.0"))
+    assert old.header("via") == "1.0 hedgerow"
+
+
+NAMES = st.sampled_from(["X-A", "x-b", "Accept", "Cookie", "Connection", "X-Request-Id", "Via"])
+
+
+TEXTS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), min_size=1, max_size=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(NAMES, TEXTS), max_size=12), st.binary(max_size=50))
+def test_whatever_is_accepted_is_read_alike_behind_us(
+    fields: list[tuple[str, str]], body: bytes
+) -> None:
+    try:
+        got = forwarded(request(*(f"{name}: {value}" for name, value in fields), body=body))
+    except Exception as err:
+        assert type(err).__name__ == "RouterError"
+        return
+    assert bytes(got.body) == body
+    for name in ("host", "via", "x-forwarded-for", "x-request-id", "content-length"):
+        assert got.header(name) is not None
+    assert got.header("connection") is None

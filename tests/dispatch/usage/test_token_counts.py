@@ -23,9 +23,9 @@ from router.dispatch.usage.token_counts import (
 )
 from router.dispatch.usage.usage_numbers import Numbers
 from router.fleet.engines.common.registry import ENGINES
-from tests.core.splits import name_of, ways
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response
+from tests.harness.splits import name_of, ways
 from tests.places import DATA
 
 RECORDINGS = DATA / "vllm-0.32"
@@ -615,3 +615,30 @@ def test_looking_for_counts_costs_what_the_bytes_cost(unit: bytes) -> None:
     for _ in range(200):
         numbers.feed(unit * 100)
         assert len(numbers._carry) <= 64
+
+
+def test_lines_are_counted_in_pieces_of_any_size() -> None:
+    end = BodyEnd()
+    for piece in (b'{"a": 1}\n' * 1000, b"x" * 9000, b'{"a": 1}\n{}\n'):
+        assert end.feed(piece) == piece
+    assert end.lines == 1002
+
+
+@pytest.mark.parametrize("text", [b"0.0123456," * 26_000, b"x_y," * 64_000, b"_n" * 128_000])
+def test_no_answer_costs_more_than_a_few_searches(text: bytes) -> None:
+    def took_s() -> float:
+        end = BodyEnd()
+        began = process_time()
+        for _ in range(4):
+            end.feed(text)
+        return process_time() - began
+
+    def searches_s() -> float:
+        began = process_time()
+        for _ in range(4):
+            for needle in (b'_tokens"', b'eval_count"', b'_n"', b"}\n"):
+                assert needle not in text
+        return process_time() - began
+
+    least = min(took_s() for _ in range(5))
+    assert least < 3 * min(searches_s() for _ in range(5)) + 0.001

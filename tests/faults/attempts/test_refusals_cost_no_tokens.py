@@ -5,7 +5,6 @@ The tokens reserved for it are returned to its key; the request itself still cou
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from router.config.model import Keys, Prefix
 from router.core.errors import Reason
 from tests.app.test_keys_at_the_door import BEARER, acme, file_of
-from tests.harness.behaviours import answer
+from tests.harness.behaviours import answer, hang
 from tests.harness.messages import chat, json_response, post_json
 from tests.harness.replica import Behaviour, ReplicaConnection
 from tests.harness.running import assert_error, running, scenario
@@ -73,16 +72,18 @@ def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
 def test_a_refusal_inside_a_stream(tmp_path: Path) -> None:
     """Its client got a 200 and comments before the engine refused it."""
 
-    async def late(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
-            await asyncio.sleep(0.4)
-            await connection.send(json_response(REFUSAL, 400))
-
     @scenario
     async def story() -> None:
         keys = Keys(file=file_of(tmp_path, acme(tokens_per_minute=2000)))
         times = {"commit_after_s": 0.1}
-        async with running(late, keys=keys, prefix=Prefix(), timeouts=times) as router:
+        async with running(hang, keys=keys, prefix=Prefix(), timeouts=times) as router:
+
+            async def late(connection: ReplicaConnection) -> None:
+                while await connection.recv_request():
+                    await router.answers_early()
+                    await connection.send(json_response(REFUSAL, 400))
+
+            router.replica.behave = late
             for _ in range(3):
                 asked = chat(BEARER, stream=True, messages=LONG)
                 got = await router.ask(asked, "POST")

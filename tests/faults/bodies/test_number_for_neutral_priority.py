@@ -14,7 +14,6 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Keys, Priority
-from tests.core.under import serving
 from tests.harness.behaviours import echo
 from tests.harness.emulated import emulated
 from tests.harness.messages import chat_body, post_json
@@ -138,7 +137,7 @@ def test_a_client_gains_nothing_by_leaving_its_key_away(tmp_path: Path) -> None:
 def test_the_start_says_that_classes_are_unauthenticated(caplog: pytest.LogCaptureFixture) -> None:
     @scenario
     async def story() -> None:
-        async with serving(echo):
+        async with running(echo):
             pass
 
     with caplog.at_level(logging.INFO, logger="hedgerow"):

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.batches.helpers import open_door
+from tests.app.batches.test_uploads import files_in
 from tests.batches.api.test_form import WITHOUT_END
-from tests.batches.api.test_uploads import MULTIPART, files_in
-from tests.batches.helpers import open_door
+from tests.batches.forms import MULTIPART
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import request
 from tests.harness.replica import eventually

@@ -144,6 +144,7 @@ async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> 
         await router.replica.wait_for_requests(1)
         (exchange,) = router.app.parts.dispatcher.exchanges
         exchange.client_paused()
+        # Past its deadline: no event shows that nothing ended the request.
         await asyncio.sleep(0.5)
         assert router.busy()
         exchange.client_resumed()

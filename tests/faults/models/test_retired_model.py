@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import pytest
 
 from router.core.errors import Reason
-from tests.core.under import replica_at, serving
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.queueing import ONE, Turnstile, dropped, of_each, queue, send, waiting
@@ -88,18 +87,17 @@ async def test_a_model_whose_replica_is_away_and_comes_back_without_it() -> None
 
 @scenario
 async def test_a_model_whose_replica_a_reload_removes() -> None:
-    async with serving(json_ok, json_ok) as under:
-        one, two = (replica.url for replica in under.replicas)
-        kept, other = replica_at(one), replica_at(two, models=("old",))
-        under.change(replicas=(kept, other))
-        await under.app.reload()
-        await eventually(lambda: under.app.replicas()[1]["state"] == "ready", "ready")
-        assert (await under.ask(body("old"))).status == 200
-        under.change(replicas=(kept,))
-        await under.app.reload()
-        answer = await under.ask(body("old"))
+    async with running(json_ok, json_ok) as router:
+        kept, other = router.at(0), router.at(1, models=("old",))
+        router.change(replicas=(kept, other))
+        await router.app.reload()
+        await eventually(lambda: router.app.replicas()[1]["state"] == "ready", "ready")
+        assert (await router.ask(body("old"))).status == 200
+        router.change(replicas=(kept,))
+        await router.app.reload()
+        answer = await router.ask(body("old"))
         assert (answer.status, answer.error()["code"]) == (404, "model_not_found")
-        assert (await under.ask()).status == 200
+        assert (await router.ask()).status == 200
 
 
 PATIENT = of_each(absent_s=3600.0)  # only a model that is gone ends a wait
@@ -128,23 +126,22 @@ async def test_requests_that_wait_for_a_model_that_no_replica_lists_any_more() -
 @scenario
 async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: bool) -> None:
     turnstile = Turnstile()
-    async with serving(turnstile, turnstile, queue=queue(), classes=PATIENT) as under:
-        one, two = (replica.url for replica in under.replicas)
-        kept = replica_at(one, models=("m",), max_inflight=1)
+    async with running(turnstile, turnstile, queue=queue(), classes=PATIENT) as router:
+        kept = router.at(0, models=("m",), max_inflight=1)
         models = ("m", "old") if is_shared else ("old",)
-        under.change(replicas=(kept, replica_at(two, models=models, max_inflight=1)))
-        await under.app.reload()
-        fleet = under.app.parts.fleet
+        router.change(replicas=(kept, router.at(1, models=models, max_inflight=1)))
+        await router.app.reload()
+        fleet = router.app.parts.fleet
         await eventually(lambda: len(fleet.ready) == 2, "ready")
-        runs, waits = await under.client(), await under.client()
+        runs, waits = await router.client(), await router.client()
         await runs.send(body("old"))
-        await eventually(lambda: fleet.replicas[two.rpartition(":")[2]].inflight == 1, "it runs")
+        await eventually(lambda: fleet.replicas["r1"].inflight == 1, "it runs")
         await waits.send(body("old"))
-        line = under.app.parts.dispatcher.queue
+        line = router.app.parts.dispatcher.queue
         assert line is not None
         await eventually(lambda: line.pools.waiting == 1, "it waits")
-        under.change(replicas=(kept,))
-        await under.app.reload()
+        router.change(replicas=(kept,))
+        await router.app.reload()
         assert_error(await waits.recv_response(), Reason.MODEL_NOT_FOUND, 404)
         turnstile.open(1)
         assert (await runs.recv_response()).status == 200

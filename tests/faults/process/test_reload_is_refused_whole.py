@@ -21,19 +21,20 @@ from router.config.model import (
     Keys,
     Limits,
     Queue,
+    Replica,
     Routing,
     Tls,
     Upstream,
 )
 from router.core.errors import ConfigError
-from tests.core.under import CERT, DATA, KEY, Under, replica_at, serving
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import scenario
+from tests.harness.running import Router, running, scenario
+from tests.places import CERT, CERTIFICATES, KEY
 
 ONE = Tls(cert=CERT, key=KEY)
-OTHER = Tls(cert=str(DATA / "other.pem"), key=str(DATA / "other.key"))
+OTHER = Tls(cert=str(CERTIFICATES / "other.pem"), key=str(CERTIFICATES / "other.key"))
 NOWHERE = "/no/such/folder/file"
 
 # Each is the only error of an otherwise valid configuration.
@@ -45,36 +46,36 @@ BROKEN: dict[str, dict[str, Any]] = {
     "queue": {"queue": Queue(policy="none")},
     "keys": {"keys": Keys(file=NOWHERE)},
     "upstream": {"upstream": Upstream(token_file=NOWHERE)},
-    "certificate": {"tls": Tls(cert=str(DATA / "other.pem"), key=KEY)},
+    "certificate": {"tls": Tls(cert=str(CERTIFICATES / "other.pem"), key=KEY)},
     "fixed": {"listen": "127.0.0.1:1"},
 }
 
 
-async def served(under: Under) -> bytes:
+async def served(router: Router) -> bytes:
     """The certificate that a new connection gets."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _, writer = await asyncio.open_connection("127.0.0.1", under.app.port, ssl=context)
+    _, writer = await asyncio.open_connection("127.0.0.1", router.app.port, ssl=context)
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
     writer.transport.abort()
     return bytes(shown)
 
 
-async def ask(under: Under, *fields: str) -> int:
+async def ask(router: Router, *fields: str) -> int:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    reader, writer = await asyncio.open_connection("127.0.0.1", under.app.port, ssl=context)
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.app.port, ssl=context)
     writer.write(chat("Connection: close", *fields))
     line = await reader.readline()
     writer.transport.abort()
     return int(line.split()[1])
 
 
-def in_force(under: Under) -> list[Any]:
-    parts = under.app.parts
+def in_force(router: Router) -> list[Any]:
+    parts = router.app.parts
     return [
-        under.app.config,
-        under.app.metrics.config_hash,
+        router.app.config,
+        router.app.metrics.config_hash,
         parts.config,
         parts.policies,
         parts.upstream,
@@ -96,8 +97,8 @@ def in_force(under: Under) -> list[Any]:
 async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
     keys = tmp_path / "keys"
     keys.write_text(f'{{"name": "a", "hash": "sha256:{"0" * 64}"}}\n')
-    async with serving(json_ok, tls=ONE) as under:
-        before, certificate = in_force(under), await served(under)
+    async with running(json_ok, tls=ONE) as router:
+        before, certificate = in_force(router), await served(router)
         good: dict[str, Any] = {
             "tls": OTHER,
             "routing": Routing(policy="random"),
@@ -105,33 +106,33 @@ async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
             "keys": Keys(file=str(keys), required=True),
             "access_log": AccessLog(path=str(tmp_path / "new.log")),
             "queue": Queue(policy="fifo"),
-            "replicas": (replica_at("http://127.0.0.1:9"),),
+            "replicas": (Replica(url="http://127.0.0.1:9", id="other"),),
         }
-        under.change(**{**good, **BROKEN.get(name, {})})
+        router.change(**{**good, **BROKEN.get(name, {})})
         if not name:  # everything else is valid
-            await under.app.reload()
-            assert in_force(under)[0] is under.next
+            await router.app.reload()
+            assert in_force(router)[0] is router.next
             return
         with pytest.raises(ConfigError):
-            await under.app.reload()
-        assert await served(under) == certificate
-        assert in_force(under) == before
-        assert await ask(under) == 200
+            await router.app.reload()
+        assert await served(router) == certificate
+        assert in_force(router) == before
+        assert await ask(router) == 200
 
 
 @scenario
 async def test_nothing_is_wrong() -> None:
     """New connections get the new certificate; open connections stay."""
-    async with serving(json_ok, tls=ONE) as under:
-        before = await served(under)
-        under.change(tls=OTHER)
-        await under.app.reload()
-        after = await served(under)
+    async with running(json_ok, tls=ONE) as router:
+        before = await served(router)
+        router.change(tls=OTHER)
+        await router.app.reload()
+        after = await served(router)
         assert after != before
-        assert await ask(under) == 200
-        under.change(tls=ONE)
-        await under.app.reload()
-        assert await served(under) == before
+        assert await ask(router) == 200
+        router.change(tls=ONE)
+        await router.app.reload()
+        assert await served(router) == before
 
 
 class Left:
@@ -178,31 +179,34 @@ async def test_a_part_cannot_be_made(most: int, monkeypatch: pytest.MonkeyPatch)
         Left.use()
         return make_replica(*args)
 
-    async with serving(json_ok, json_ok, tls=ONE) as under:
-        old = under.app.parts.config.replicas
+    async with running(json_ok, json_ok, tls=ONE) as router:
+        old = router.app.parts.config.replicas
         # Two models that share no replica, so there are two queues.
         parted = [replace(old[0], models=("m",)), replace(old[1], models=("n",))]
-        under.change(replicas=tuple(parted))
-        await under.app.reload()
-        queue = under.app.parts.dispatcher.queue
+        router.change(replicas=tuple(parted))
+        await router.app.reload()
+        queue = router.app.parts.dispatcher.queue
         assert queue is not None
         pools = queue.pools
         await eventually(lambda: len(pools.queues) == 2, "a queue for each model")
         monkeypatch.setattr(Parts, "make_replica", fails)
-        before, certificate = in_force(under), await served(under)
-        under.change(
+        before, certificate = in_force(router), await served(router)
+        router.change(
             tls=OTHER,
             hedging=Hedging(policy="fragile"),
             queue=Queue(policy="fragile"),
             limits=Limits(connections=9),
             replicas=(
                 replace(parted[0], weight=2.0),
-                *(replica_at(f"http://127.0.0.1:{port}", models=("m",)) for port in (8, 9)),
+                *(
+                    Replica(url=f"http://127.0.0.1:{port}", id=f"at {port}", models=("m",))
+                    for port in (8, 9)
+                ),
             ),
         )
         Left.count = most
         try:
-            await under.app.reload()
+            await router.app.reload()
         except PolicyConfigError:
             assert most < NEEDED
         except ConfigError:
@@ -210,12 +214,12 @@ async def test_a_part_cannot_be_made(most: int, monkeypatch: pytest.MonkeyPatch)
         else:
             assert most >= NEEDED
         if most < NEEDED:
-            assert in_force(under) == before
-            assert await served(under) == certificate
+            assert in_force(router) == before
+            assert await served(router) == certificate
         else:
-            assert under.app.parts.config is under.next
-            assert await served(under) != certificate
-        assert await ask(under) == 200
+            assert router.app.parts.config is router.next
+            assert await served(router) != certificate
+        assert await ask(router) == 200
 
 
 NEEDED = 5  # a hedging policy, an order for each of two queues, and two replicas

@@ -9,11 +9,10 @@ import msgspec
 
 from router.config.model import Config, Limits, Routing, Timeouts, Upstream
 from router.wire.pool import Pool
-from tests.core.under import Under, replica_at, serving
 from tests.harness.behaviours import chat_either
 from tests.harness.messages import chat
 from tests.harness.replica import eventually
-from tests.harness.running import scenario
+from tests.harness.running import Router, running, scenario
 
 RELOADS = 100
 
@@ -34,14 +33,14 @@ def variants(config: Config) -> list[Config]:
         replace(config, routing=Routing(policy="p2c")),
         replace(config, limits=Limits(pool_idle=2), timeouts=Timeouts(pool_idle_s=1.0)),
         # an ID moves to another address
-        replace(config, replicas=(replica_at(two.url, id=one.id), three)),
+        replace(config, replicas=(replace(two, id=one.id), three)),
         replace(config, replicas=(three, two, one)),
     ]
 
 
-async def load(under: Under, over: asyncio.Event, stream: bool) -> int:
+async def load(router: Router, over: asyncio.Event, stream: bool) -> int:
     """Send requests on one connection until `over`; return the number served, all successful."""
-    client = await under.client()
+    client = await router.client()
     served = 0
     while not over.is_set():
         await client.send(chat(stream=stream))
@@ -55,28 +54,28 @@ async def load(under: Under, over: asyncio.Event, stream: bool) -> int:
 @scenario
 async def test_no_pool_and_no_prober_stays() -> None:
     before = pools()  # the list keeps them alive, so that none is freed meanwhile
-    async with serving(chat_either, chat_either, chat_either) as under:
-        app = under.app
-        original = under.next
+    async with running(chat_either, chat_either, chat_either) as router:
+        app = router.app
+        original = router.next
         choices = variants(original)
         over = asyncio.Event()
-        loads = [asyncio.create_task(load(under, over, n % 2 == 1)) for n in range(6)]
+        loads = [asyncio.create_task(load(router, over, n % 2 == 1)) for n in range(6)]
         for index in range(RELOADS):
-            under.next = choices[index % len(choices)]
+            router.next = choices[index % len(choices)]
             await app.reload()
-            served = sum(len(replica.requests) for replica in under.replicas)
+            served = sum(len(replica.requests) for replica in router.replicas)
             await eventually(
                 lambda served=served: (  # type: ignore[misc]
-                    sum(len(replica.requests) for replica in under.replicas) > served
+                    sum(len(replica.requests) for replica in router.replicas) > served
                     or any(task.done() for task in loads)
                 ),
                 "a request served under this configuration",
             )
-        under.next = original
+        router.next = original
         await app.reload()
         over.set()
         assert sum(await asyncio.gather(*loads)) >= RELOADS
-        await eventually(lambda: not under.busy(), "nothing under way")
+        await eventually(lambda: not router.busy(), "nothing under way")
         assert app.parts.fleet.leaving == set()
         await eventually(lambda: app.census()["probes"] == 3, "one prober a replica")
         await eventually(
@@ -84,9 +83,9 @@ async def test_no_pool_and_no_prober_stays() -> None:
         )
         await eventually(
             lambda: (
-                sum(not connection.closed for r in under.replicas for connection in r.sessions)
+                sum(not connection.closed for r in router.replicas for connection in r.sessions)
                 == sum(shown["connections"]["open"] for shown in app.replicas())
             ),
             "no connection but the pooled ones",
         )
-    assert not [line for replica in under.replicas for line in replica.failures]
+    assert not [line for replica in router.replicas for line in replica.failures]

@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.core.under import Under, replica_at, serving
+from router.config.model import Replica
 from tests.harness.messages import chat
-from tests.harness.queueing import Turnstile, of_each, queue
+from tests.harness.queueing import Turnstile, of_each, queue, waiting
 from tests.harness.replica import HostileReplica, eventually
-from tests.harness.running import scenario
+from tests.harness.running import Router, running, scenario
 
 CROWD = 100
 
 
 @asynccontextmanager
-async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict[str, Turnstile]]]:
+async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Router, dict[str, Turnstile]]]:
     """A router in front of one replica per name, which serves these models, one request at a
     time.
     """
@@ -26,36 +26,26 @@ async def fleet_of(**models: tuple[str, ...]) -> AsyncIterator[tuple[Under, dict
     for replica in replicas:
         replica.start()
     members = tuple(
-        replica_at(replica.url, id=name, models=models[name], max_inflight=1)
+        Replica(url=replica.url, id=name, models=models[name], max_inflight=1)
         for name, replica in zip(models, replicas, strict=True)
     )
-    try:
-        async with serving(
-            replicas=members, queue=queue(), classes=of_each(absent_s=60.0)
-        ) as under:
-            yield under, turnstiles
-    finally:
-        for replica in replicas:
-            await replica.stop()
+    async with running(
+        *replicas, replicas=members, queue=queue(), classes=of_each(absent_s=60.0)
+    ) as router:
+        yield router, turnstiles
 
 
-def waiting(under: Under) -> int:
-    line = under.app.parts.dispatcher.queue
-    assert line is not None
-    return line.pools.waiting
-
-
-async def ask(under: Under, model: str, **body: Any) -> Any:
-    client = await under.client()
+async def ask(router: Router, model: str, **body: Any) -> Any:
+    client = await router.client()
     await client.send(chat(**{"model": model, "tag": model, **body}))
     return client
 
 
-async def crowd(under: Under, model: str, count: int, **body: Any) -> list[Any]:
+async def crowd(router: Router, model: str, count: int, **body: Any) -> list[Any]:
     """This number of waiting requests."""
-    before = waiting(under)
-    clients = [await ask(under, model, **body) for _ in range(count)]
-    await eventually(lambda: waiting(under) == before + count, f"{count} wait for {model}")
+    before = waiting(router)
+    clients = [await ask(router, model, **body) for _ in range(count)]
+    await eventually(lambda: waiting(router) == before + count, f"{count} wait for {model}")
     return clients
 
 
@@ -66,14 +56,14 @@ async def served(clients: list[Any]) -> None:
 
 @scenario
 async def test_another_models_pool_knows_nothing_of_it() -> None:
-    async with fleet_of(one=("m1",), two=("m2",)) as (under, turnstiles):
-        stuck = [await ask(under, "m1")]
+    async with fleet_of(one=("m1",), two=("m2",)) as (router, turnstiles):
+        stuck = [await ask(router, "m1")]
         await eventually(lambda: turnstiles["one"].tags == ["m1"], "the first replica is full")
-        stuck += await crowd(under, "m1", CROWD)
+        stuck += await crowd(router, "m1", CROWD)
         for _ in range(3):
             turnstiles["two"].open()
-            await served([await ask(under, "m2")])
-        assert waiting(under) == CROWD
+            await served([await ask(router, "m2")])
+        assert waiting(router) == CROWD
         turnstiles["one"].open(CROWD + 1)
         await served(stuck)
         assert len(turnstiles["two"].tags) == 3
@@ -82,22 +72,22 @@ async def test_another_models_pool_knows_nothing_of_it() -> None:
 @scenario
 async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None:
     """The head of the queue, and all behind it except the last, wait for the other replica."""
-    async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (under, turnstiles):
-        stuck = [await ask(under, "m1", priority="high")]
+    async with fleet_of(one=("m1", "any"), two=("m2", "any")) as (router, turnstiles):
+        stuck = [await ask(router, "m1", priority="high")]
         await eventually(lambda: turnstiles["one"].tags == ["m1"], "the first replica is full")
-        stuck += await crowd(under, "m1", CROWD, priority="high")
+        stuck += await crowd(router, "m1", CROWD, priority="high")
         for model in ("m2", "any", "m2", "any"):
             turnstiles["two"].open()
-            await served([await ask(under, model, priority="batch")])
-        assert waiting(under) == CROWD
+            await served([await ask(router, model, priority="batch")])
+        assert waiting(router) == CROWD
         # Both are full, and a hundred more urgent requests wait for the other one.
-        others = [await ask(under, "m2")]
+        others = [await ask(router, "m2")]
         await eventually(lambda: len(turnstiles["two"].tags) == 5, "the second is full")
-        others += await crowd(under, "m2", 5)
-        others += await crowd(under, "any", 5)
+        others += await crowd(router, "m2", 5)
+        others += await crowd(router, "any", 5)
         turnstiles["two"].open(11)
         await served(others)
-        assert waiting(under) == CROWD
+        assert waiting(router) == CROWD
         assert turnstiles["one"].tags == ["m1"]
         turnstiles["one"].open(CROWD + 1)
         await served(stuck)
@@ -106,16 +96,16 @@ async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None
 @scenario
 async def test_what_only_one_replica_can_answer_waits_alone() -> None:
     """A stored response is at a full replica; all other requests go to the other one."""
-    async with fleet_of(one=("m",), two=("m",)) as (under, turnstiles):
-        fleet = under.app.parts.fleet
+    async with fleet_of(one=("m",), two=("m",)) as (router, turnstiles):
+        fleet = router.app.parts.fleet
         fleet.owners.learn("resp_1", "one")
-        first = await ask(under, "m", previous_response_id="resp_1")
+        first = await ask(router, "m", previous_response_id="resp_1")
         await eventually(lambda: turnstiles["one"].tags == ["m"], "it is with its owner")
-        stuck = await crowd(under, "m", 20, previous_response_id="resp_1")
+        stuck = await crowd(router, "m", 20, previous_response_id="resp_1")
         for _ in range(5):
             turnstiles["two"].open()
-            await served([await ask(under, "m")])
-        assert waiting(under) == 20
+            await served([await ask(router, "m")])
+        assert waiting(router) == 20
         assert turnstiles["one"].tags == ["m"]
         turnstiles["one"].open(21)
         await served([first, *stuck])
@@ -124,15 +114,15 @@ async def test_what_only_one_replica_can_answer_waits_alone() -> None:
 
 @scenario
 async def test_a_model_whose_replica_is_gone_blocks_no_other() -> None:
-    async with fleet_of(one=("m1",), two=("m2",)) as (under, turnstiles):
-        fleet = under.app.parts.fleet
+    async with fleet_of(one=("m1",), two=("m2",)) as (router, turnstiles):
+        fleet = router.app.parts.fleet
         fleet.replicas["one"].health.up = False
         fleet.rebuild()
-        stuck = await crowd(under, "m1", 20)
+        stuck = await crowd(router, "m1", 20)
         turnstiles["two"].open(3)
         for _ in range(3):
-            await served([await ask(under, "m2")])
-        assert waiting(under) == 20
+            await served([await ask(router, "m2")])
+        assert waiting(router) == 20
         fleet.replicas["one"].health.up = True
         fleet.rebuild()
         turnstiles["one"].open(20)

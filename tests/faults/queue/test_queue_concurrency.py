@@ -10,7 +10,6 @@ import pytest
 
 from router.config.model import Queue
 from router.core.errors import Reason
-from tests.core.under import serving
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
@@ -135,18 +134,18 @@ def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] |
     async def story() -> None:
         turnstile = Turnstile()
         keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
-        async with serving(turnstile, queue=queue(), keys=keys) as under:
+        async with running(turnstile, queue=queue(), keys=keys) as router:
             answers = [
-                asyncio.create_task(under.ask(chat(ACME, tag=str(number)))) for number in range(5)
+                asyncio.create_task(router.ask(chat(ACME, tag=str(number)))) for number in range(5)
             ]
-            line = under.app.parts.dispatcher.queue
+            line = router.app.parts.dispatcher.queue
             assert line is not None
             await eventually(lambda: line.pools.waiting == 4, "all but one wait")
             if after is None:
                 keys_of(tmp_path, "other")
             else:
                 keys_of(tmp_path, "acme", acme=after)
-            await under.app.reload()
+            await router.app.reload()
             sent = 1 if after is None else after.get("concurrency", 5)
             await eventually(lambda: len(turnstile.tags) == sent, "as many as may are sent")
             assert line.pools.waiting == 5 - sent
@@ -185,11 +184,11 @@ def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
         sites = [Turnstile(), Turnstile()]
         keys = keys_of(tmp_path, "acme", acme={"concurrency": 1})
         prompts = [[{"role": "user", "content": f"{name} " * 2000}] for name in ("one", "two")]
-        async with serving(*sites, queue=queue(), keys=keys) as under:
+        async with running(*sites, queue=queue(), keys=keys) as router:
 
             async def begin(number: int, *fields: str, tag: str) -> asyncio.Task[Response]:
                 data = chat(*fields, tag=tag, messages=prompts[number])
-                return asyncio.create_task(under.ask(data))
+                return asyncio.create_task(router.ask(data))
 
             def tags() -> list[str]:
                 return [tag for site in sites for tag in site.tags]
@@ -206,7 +205,7 @@ def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
             first = await begin(0, ACME, tag="first")
             await eventually(lambda: "first" in homes[0].tags, "it goes where its prefix is")
             second = await begin(1, ACME, tag="second")
-            line = under.app.parts.dispatcher.queue
+            line = router.app.parts.dispatcher.queue
             assert line is not None
             await eventually(lambda: line.pools.waiting == 1, "it waits for the first")
             homes[0].open(2)

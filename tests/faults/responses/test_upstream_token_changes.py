@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from router.config.model import Prefix, Upstream
-from tests.core.under import serving
 from tests.harness.control import HEALTH, METRICS
 from tests.harness.messages import chat, completion, json_response, response
 from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
-from tests.harness.running import scenario
+from tests.harness.running import running, scenario
 
 TOKENIZE, CHAT, SOURCES = "/tokenize", "/v1/chat/completions", "/kv_event_sources"
 # several blocks, so that its token IDs are requested
@@ -57,15 +56,15 @@ async def test_every_part_sends_the_new_token(in_file: bool, tmp_path: Path) -> 
 
     engine = Engine()
     exact = Prefix(exact=True, tokens_wait_s=5.0)
-    async with serving(engine.server, upstream=upstream("old"), prefix=exact) as under:
+    async with running(engine.server, upstream=upstream("old"), prefix=exact) as router:
         for token in ("old", "new"):
             if token == "new":
-                under.change(upstream=upstream(token))
-                await under.app.reload()
+                router.change(upstream=upstream(token))
+                await router.app.reload()
                 engine.last.clear()
             # Each prompt differs, because the router caches token IDs.
             messages = [{"role": "user", "content": f"{token}: {LONG}"}]
-            assert (await under.ask(chat(messages=messages))).status == 200
+            assert (await router.ask(chat(messages=messages))).status == 200
             wanted = {HEALTH, METRICS, TOKENIZE, CHAT}
             if not in_file:  # an unchanged replica's sources are queried only every 5 s
                 wanted.add(SOURCES)

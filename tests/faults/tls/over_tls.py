@@ -13,11 +13,9 @@ import ssl
 from tests.harness.client import RawClient
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.replica import HostileReplica, ReplicaConnection
-from tests.places import CERTIFICATES
+from tests.places import CERT, CERTIFICATES, KEY
 
-_DATA = CERTIFICATES
-CERT, KEY = str(_DATA / "one.pem"), str(_DATA / "one.key")
-OTHER_CERT = str(_DATA / "other.pem")
+OTHER_CERT = str(CERTIFICATES / "other.pem")
 NAME = "one.test"  # the host name in CERT
 _READ = 256 * 1024
 

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from router.config.model import Tls
-from tests.faults.tls.over_tls import CERT, KEY, TlsClient
+from tests.faults.tls.over_tls import TlsClient
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import SSE_HEAD, chat, chunk, role, token
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
+from tests.places import CERT, KEY
 
 LISTENING = Tls(cert=CERT, key=KEY)
 WAYS = pytest.mark.parametrize("way", ["goodbye", "fin", "rst"])

@@ -1,7 +1,7 @@
 """The rules for every engine's file, on which the rest of the router relies.
 
 One test for each part of the descriptor. Each runs over all files of `router/fleet/engines`, so
-that a new engine is checked by all of them. `tests/emulator/http/personas/test_contract.py` has the
+that a new engine is checked by all of them. `tests/app/emulator/personas/test_contract.py` has the
 parts that need a running engine.
 """
 

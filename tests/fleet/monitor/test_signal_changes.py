@@ -94,3 +94,25 @@ def test_totals_that_only_grow_never_show_a_restart(first: Signals, second: Sign
     totals = Signals(**{name: getattr(first, name) for name in TOTALS})
     if went_back(totals, second):
         assert restarted(first, second)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "worked"),
+    [
+        (Signals(generated_tokens=5), Signals(generated_tokens=6), True),
+        (Signals(generated_tokens=5), Signals(generated_tokens=5), False),
+        (Signals(generated_tokens=5), Signals(generated_tokens=1), False),  # another process
+        (Signals(prompt_tokens=5), Signals(prompt_tokens=9), True),
+        (Signals(kv_usage=0.1), Signals(kv_usage=0.2), True),
+        (Signals(kv_usage=0.2), Signals(kv_usage=0.1), False),
+        (Signals(running=4, waiting=2), Signals(running=4, waiting=1), True),
+        (Signals(running=4, waiting=2), Signals(running=3, waiting=2), True),
+        (Signals(running=3, waiting=1), Signals(running=4, waiting=2), False),
+        # Clients that disconnect from a hanging engine also leave its queue.
+        (Signals(waiting=2, generated_tokens=5), Signals(waiting=1, generated_tokens=5), False),
+        (NO_SIGNALS, Signals(generated_tokens=6, running=1), False),
+        (Signals(generated_tokens=6, running=1), NO_SIGNALS, False),
+    ],
+)
+def test_what_two_polls_show(before: Signals, after: Signals, worked: bool) -> None:
+    assert has_worked(before, after) is worked

@@ -88,3 +88,18 @@ def test_a_ticket_is_blocked_only_in_the_queue_of_its_key() -> None:
     assert ticket.blocked_in is None
     ticket.row = row = Row(True)
     assert ticket.blocked_in is row
+
+
+@pytest.mark.parametrize(
+    ("number", "urgency"),
+    [(0.0, 0), (0.49, 0), (0.5, 1), (2.0, 2), (3.5, 4), (4.0, 4), (9.0, 4), (-3.0, 0)],
+)
+def test_a_class_is_the_nearest_number(number: float, urgency: int) -> None:
+    assert make_ticket(number=number).urgency == urgency < CLASSES
+
+
+def test_a_ticket_keeps_what_it_was_told() -> None:
+    ticket = make_ticket(model="m", tokens=100, output=10)
+    assert (ticket.lane, ticket.reserved, ticket.number) == ("m", 110, 2.0)
+    assert make_ticket(model="m", lane="pinned").lane == "pinned"
+    assert make_ticket().deadline == inf

@@ -7,7 +7,7 @@ import pytest
 from router.core.errors import Reason, RouterError
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import RequestReader
-from tests.core.splits import name_of, ways
+from tests.harness.splits import name_of, ways
 from tests.wire.http1.test_request_reader import (
     CHUNKED,
     LIMITS,

@@ -14,7 +14,7 @@ from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.request_reader import COMPLETE, RequestReader
-from tests.core.splits import name_of, ways
+from tests.harness.splits import name_of, ways
 from tests.wire.http1.heads import told
 
 LIMITS = Limits()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Limits
 from router.wire.http1.response_reader import COMPLETE, HEAD, BadResponse, ResponseReader
-from tests.core.splits import name_of, ways
+from tests.harness.splits import name_of, ways
 from tests.wire.http1.heads import told
 
 LIMITS = Limits()

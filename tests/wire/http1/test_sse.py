@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent
-from tests.core.splits import name_of, ways
 from tests.harness.reading import read_response
+from tests.harness.splits import name_of, ways
 from tests.places import DATA
 
 CAP = 64 * 1024

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.wire.http1.sse import ErrorWatch, find_error
-from tests.core.splits import name_of, ways
 from tests.harness.messages import DONE, event, token
+from tests.harness.splits import name_of, ways
 
 OWN = [
     event({"error": {"message": "m", "type": "InternalServerError", "param": None, "code": 500}}),

@@ -20,7 +20,7 @@ from router.fleet.prefix.kv_events.decode import (
     read_message,
     read_replay,
 )
-from tests.fleet.prefix.kv_events.publisher import CLEARED, payload, removed, stored
+from tests.fleet.prefix.kv_events.events import CLEARED, payload, removed, stored
 from tests.places import DATA
 
 DATA = DATA / "kv_events"

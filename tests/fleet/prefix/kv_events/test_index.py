@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from router.fleet.prefix.kv_events.chains import TokenChains, chain, pack, root
 from router.fleet.prefix.kv_events.decode import AllBlocksCleared, decode
 from router.fleet.prefix.kv_events.index import ExactIndex
-from tests.fleet.prefix.kv_events.hearing import prompt
-from tests.fleet.prefix.kv_events.publisher import CLEARED, payload, removed, stored
+from tests.fleet.prefix.kv_events.events import CLEARED, payload, prompt, removed, stored
 from tests.fleet.prefix.kv_events.test_decode import recorded
 
 A, B, C = [1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12]

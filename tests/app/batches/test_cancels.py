@@ -1,0 +1,89 @@
+"""Cancelling before, during and after the lines; and the end of the completion window."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from router.batches.store.store import Store
+from tests.app.batches.helpers import open_door, results, sdk, submit, until
+from tests.batches.lines import numbered
+from tests.harness.messages import completion
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import scenario
+
+FIRST = 30  # answered at once; the others hang
+
+
+class Stalls:
+    """A replica that answers the first requests and lets the others wait."""
+
+    def __init__(self) -> None:
+        self.answered = 0
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            if self.answered >= FIRST:
+                continue
+            self.answered += 1
+            await connection.send(completion())
+
+
+@scenario
+async def test_cancelled_in_the_middle(tmp_path: Path) -> None:
+    stalls = Stalls()
+    async with open_door(tmp_path, stalls) as router, sdk(router) as client:
+        batch = await submit(client, numbered(200))
+        await eventually(lambda: len(router.replica.requests) > FIRST + 3, "some hang")
+        async with asyncio.timeout(5):
+            while not (counts := (await client.batches.retrieve(batch.id)).request_counts) or (
+                counts.completed < FIRST
+            ):
+                await asyncio.sleep(0.01)
+        answer = await client.batches.cancel(batch.id)
+        assert answer.status in ("cancelling", "cancelled")
+        assert (await client.batches.cancel(batch.id)).status in ("cancelling", "cancelled")
+        batch = await until(client, batch.id)
+        assert batch.status == "cancelled"
+        assert batch.cancelled_at is not None
+        found = await results(client, batch)
+        assert set(found) == {f"r{n}" for n in range(200)}
+        unanswered = [r for r in found.values() if r["response"] is None]
+        assert {r["error"]["code"] for r in unanswered} == {"batch_cancelled"}
+        assert len(unanswered) == 200 - FIRST
+        # No request waits at the replica any more.
+        await eventually(lambda: not router.app.census()["leases"], "the hanging ones are over")
+        await eventually(
+            lambda: "client_gone" in {entry["reason"] for entry in router.lines()}, "logged"
+        )
+
+
+@scenario
+async def test_cancelled_at_once(tmp_path: Path) -> None:
+    async with open_door(tmp_path, Stalls()) as router, sdk(router) as client:
+        batch = await submit(client, numbered(5000))
+        await client.batches.cancel(batch.id)
+        batch = await until(client, batch.id)
+        assert batch.status == "cancelled"
+
+
+@scenario
+async def test_time_is_over_in_the_middle(tmp_path: Path) -> None:
+    async with open_door(tmp_path, Stalls()) as router:
+        async with sdk(router) as client:
+            batch = await submit(client, numbered(100))
+            await eventually(lambda: len(router.replica.requests) > FIRST + 3, "some hang")
+        await router.app.stop()
+    # The deadline is in the database. The test moves it, and the next start finds it expired.
+    store = Store(tmp_path / "batches.sqlite")
+    store._db.execute("UPDATE batches SET expires_at = unixepoch() + 1")
+    store.close()
+    async with open_door(tmp_path, Stalls()) as router, sdk(router) as client:
+        batch = await until(client, batch.id)
+        assert batch.status == "expired"
+        found = await results(client, batch)
+        assert set(found) == {f"r{n}" for n in range(100)}
+        codes = [r["error"]["code"] for r in found.values() if r["error"] is not None]
+        assert set(codes) == {"batch_expired"}
+        assert batch.request_counts is not None
+        assert batch.request_counts.completed == 100 - len(codes) >= FIRST

@@ -1,0 +1,101 @@
+"""Two tenants: neither sees the other's objects, and both get their share of the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+
+import openai
+import pytest
+
+from tests.app.batches.helpers import open_door, sdk, submit, until
+from tests.batches.lines import jsonl, line, numbered
+from tests.harness.behaviours import json_ok
+from tests.harness.messages import completion
+from tests.harness.replica import ReplicaConnection
+from tests.harness.running import scenario
+
+
+@scenario
+async def test_what_is_anothers_does_not_exist(tmp_path: Path) -> None:
+    async with (
+        open_door(tmp_path, json_ok) as router,
+        sdk(router, "one") as mine,
+        sdk(router, "two") as theirs,
+    ):
+        batch = await until(mine, (await submit(mine, numbered(2))).id)
+        output = batch.output_file_id or ""
+        attempts: list[Awaitable[object]] = [
+            theirs.files.retrieve(batch.input_file_id),
+            theirs.files.content(batch.input_file_id),
+            theirs.files.content(output),
+            theirs.files.delete(output),
+            theirs.batches.retrieve(batch.id),
+            theirs.batches.cancel(batch.id),
+            theirs.batches.create(
+                input_file_id=batch.input_file_id,
+                endpoint="/v1/chat/completions",
+                completion_window="24h",
+            ),
+        ]
+        for attempt in attempts:
+            with pytest.raises(openai.NotFoundError):
+                await attempt
+        assert (await theirs.files.list()).data == []
+        assert (await theirs.batches.list()).data == []
+        # A cursor of another owner gives no access.
+        assert (await theirs.batches.list(after=batch.id)).data == []
+        assert (await mine.files.content(output)).content
+
+
+@scenario
+async def test_so_many_batches_and_no_more(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await go.wait()
+            await connection.send(completion())
+
+    async with (
+        open_door(tmp_path, behave, batches={"unfinished": 2}) as router,
+        sdk(router, "one") as mine,
+        sdk(router, "two") as theirs,
+    ):
+        first = [(await submit(mine, numbered(1))).id for _ in range(2)]
+        with pytest.raises(openai.RateLimitError):
+            await submit(mine, numbered(1))
+        other = (await submit(theirs, numbered(1))).id
+        go.set()
+        for batch_id in first:
+            await until(mine, batch_id)
+        await until(theirs, other)
+        await until(mine, (await submit(mine, numbered(1))).id)
+
+
+@scenario
+async def test_a_small_batch_does_not_wait_for_a_large_one(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    async def behave(connection: ReplicaConnection) -> None:
+        while request := await connection.recv_request():
+            order.append((request.header("authorization") or "")[-3:])
+            await asyncio.sleep(0.002)
+            await connection.send(completion())
+
+    async with (
+        open_door(tmp_path, behave, batches={"concurrency": 4}) as router,
+        sdk(router, "one") as large,
+        sdk(router, "two") as small,
+    ):
+        long = await submit(large, numbered(300))
+        await until(large, long.id, "in_progress")
+        short = await submit(small, jsonl(*(line(f"s{n}") for n in range(20))))
+        await until(small, short.id)
+        begun = order.index("two")
+        last = len(order) - 1 - order[::-1].index("two")
+        # Round robin: the batch of twenty took about as many turns of the three hundred.
+        assert order[begun : last + 1].count("one") <= 30
+        assert (await large.batches.retrieve(long.id)).status == "in_progress"
+        await until(large, long.id)

@@ -1,0 +1,340 @@
+"""Uploads and downloads byte by byte: large, chunked, refused, broken off, stalled, slow."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
+
+import aiohttp
+import pytest
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+from router.config.model import Tls
+from router.core.errors import Reason
+from tests.app.batches.helpers import open_door, sdk, submit, until
+from tests.batches.forms import EDGE, MULTIPART, form, part
+from tests.batches.lines import CHAT, numbered
+from tests.faults.process.test_out_of_files_on_connect import no_files_left
+from tests.harness.behaviours import json_ok
+from tests.harness.client import RawClient
+from tests.harness.messages import chunk, post_json, request
+from tests.harness.process import serving, write_config
+from tests.harness.replica import eventually
+from tests.harness.running import Router, assert_error, long_scenario, scenario
+from tests.places import CERT, KEY
+
+MiB = 1024 * 1024
+VALIDATED_S = 60.0  # upper bound of the validation of a large file
+
+
+def files_in(folder: Path) -> list[Path]:
+    return list((folder / "files").iterdir())
+
+
+@scenario
+async def test_a_file_larger_than_any_body_passes(tmp_path: Path) -> None:
+    data = numbered(2000)
+    async with (
+        open_door(tmp_path, json_ok, limits={"body": 1024}) as router,
+        sdk(router) as client,
+    ):
+        file = await client.files.create(file=data, purpose="batch")
+        assert (await client.files.content(file.id)).content == data
+        assert router.app.parts.front.held_bytes == 0
+
+
+@scenario
+async def test_a_compressed_upload_is_not_inflated(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        body = gzip.compress(form(bytes(20 * MiB)))
+        answer = await router.ask(
+            request("/v1/files", MULTIPART, "Content-Encoding: gzip", method="POST", body=body)
+        )
+        assert (answer.status, answer.error()["code"]) == (415, "unsupported_encoding")
+        assert files_in(tmp_path) == []
+
+
+@scenario
+async def test_fields_without_end(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        parts = b"".join(part(f"field{n}", b"x") for n in range(100))
+        body = parts + form(b"{}")
+        answer = await router.ask(request("/v1/files", MULTIPART, method="POST", body=body))
+        assert (answer.status, answer.error()["code"]) == (400, "bad_multipart")
+        assert files_in(tmp_path) == []
+
+
+@scenario
+async def test_a_chunked_upload_in_any_pieces(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        client = await router.client()
+        fields = (MULTIPART, "Transfer-Encoding: chunked", "Expect: 100-continue")
+        body = form(numbered(3))
+        await client.send(request("/v1/files", *fields, method="POST"))
+        await client.recv_until(b"HTTP/1.1 100 Continue\r\n\r\n")
+        await client.send_pieces(chunk(body[at : at + 7]) for at in range(0, len(body), 7))
+        await client.send(b"0\r\n\r\n")
+        response = await client.recv_response("POST")
+        assert response.status == 200, response
+        assert response.json()["bytes"] == len(numbered(3))
+        assert response.header("connection") == "close"
+        client.close()
+
+
+@scenario
+async def test_the_connection_may_have_served_before(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        client = await router.client()
+        upload = request("/v1/files", MULTIPART, method="POST", body=form(b"{}"))
+        # Pipelined: the end of one read belongs to the next request, which is not an upload.
+        await client.send(request("/v1/models") + upload)
+        assert (await client.recv_response()).json()["object"] == "list"
+        assert (await client.recv_response("POST")).status == 200
+        await client.expect_close()
+        lines = await router.log(2)
+        assert [(entry["kind"], entry["reason"]) for entry in lines] == [
+            ("models", "ok"),
+            ("batches", "ok"),
+        ]
+
+
+@scenario
+async def test_forms_as_aiohttp_writes_them(tmp_path: Path) -> None:
+    data = numbered(2000)
+    async with open_door(tmp_path, json_ok) as router, aiohttp.ClientSession() as client:
+        form = aiohttp.FormData({"purpose": "batch"})
+        form.add_field("file", data, filename="in.jsonl")
+        async with client.post(f"http://127.0.0.1:{router.port}/v1/files", data=form) as response:
+            said = await response.json()
+        assert (response.status, said["bytes"]) == (200, len(data)), said
+        assert said["filename"] == "in.jsonl"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@scenario
+async def test_forms_as_curl_writes_them(tmp_path: Path) -> None:
+    data = numbered(20_000)
+    (tmp_path / "a;b.jsonl").write_bytes(data)
+    async with open_door(tmp_path / "b", json_ok) as router:
+        child = await asyncio.create_subprocess_exec(
+            *("curl", "--silent", "--show-error", "--max-time", "20", "--noproxy", "*"),
+            *("-F", "purpose=batch", "-F", f'file=@"{tmp_path}/a;b.jsonl"'),
+            *("-F", "expires_after[anchor]=created_at", "-F", "expires_after[seconds]=3600"),
+            f"http://127.0.0.1:{router.port}/v1/files",
+            stdout=subprocess.PIPE,
+        )
+        said = json.loads((await child.communicate())[0])
+        assert (said["bytes"], said["filename"]) == (len(data), "a;b.jsonl"), said
+        assert said["expires_at"] - said["created_at"] == 3600
+
+
+@scenario
+async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok, batches={"file": 1000}) as router:
+        # Known from its length: the answer comes before the body.
+        client = await router.client()
+        length = f"Content-Length: {64 * MiB}"
+        await client.send(request("/v1/files", MULTIPART, length, method="POST"))
+        response = await client.recv_response("POST")
+        assert response.status == 413
+        assert response.error()["code"] == "file_too_large"
+        client.close()
+        # Unknown length: the answer comes as soon as the limit is exceeded.
+        client = await router.client()
+        chunked = "Transfer-Encoding: chunked"
+        await client.send(request("/v1/files", MULTIPART, chunked, method="POST"))
+        await client.send(chunk(form(b"x" * 400_000)[:300_000]))
+        response = await client.recv_response("POST")
+        assert response.status == 413
+        client.close()
+        await eventually(lambda: not files_in(tmp_path), "nothing stays of them")
+
+
+@scenario
+async def test_forms_that_are_none(tmp_path: Path) -> None:
+    no_end = form(b"{}")[:-10]
+    encoded = part("file", b"e30=", "Content-Transfer-Encoding: base64", filename="f")
+    two = part("file", b"{}", filename="a") + part("file", b"{}", filename="b")
+    end = f"--{EDGE}--\r\n".encode()
+    cases: list[tuple[str, bytes]] = [
+        ("Content-Type: application/json", b"{}"),
+        ("Content-Type: multipart/form-data", form(b"{}")),  # no boundary
+        (MULTIPART, b"nothing of the kind"),
+        (MULTIPART, no_end),
+        (MULTIPART, encoded + part("purpose", b"batch") + end),
+        (MULTIPART, two + part("purpose", b"batch") + end),
+        (MULTIPART, part("purpose", b"batch") + end),
+        (MULTIPART, part("file", b"{}", filename="f") + end),
+        (MULTIPART, part("file", b"{}", filename="f") + part("purpose", b"b" * 5000) + end),
+        (MULTIPART, form(b"{}", "assistants")),
+    ]
+    async with open_door(tmp_path, json_ok) as router:
+        for content_type, body in cases:
+            response = await router.ask(
+                request("/v1/files", content_type, method="POST", body=body), "POST"
+            )
+            assert response.status == 400, (content_type, body, response)
+            response.error()
+        assert not files_in(tmp_path)
+
+
+@scenario
+async def test_a_client_that_leaves_in_the_middle(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        for leave in (RawClient.close, RawClient.rst):
+            client = await router.client()
+            body = form(b"x" * 100_000)
+            head = request("/v1/files", MULTIPART, f"Content-Length: {len(body)}", method="POST")
+            await client.send(head + body[:50_000])
+            await eventually(lambda: bool(files_in(tmp_path)), "a draft")
+            leave(client)
+            await eventually(lambda: not files_in(tmp_path), "the draft is gone")
+        assert [entry["reason"] for entry in await router.log(2)] == ["client_gone"] * 2
+
+
+@scenario
+async def test_an_upload_that_stops_coming(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok, timeouts={"write_stall_s": 0.3}) as router:
+        client = await router.client()
+        head = request("/v1/files", MULTIPART, "Content-Length: 5000", method="POST")
+        await client.send(head + form(b"x" * 4000)[:100])
+        await client.expect_close()
+        await eventually(lambda: not files_in(tmp_path), "the draft is gone")
+        assert await router.reason() == "body_timeout"
+
+
+@scenario
+async def test_an_upload_that_drips(tmp_path: Path) -> None:
+    slow = {"body_rate": 10_000.0, "body_rate_over_s": 0.2}
+    async with open_door(tmp_path, json_ok, timeouts=slow) as router:
+        client = await router.client()
+        head = request("/v1/files", MULTIPART, "Content-Length: 5000", method="POST")
+        await client.send(head + form(b"|").partition(b"|")[0])
+        try:
+            async with asyncio.timeout(5):
+                while True:
+                    await client.send(b"x")
+                    await asyncio.sleep(0.01)
+        except OSError:
+            pass
+        assert await router.reason() == "body_timeout"
+
+
+@scenario
+async def test_an_old_client_is_understood(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        body = form(numbered(1))
+        old = request("/v1/files", MULTIPART, method="POST", body=body, version="1.0")
+        response = await router.ask(old, "POST")
+        assert (response.status, response.complete) == (200, True)
+        auth = "Authorization: none"
+        response = await router.ask(request("/v1/files", auth, version="1.0"))
+        assert response.json()["data"] == []
+        assert response.header("transfer-encoding") is None
+
+
+async def upload(router: Router, data: bytes) -> str:
+    async with sdk(router) as client:
+        return (await client.files.create(file=data, purpose="batch")).id
+
+
+@scenario
+async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
+    data = b"x" * (32 * MiB)
+    async with open_door(tmp_path, json_ok) as router:
+        file_id = await upload(router, data)
+        client = await router.client(receive_buffer=4096)
+        auth = "Authorization: Bearer key-1"
+        await client.send(request(f"/v1/files/{file_id}/content", auth))
+        await client.recv_head()
+        (tunnel,) = router.app.parts.dispatcher.tunnels
+        before = -1
+        while before != tunnel.bytes_out:  # until no more bytes arrive
+            before = tunnel.bytes_out
+            await asyncio.sleep(0.1)
+        assert before < 12 * MiB  # the kernel's buffers, and ours
+        got = await client.recv_exactly(len(data))
+        assert got == data
+        client.close()
+
+
+@scenario
+async def test_over_tls(tmp_path: Path) -> None:
+    """Files go through TLS; the batch's own requests never leave the process and do not."""
+    trust = ssl.create_default_context(cafile=CERT)
+    trust.check_hostname = False
+    tls = Tls(cert=CERT, key=KEY)
+    async with open_door(tmp_path, json_ok, tls=tls) as router:
+        http = DefaultAsyncHttpxClient(verify=trust)
+        url = f"https://127.0.0.1:{router.port}/v1"
+        async with AsyncOpenAI(
+            base_url=url, api_key="k", http_client=http, max_retries=0
+        ) as client:
+            batch = await until(client, (await submit(client, numbered(20))).id)
+            assert batch.request_counts is not None
+            assert batch.request_counts.completed == 20
+            large = b"x" * (4 * MiB)
+            file = await client.files.create(file=large, purpose="batch")
+            assert (await client.files.content(file.id)).content == large
+
+
+@long_scenario
+async def test_memory_does_not_follow_the_size_of_a_file(tmp_path: Path) -> None:
+    size = 200 * MiB
+    config = tmp_path / "config.yaml"
+    extra = f"batches: {{enabled: true, folder: '{tmp_path / 'b'}', disk_free: 0}}\n"
+    write_config(config, "http://127.0.0.1:1", extra=extra)
+    async with serving(config) as process:
+        before = peak_bytes(process.child.pid)
+        head, tail = form(b"|").split(b"|")
+        length = f"Content-Length: {size + len(head) + len(tail)}"
+        client = await process.client()
+        await client.send(request("/v1/files", MULTIPART, length, method="POST") + head)
+        line = numbered(1)[:-3].ljust(MiB - 3) + b"}}\n"
+        assert len(line) == MiB
+        for _ in range(size // MiB):
+            await client.send(line)
+        await client.send(tail)
+        response = await client.recv_response("POST")
+        assert response.status == 200, response
+        assert response.json()["bytes"] == size
+        client.close()
+        client = await process.client()
+        wanted = {"input_file_id": response.json()["id"], "endpoint": CHAT}
+        await client.send(post_json("/v1/batches", {**wanted, "completion_window": "24h"}))
+        batch = (await client.recv_response("POST")).json()
+        client.close()
+        async with asyncio.timeout(VALIDATED_S):
+            while batch["status"] == "validating":
+                client = await process.client()
+                await client.send(request(f"/v1/batches/{batch['id']}"))
+                batch = (await client.recv_response()).json()
+                client.close()
+                await asyncio.sleep(0.05)
+        # all custom_ids are the same, which shows that the file was read
+        assert batch["status"] == "failed"
+        assert peak_bytes(process.child.pid) - before < 48 * MiB
+
+
+def peak_bytes(pid: int) -> int:
+    for text in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if text.startswith("VmHWM:"):
+            return int(text.split()[1]) * 1024
+    raise AssertionError("no VmHWM")
+
+
+@scenario
+async def test_no_file_descriptor_is_left(tmp_path: Path) -> None:
+    async with open_door(tmp_path, json_ok) as router:
+        client = await router.client()
+        await eventually(lambda: router.busy().get("clients") == 1, "an accepted client")
+        with no_files_left():
+            await client.send(request("/v1/files"))
+            assert_error(await client.recv_response(), Reason.NO_FILES)
+        assert (await router.ask(request("/v1/files"))).status == 200
+        assert [entry["reason"] for entry in await router.log(2)] == ["no_files", "ok"]

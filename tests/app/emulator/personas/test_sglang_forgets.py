@@ -1,0 +1,52 @@
+"""SGLang 0.5.14 to 0.5.19: an abandoned stream continues, and an abort does not find it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.app.emulator.conftest import Fleet
+from tests.app.emulator.personas.conftest import clean, sessions
+from tests.app.emulator.test_server import LONG, raw_post
+
+_fleet = sessions("--persona=sglang", "--forget-leavers")
+
+
+@pytest.fixture
+def sglang(_fleet: Fleet) -> Iterator[Fleet]:
+    yield from clean(_fleet)
+
+
+def stream(fleet: Fleet, rid: str, tokens: int) -> None:
+    sock = raw_post(
+        fleet.url, "/v1/completions", {**LONG, "max_tokens": tokens, "stream": True, "rid": rid}
+    )
+    assert sock.recv(1)
+    sock.close()
+    for _ in range(3):  # answered after the close was seen and handled
+        fleet.state()
+
+
+def abort(fleet: Fleet, rid: str) -> None:
+    assert fleet.http.post(fleet.url + "/abort_request", json={"rid": rid}).status_code == 200
+
+
+def test_a_closed_stream_runs_to_its_last_token_whoever_aborts_it_then(sglang: Fleet) -> None:
+    before = sglang.state()
+    stream(sglang, "left", 100)
+    abort(sglang, "left")
+    sglang.until(lambda: sglang.state()["served"] == before["served"] + 1, "served to its end")
+    after = sglang.state()
+    assert after["generation_tokens"] == before["generation_tokens"] + 100
+    assert after["aborted"] == before["aborted"]
+
+
+def test_one_that_is_aborted_first_ends_at_once(sglang: Fleet) -> None:
+    before = sglang.state()
+    sock = raw_post(sglang.url, "/v1/completions", {**LONG, "stream": True, "rid": "read"})
+    assert sock.recv(1)
+    abort(sglang, "read")
+    sglang.until(lambda: not sglang.state()["running"], "gone")
+    sock.close()
+    assert sglang.state()["aborted"] == before["aborted"] + 1

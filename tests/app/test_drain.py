@@ -1,0 +1,130 @@
+"""Draining the whole router: running requests may finish, and the others are ended visibly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from tests.harness.behaviours import hang, json_ok, stream_then_hang
+from tests.harness.clocks import NEVER_S
+from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
+from tests.harness.reading import error_of
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+
+PATIENT = {"grace_s": 5.0}
+
+
+@scenario
+async def test_a_drain_lets_streams_finish() -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(token("a")))
+        await go.wait()
+        await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
+        await connection.recv_request()
+
+    async with running(behave, behave, drain=PATIENT) as router:
+        streams = [await router.client() for _ in range(5)]
+        for client in streams:
+            await client.send(chat(stream=True))
+            await client.recv_until(b"data:")
+        idle = await router.client()
+        await eventually(lambda: len(router.app.parts.front.clients) == 6, "six clients")
+        assert (await router.admin("/readyz")).status == 200
+        assert (await router.admin("/drain", "POST")).status == 202
+        found = await router.admin("/readyz")
+        assert (found.status, bytes(found.body)) == (503, b"draining\n")
+        await idle.expect_silence_then_close()
+        with pytest.raises(OSError):
+            await router.client()
+        assert not router.app.drained.is_set()
+        assert (await router.admin("/livez")).status == 200
+        go.set()
+        for client in streams:
+            whole = await client.recv_response()
+            assert whole.complete
+            assert whole.events()[-1] == "[DONE]"
+            assert await client.expect_close() == "fin"
+            client.close()
+        idle.close()
+        await router.app.drained.wait()
+        assert router.busy() == {}
+
+
+@scenario
+async def test_a_lame_duck_still_serves() -> None:
+    async with running(json_ok, drain={"lame_duck_s": 0.3}) as router:
+        kept = await router.client()
+        await kept.send(chat())
+        assert (await kept.recv_response()).header("connection") is None
+        router.app.drain()
+        router.app.drain()
+        assert not router.app.ready()[0]
+        assert (await router.ask()).status == 200
+        await kept.send(chat())
+        assert (await kept.recv_response()).status == 200
+        await kept.expect_silence_then_close()
+        kept.close()
+        await router.app.drained.wait()
+
+
+@scenario
+async def test_a_response_during_a_drain_says_that_it_is_the_last() -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await go.wait()
+        await connection.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+        )
+        await connection.recv_request()
+
+    async with running(behave, drain=PATIENT) as router:
+        client = await router.client()
+        await client.send(chat())
+        await router.replicas[0].wait_for_requests(1)
+        router.app.drain()
+        await eventually(lambda: router.app.parts.front.draining, "the drain")
+        go.set()
+        found = await client.recv_response()
+        assert (found.status, found.header("connection")) == (200, "close")
+        await client.expect_close()
+        client.close()
+        await router.app.drained.wait()
+
+
+@scenario
+async def test_after_the_grace_a_stream_ends_with_an_error_event() -> None:
+    drain = {"grace_s": 0.05}
+    async with running(stream_then_hang(token("a")), drain=drain) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        router.app.drain()
+        await router.app.drained.wait()
+        await router.app.stop()
+        found = await client.recv_response()
+        assert not found.complete
+        assert error_of(json.loads(found.events()[-1]))["code"] == "draining"
+        client.close()
+
+
+@scenario
+async def test_a_stop_during_a_drain_is_at_once() -> None:
+    drain = {"grace_s": NEVER_S}
+    async with running(hang, drain=drain) as router:
+        client = await router.client()
+        await client.send(chat())
+        await router.replicas[0].wait_for_requests(1)
+        router.app.drain()
+        await eventually(lambda: router.app.parts.front.draining, "the drain")
+        await router.app.stop()
+        found = await client.recv_response()
+        assert (found.status, found.error()["code"]) == (503, "draining")
+        client.close()

@@ -1,0 +1,231 @@
+"""Reloading the whole router: changed, unchanged and refused settings, without failed requests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from policies.contract import make_policy
+from router.config.load import load
+from router.config.model import (
+    AccessLog,
+    Limits,
+    Routing,
+    Tls,
+)
+from router.core.errors import ConfigError
+from tests.harness.behaviours import chat_either, json_ok
+from tests.harness.clocks import NEVER_S
+from tests.harness.listeners import blackhole
+from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import running, scenario
+from tests.places import CERT, CERTIFICATES, KEY
+
+
+@scenario
+async def test_a_reload_changes_the_replicas() -> None:
+    health = {"interval_s": NEVER_S, "slow_start_s": 0.0}
+    async with running(json_ok, json_ok, health=health, policy="round_robin") as router:
+        first, second = router.replicas
+        router.change(replicas=(router.at(0),))
+        assert await router.app.reload() == router.app.metrics.config_hash
+        for _ in range(4):
+            assert (await router.ask()).status == 200
+        assert (len(first.requests), len(second.requests)) == (4, 0)
+        router.change(replicas=(router.at(1), router.at(0)))
+        await router.app.reload()
+        await eventually(lambda: len(router.app.parts.fleet.ready) == 2, "the first probe")
+        for _ in range(4):
+            await router.ask()
+        assert (len(first.requests), len(second.requests)) == (6, 2)
+        assert router.app.census()["probes"] == 2
+
+
+@scenario
+async def test_a_reload_lets_streams_of_a_removed_replica_finish() -> None:
+    go = asyncio.Event()
+
+    async def behave(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(token("a")))
+        await go.wait()
+        await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
+        await connection.recv_request()
+
+    async with running(behave, json_ok, policy="round_robin") as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        streaming = router.replicas[0] if router.replicas[0].requests else router.replicas[1]
+        assert streaming is router.replicas[0]
+        router.change(replicas=(router.at(1),))
+        await router.app.reload()
+        states = {r["id"]: r["state"] for r in router.app.replicas()}
+        assert sorted(states.values()) == ["draining", "ready"]
+        assert (await router.ask()).status == 200
+        go.set()
+        found = await client.recv_response()
+        assert found.complete
+        await eventually(lambda: len(router.app.replicas()) == 1, "the end of the removed one")
+        client.close()
+
+
+@scenario
+async def test_a_reload_keeps_what_is_known_of_replicas_that_stay() -> None:
+    async with running(json_ok) as router:
+        await router.ask()
+        kept = next(iter(router.app.parts.fleet.replicas.values()))
+        router.change(replicas=(router.at(0, weight=3.0, max_inflight=7),))
+        await router.app.reload()
+        assert next(iter(router.app.parts.fleet.replicas.values())) is kept
+        (shown,) = router.app.replicas()
+        assert (shown["weight"], shown["max_inflight"], shown["served"]) == (3.0, 7, 1)
+        await router.ask()
+        assert kept.pool.opened == 1
+
+
+@scenario
+async def test_a_reload_changes_the_policy() -> None:
+    async with running(json_ok, json_ok) as router:
+        router.change(routing=Routing(policy="random"))
+        await router.app.reload()
+        assert type(router.app.parts.policies.default) is type(make_policy("random"))
+        assert (await router.ask()).status == 200
+
+
+@scenario
+async def test_a_reload_changes_how_many_clients_there_may_be() -> None:
+    async with running(json_ok) as router:
+        router.change(limits=Limits(connections=1))
+        await router.app.reload()
+        first = await router.client()
+        await first.send(chat())
+        assert (await first.recv_response()).status == 200
+        second = await router.client()
+        found = await second.recv_response()
+        assert (found.status, found.error()["code"]) == (503, "no_files")
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("replicas: [", "line 1"),
+        ("replicas: []\n", "replicas"),
+        ("replicas: [{url: http://a, wieght: 1}]\n", "replicas[0].wieght"),
+        ("replicas: [http://a, http://a]\n", "replicas[1]"),
+        ("replicas: 5\n", "replicas"),
+        ("replicas: [http://a]\nrouting: {policy: nonsense}\n", "routing"),
+        ("", "replicas"),
+        (None, "cannot be read"),
+    ],
+)
+@scenario
+async def test_a_broken_configuration_keeps_the_old(
+    text: str | None, path: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "hedgerow.yaml"
+    if text is not None:
+        file.write_text(text)
+    async with running(json_ok) as router:
+        before = (router.app.config, router.app.metrics.config_hash)
+        router.app.read_again = lambda: load(file)
+        with pytest.raises(ConfigError) as refused:
+            await router.app.reload()
+        assert path in str(refused.value)
+        assert (router.app.config, router.app.metrics.config_hash) == before
+        assert (await router.ask()).status == 200
+        answer = await router.admin("/reload", "POST")
+        assert answer.status == 400
+        assert answer.json()["error"]["problems"] == refused.value.problems
+
+
+@pytest.mark.parametrize("field", ["listen", "admin", "tls"])
+@scenario
+async def test_what_is_fixed_is_refused(field: str) -> None:
+    async with running(json_ok) as router:
+        before = router.app.config
+        value: Any = Tls(cert=CERT, key=KEY) if field == "tls" else "127.0.0.1:1"
+        router.change(**{field: value, "replicas": ()})
+        with pytest.raises(ConfigError) as refused:
+            await router.app.reload()
+        assert refused.value.problems == [f"{field}: cannot change without a restart"]
+        assert router.app.config is before
+        assert (await router.ask()).status == 200
+
+
+@scenario
+async def test_a_refused_reload_leaves_nothing_open(tmp_path: Path) -> None:
+    """A new access log is opened before the certificate is found to be invalid."""
+    async with running(json_ok, tls=Tls(cert=CERT, key=KEY)) as router:
+        threads = threading.active_count()
+        router.change(
+            access_log=AccessLog(path=str(tmp_path / "new.log")),
+            tls=Tls(cert=CERT, key=str(CERTIFICATES / "other.key")),
+        )
+        for _ in range(3):
+            with pytest.raises(ConfigError) as refused:
+                await router.app.reload()
+            assert refused.value.problems[0].startswith("tls.key: ")
+        assert threading.active_count() == threads
+
+
+@scenario
+async def test_a_hundred_reloads_under_load_fail_nothing() -> None:
+    async with running(chat_either, chat_either, chat_either) as router:
+        statuses: list[int] = []
+        done = False
+
+        async def load_it(number: int) -> None:
+            client = await router.client()
+            while not done:
+                await client.send(chat(stream=bool(number % 2)))
+                found = await client.recv_response()
+                assert found.complete
+                statuses.append(found.status)
+            client.close()
+
+        tasks = [asyncio.ensure_future(load_it(number)) for number in range(6)]
+        sets = [
+            tuple(router.at(index, weight=1.0 + n) for index in range(n % 3, 3)) for n in range(6)
+        ]
+        for n in range(100):
+            router.change(
+                replicas=sets[n % 6],
+                routing=Routing(policy=("random", "p2c", "round_robin")[n % 3]),
+            )
+            await router.app.reload()
+            await asyncio.sleep(0.003)
+        done = True
+        await asyncio.gather(*tasks)
+        assert set(statuses) == {200}
+        assert len(statuses) > 100
+        await eventually(lambda: not router.app.parts.fleet.leaving, "the end of removed replicas")
+        assert router.app.census()["probes"] <= 3
+
+
+@scenario
+async def test_requests_that_wait_for_a_connection_survive_a_moved_replica() -> None:
+    """A replica gets another address under the same ID while requests wait for a connection."""
+    with blackhole() as hole:
+        async with running(json_ok) as router:
+            router.change(replicas=(router.at(0, url=hole, id="engine"),))
+            await router.app.reload()
+            fleet = router.app.parts.fleet
+            fleet.probed(fleet.replicas["engine"], True)  # as if it had been healthy until now
+            clients = [await router.client() for _ in range(4)]
+            for client in clients:
+                await client.send(chat())
+            await eventually(lambda: router.app.census()["replica_waiting"] == 4, "requests")
+            router.change(replicas=(router.at(0, id="engine"),))
+            await router.app.reload()
+            for client in clients:
+                found = await client.recv_response()
+                assert found.status == 200, found
+                client.close()

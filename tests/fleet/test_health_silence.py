@@ -1,0 +1,52 @@
+"""Silent replicas in a fleet: a late token makes one suspect, and a timeout counts against it."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.core.errors import Reason
+from router.wire.sweep import NEVER
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+
+@scenario
+async def test_an_overdue_token_is_looked_at_again_while_the_replica_works() -> None:
+    table = Table()
+    fleet, least_s = table.fleet, table.rules.suspect_min_s
+    replica = table.add("a")
+    table.add("b")
+    sent = fleet._clock()
+    now = sent + least_s
+    replica.progress.at = sent + 2.0
+    assert fleet.overdue(replica, sent, now) == sent + 2.0 + least_s
+    assert table.events == []
+    now = sent + 2.0 + least_s
+    fleet._clock = lambda: now
+    assert fleet.overdue(replica, sent, now) == NEVER
+    assert table.events == [("suspect", "a")]
+    assert table.ids("m") == ["b"]
+    replica.progress.at = now + 1.0  # a token of another stream
+    now += 1.0
+    fleet.on_deadline(now)
+    assert table.ids("m") == ["a", "b"]
+    table.close()
+
+
+@pytest.mark.parametrize("reason", [Reason.TTFT_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT])
+@scenario
+async def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) -> None:
+    table = Table(eject_after=100)
+    fleet = table.fleet
+    replica = table.add("a")
+    now = fleet._clock()
+    fleet._clock = lambda: now
+    replica.progress.at = now - 1.0
+    fleet.failed(replica, reason, now - 60.0, now - 60.0)
+    assert replica.health.failures == 0
+    fleet.failed(replica, reason, now - 60.0, now - 1.0)  # that was its own content
+    assert replica.health.failures == 1
+    replica.progress.at = now - 2.0 * table.rules.suspect_min_s
+    fleet.failed(replica, reason, now - 60.0, now - 60.0)
+    assert replica.health.failures == 2
+    table.close()

@@ -1,0 +1,67 @@
+"""The tests mirror the tree: each folder is one of the program, each file is beside its module.
+
+A file without a module of its name tests several modules of its folder, or one property of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+from tests.test_sockets import TESTS, TOOLS, WITH_SOCKETS
+
+FILES_MOST = 23  # test files and helpers in one folder
+
+FOLDERS = sorted(
+    path
+    for path in TESTS.rglob("*")
+    if any(path.glob("*.py")) and path.relative_to(TESTS).parts[0] != "data"
+)
+MIRRORING = [
+    path for path in FOLDERS if path.relative_to(TESTS).parts[0] not in (*WITH_SOCKETS, *TOOLS)
+]
+
+
+def name(folder: Path) -> str:
+    return str(folder.relative_to(TESTS))
+
+
+def package(folder: Path) -> Path:
+    """The folder of the program that a folder of tests mirrors."""
+    inner = folder.relative_to(TESTS)
+    return ROOT / inner if inner.parts[0] == "policies" else ROOT / "router" / inner
+
+
+def misplaced(folder: Path, package: Path) -> list[str]:
+    """Test files whose module is in a folder below, not in the mirrored one."""
+    found = []
+    for path in folder.glob("test_*.py"):
+        module = path.name.removeprefix("test_")
+        is_here = (package / module).exists() or (package / module.removesuffix(".py")).is_dir()
+        if not is_here:
+            found += [f"{path.name}: {at.relative_to(ROOT)}" for at in package.rglob(module)]
+    return found
+
+
+@pytest.mark.parametrize("folder", MIRRORING, ids=name)
+def test_a_folder_is_one_of_the_program(folder: Path) -> None:
+    assert package(folder).is_dir()
+
+
+@pytest.mark.parametrize("folder", MIRRORING, ids=name)
+def test_a_test_is_beside_its_module(folder: Path) -> None:
+    assert misplaced(folder, package(folder)) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=name)
+def test_a_folder_is_small(folder: Path) -> None:
+    assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= FILES_MOST
+
+
+def test_a_test_in_a_folder_above_is_found(tmp_path: Path) -> None:
+    (tmp_path / "test_detect.py").write_text("")
+    (tmp_path / "test_registry.py").write_text("")
+    assert len(misplaced(tmp_path, ROOT / "router" / "fleet" / "engines")) == 2
+    assert misplaced(tmp_path, ROOT / "router" / "fleet" / "engines" / "common") == []
