@@ -29,7 +29,7 @@ async def refused(client: AsyncOpenAI, data: bytes) -> tuple[int, Any]:
 
 
 def usage(router: Router) -> Usage:
-    return router.app.parts.door._store.usage  # type: ignore[union-attr]
+    return router.app.parts.batch_server._store.usage  # type: ignore[union-attr]
 
 
 @scenario
