@@ -121,7 +121,7 @@ def _one_begins(slots: ReplicaLoad) -> None:
 
 
 def poll_begins(slots: ReplicaLoad, now: float) -> int:
-    """Begin a poll. Returns the number to pass with its answer."""
+    """Begin a poll. Returns the poll's number, which `poll_counted` needs."""
     slots.polls += 1
     slots.whole_settled = now - slots.whole_marked_at >= SETTLE_S
     return slots.polls

@@ -9,14 +9,15 @@ Rules:
    clients' waiting requests as the last poll counted them, and granted requests without a lease.
 2. An attempt that is not streamed ("whole") shows nothing before its end, and the engine's gauges
    lag. Until a poll has counted it, it is presumed to run if the engine has a free slot. So the end
-   of one whole attempt admits the next one without a poll. An attempt that the last poll saw
-   waiting counts as waiting. An attempt that it did not see waiting counts as waiting again if more
-   streams run now and leave it no slot. The presumption does not hold while the uncounted attempts
-   have at least `UNSEEN` uncached prompt tokens and at least twice as many as the engine prefilled
-   between two polls, because they would wait for their prefill.
-3. The batch rule applies only while the engine has a free slot, because a request without a slot
-   cannot be prefilled. A request that a poll saw waiting counts as its share of a batch. Every
-   request counts as at least `LEAST` tokens, so that requests without a known prompt are bounded.
+   of one whole attempt admits the next one without a poll. An attempt that was waiting at the last
+   poll counts as waiting. An attempt that was running then counts as waiting again if more streams
+   run now and leave no slot for it. The presumption does not hold if the uncounted attempts have
+   very many uncached prompt tokens, because they would wait for their prefill. The limit is
+   `UNSEEN`, or twice the tokens that the engine prefilled between two polls if that is more.
+3. The target of one prefill batch applies only while the engine has a free slot, because a request
+   without a slot cannot be prefilled. A request that was waiting at a poll counts as its share of a
+   batch. Every request counts as at least `LEAST` tokens, so that the number of requests without a
+   known prompt is bounded.
 4. If the number of slots is not known, it is guessed (`fleet/learned_capacity.py`). The guess is at
    least twice the number of requests that certainly run. So an engine of any size is filled by
    doubling, and a small engine never gets a burst that its gauges cannot show yet.

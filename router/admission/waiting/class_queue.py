@@ -71,7 +71,7 @@ class ClassQueue:
             self.looking += 1
         if self.count <= self.short.size:
             self.short.join(ticket)
-        ticket.starved = False  # A ticket that was put back must be marked again.
+        ticket.starved = False  # If the ticket was put back, `promote` must mark it again.
         young = self._young
         if self._first < len(young) and ticket.order < young[-1].order:
             heappush(self._back, (ticket.order, ticket))

@@ -7,8 +7,9 @@ fixed at the arrival. No request waits for ever, because later requests get late
 
     due = arrival + (urgency - normal) * level
 
-`level` is the waiting time that is worth one class: half of `queue.batch_becomes_normal_after`. A
-critical request is due another hour earlier. A factor converts the time into the engine's number.
+`level` is the waiting time that is worth one class: half of `queue.batch_becomes_normal_after`. The
+deadline of a critical request is one more hour earlier. A factor converts the time into the
+engine's number.
 An engine that stores each number for ever must not get the time; its numbers depend only on class
 and step (`is_bounded`).
 

@@ -63,9 +63,9 @@ def _control_below() -> tuple[bytes, ...]:
     return tuple({path: None for engine in ENGINES.values() for path in engine.control_below})
 
 
-# Paths that stop, change or show an engine ...
+# Paths that stop, change or show an engine; they are blocked for clients.
 CONTROL: Final = _control()
-# ... and everything below these.
+# Prefixes of such paths; all paths below them are blocked, too.
 CONTROL_BELOW: Final = _control_below()
 
 
