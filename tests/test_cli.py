@@ -96,9 +96,15 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
     [
         ([], "replicas: at least one is needed (--replica URL, or --emulate N)"),
         (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
-        (["--replica", "http://a", "--replica", "http://A/"], "replicas[1].url: is the same engine"),
+        (
+            ["--replica", "http://a", "--replica", "http://A/"],
+            "replicas[1].url: is the same engine",
+        ),
         (["--emulate", "1", "--listen", "gpu-1"], "listen: 'gpu-1' has no port"),
-        (["--emulate", "1", "--admin", "9901"], "admin: a port alone would listen on every interface"),
+        (
+            ["--emulate", "1", "--admin", "9901"],
+            "admin: a port alone would listen on every interface",
+        ),
         (["--emulate", "1", "--admin", "x:y"], "admin: 'y' is not a port"),
         (["--emulate", "1", "--policy", "best"], "routing.policy: unknown policy 'best'"),
         (

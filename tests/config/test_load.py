@@ -260,14 +260,23 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
         ("", "replicas: at least one is needed"),
         ("[]", "replicas: at least one is needed"),
         ("http://gpu-1", "replicas: must be a list, not text"),
-        ("[{url: 'http://a', models: [m]}, {url: 'http://a'}]", "replicas[1].url: is the same engine"),
+        (
+            "[{url: 'http://a', models: [m]}, {url: 'http://a'}]",
+            "replicas[1].url: is the same engine",
+        ),
         ("[{url: 'http://a', models: []}]", 'replicas[0].models: is empty; name models, or "*"'),
         (
             "[{url: 'http://a', unknown_models: no}]",
             "replicas[0].unknown_models: must be one of reject, forward",
         ),
-        ("[{url: 'http://a', id: x}, {url: 'http://b', id: x}]", "replicas[1].id: 'x' is already the id"),
-        ("[{url: 'http://a'}, {url: 'http://b', id: 'a:80'}]", "replicas[1].id: 'a:80' is already the id"),
+        (
+            "[{url: 'http://a', id: x}, {url: 'http://b', id: x}]",
+            "replicas[1].id: 'x' is already the id",
+        ),
+        (
+            "[{url: 'http://a'}, {url: 'http://b', id: 'a:80'}]",
+            "replicas[1].id: 'a:80' is already the id",
+        ),
         ("[{url: 'http://a', id: 'x\"y'}]", "replicas[0].id: must be visible ASCII"),
         ("[{url: 'http://a', models: ['']}]", "replicas[0].models[0]: a model's name"),
         ("[{url: 'http://a', models: [1]}]", "replicas[0].models[0]: must be text"),
