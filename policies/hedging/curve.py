@@ -46,7 +46,7 @@ class Curve:
             waiting += shown[index] + cut[index]
             waits[index] = waiting
         self.shown = whole  # number of samples that showed content
-        self.last = times[-1] if times else 0.0  # the longest wait of all samples, cut ones too
+        self.last = times[-1] if times else 0.0  # longest wait of all samples, including cut ones
         values: list[float] = []  # times at which an attempt showed content, ascending
         shares: list[float] = []  # the share that still waits after each of them
         areas: list[float] = []  # the integral of the share from 0 up to each of them

@@ -49,7 +49,7 @@ class Entry:
 
 
 class Item:
-    """An item of a `Ranked`. `entry` is its position there; `None`: it is in none."""
+    """An item of a `Ranked`. `entry` is its position there; `None`: it is in no `Ranked`."""
 
     __slots__ = ("entry",)
 

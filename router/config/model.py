@@ -193,7 +193,7 @@ class Timeouts(Frozen, frozen=True):
     whole_s: Seconds = 1800.0  # From dispatch to the end of an answer that is not streamed.
     token_gap_s: Seconds = 60.0  # Between two pieces of a response.
     total_s: SecondsOrOff = 0.0  # A whole request. 0: no limit.
-    write_stall_s: Seconds = 60.0  # A client that reads nothing for so long is disconnected.
+    write_stall_s: Seconds = 60.0  # A client that reads nothing for this time is disconnected.
     # An idle connection to a replica is closed after this time. It must be below the keep-alive
     # timeout of the replica (uvicorn: 5 s).
     pool_idle_s: Seconds = 3.0

@@ -27,7 +27,7 @@ def come(world: World, limit: Concurrency | None, **facts: Any) -> Ticket:
     return world.come(**{"tokens": 100, "output": 50, "concurrency": limit, **facts})
 
 
-def test_a_place_is_taken_when_a_request_is_sent_and_given_back_when_it_ends() -> None:
+def test_a_slot_is_taken_at_the_dispatch_and_released_at_the_end() -> None:
     limit = Concurrency(2)
     assert limit.free(is_batch=False) == 2
     limit.take(False, 0.0)
@@ -84,7 +84,7 @@ def test_blocked_requests_do_not_block_others_and_keep_their_order() -> None:
     assert (limit.own, limit.rows) == (0, {})
 
 
-def test_a_place_is_free_in_the_turn_in_which_a_request_ends() -> None:
+def test_a_slot_is_free_in_the_loop_iteration_in_which_a_request_ends() -> None:
     world = World([Spot("a"), Spot("b")], config(gates=OPEN))
     limit = Concurrency(1)
     first, second = come(world, limit), come(world, limit)
@@ -106,7 +106,7 @@ def test_a_critical_request_of_the_key_goes_before_its_earlier_ones() -> None:
 
 
 @pytest.mark.parametrize("policy", ["fair", "round_robin"])
-def test_users_of_a_key_share_its_places(policy: str) -> None:
+def test_users_of_a_key_share_its_slots(policy: str) -> None:
     world = World([Spot("a")], config(policy=policy, gates=OPEN))
     limit = Concurrency(2)
     many = [come(world, limit, key="k", user="many") for _ in range(40)]

@@ -35,7 +35,7 @@ def refusal(world: World) -> RouterError:
     return error
 
 
-def test_more_than_a_class_may_hold_is_429() -> None:
+def test_more_than_the_limit_of_a_class_is_429() -> None:
     world = full(classes={"normal": {"depth": 2}})
     for _ in range(3):
         world.come(tokens=10, output=10)
@@ -47,7 +47,7 @@ def test_more_than_a_class_may_hold_is_429() -> None:
     assert len(world.refused) == 1
 
 
-def test_more_than_a_flow_may_hold_is_429() -> None:
+def test_more_than_the_limit_of_a_flow_is_429() -> None:
     world = full(limits={"flow": 2})
     for _ in range(3):
         world.come(key="k", user="a", tokens=10, output=10)

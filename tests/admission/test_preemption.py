@@ -113,7 +113,7 @@ def test_normal_requests_do_not_preempt() -> None:
     assert sum(world.queue.counts.preempted) == 0
 
 
-def test_the_budget_bounds_it() -> None:
+def test_the_budget_bounds_preemptions() -> None:
     world = preempting(budget=0.05)
     for _ in range(60):
         world.come(**{**LOW, "tokens": 5000})

@@ -25,7 +25,7 @@ def test_waiting_requests_keep_waiting_when_the_order_changes(name: str) -> None
     world.assert_empty()
 
 
-def test_other_gates_hold_at_once() -> None:
+def test_new_gates_apply_at_once() -> None:
     world = World([Spot("a")], config(gates=NARROW))
     for _ in range(20):
         world.come(tokens=9000, output=10)

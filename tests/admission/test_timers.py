@@ -145,7 +145,7 @@ def test_a_ticket_is_promoted_before_its_bound() -> None:
 
 
 def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
-    """Two levels in 20 s; only at these times has the row to be looked at."""
+    """Two levels in 20 s; the row must be checked only at these times."""
     classes = every_class(**PATIENT)
     parts = Parts(Spot("a"), policy="fifo", classes=classes, batch_becomes_normal_after_s=20.0)
     ticket = parts.waits(0.0, number=4.0)

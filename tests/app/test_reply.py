@@ -156,7 +156,7 @@ async def test_a_refusal_has_used_nothing(status: int) -> None:
 
 
 @scenario
-async def test_what_is_no_inference_is_not_counted() -> None:
+async def test_requests_that_are_not_inference_are_not_counted() -> None:
     stream = b"".join(token(f"t{n}") for n in range(5))
     async with running(in_reads(stream, 50)) as router:
         found = router.usages()

@@ -1,4 +1,4 @@
-"""How requests are told apart, and how many of them by name."""
+"""How requests are grouped into parties, and how many parties are named."""
 
 from __future__ import annotations
 

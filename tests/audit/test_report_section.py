@@ -1,4 +1,4 @@
-"""The report in words: it must name who is to blame, and nobody who is not."""
+"""The report as text: it names the causers of large delays and no other party."""
 
 from __future__ import annotations
 

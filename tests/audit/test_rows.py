@@ -1,4 +1,4 @@
-"""Lines of the access log as rows: what is taken, what is refused, with which line number."""
+"""Lines of the access log as rows: valid ones, refused ones, and the reported line number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `classes`: each class has defaults of its own, and old places name the new ones."""
+"""The section `classes`: each class has its own defaults, and old keys name the new ones."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ def test_what_is_not_plain_is_refused(text: str, problem: str) -> None:
 
 
 @given(st.text(max_size=200))
-def test_no_text_raises(text: str) -> None:
+def test_no_text_raises_an_exception(text: str) -> None:
     data, _ = read(text)
     assert isinstance(data, dict)
 
 
 @given(st.text(alphabet="ab:-[]{}&*!?|>'\"% #\n\t,1.~<", max_size=60))
-def test_no_syntax_raises(text: str) -> None:
+def test_no_syntax_raises_an_exception(text: str) -> None:
     data, _ = read(text)
     assert isinstance(data, dict)

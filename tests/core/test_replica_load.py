@@ -1,4 +1,4 @@
-"""A new replica's load: all counts are 0, and all that is unknown says so."""
+"""A new replica's load: all counts are 0, and unknown values are None."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from tests.places import ROOT
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b'"\xff"', b'{"a\xff":1}', b"[" * 5000])
 @pytest.mark.parametrize("kind", [Any, str, dict[str, msgspec.Raw]])
-def test_all_that_is_no_json(data: bytes, kind: Any) -> None:
+def test_inputs_that_are_not_json(data: bytes, kind: Any) -> None:
     with pytest.raises(NOT_JSON):
         msgspec.json.decode(data, type=kind)
 

@@ -1,4 +1,4 @@
-"""Words on the command line: what they mean, and what is said of those that mean nothing."""
+"""Arguments on the command line: their meaning, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes and timing of the engines: what was said, what the log has, what is usual."""
+"""Sizes and timing of the engines: from flags, from the log, and defaults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress line: where it is shown, how often, and what it says."""
+"""The progress line: where it is shown, how often, and its text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replay of a log says how far to trust it: logs of engines that are known."""
+"""A replay of a log reports its own accuracy: logs of known engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: in order, none left behind, none waited for in vain."""
+"""Runs in separate processes: results are in order, and every process ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.replay.report import made
 
 @dataclass(frozen=True)
 class Work:
-    """In a job's place: says a word, then ends as it is told to."""
+    """Replaces a job: it prints a word and then ends as configured."""
 
     policy: str
     ends: str = "well"

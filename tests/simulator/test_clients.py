@@ -1,4 +1,4 @@
-"""Clients as the log tells of them: when they leave, how long they wait, what they ask for.
+"""Clients as recorded in the log: when they disconnect, how long they wait, what they ask for.
 
 In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode step 20 ms; the
 network takes 1 ms each way.

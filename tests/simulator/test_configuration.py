@@ -1,4 +1,4 @@
-"""What a configuration says of requests holds in a simulation, and groups of replicas differ."""
+"""A configuration's settings of requests apply in a simulation, and groups of replicas differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens: every request ends once, and at the end nobody holds anything.
+"""For any traffic and faults, every request ends once, and no resource is held at the end.
 
 `simulate` itself raises if a lease, a KV block or a place in the retry budget is left.
 """

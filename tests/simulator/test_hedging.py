@@ -1,4 +1,4 @@
-"""Second copies in the simulated fleet: who wins, what becomes of the other, what is counted."""
+"""Second copies in the simulated fleet: the winner, the end of the loser, and the counters."""
 
 from __future__ import annotations
 

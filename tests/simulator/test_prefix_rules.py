@@ -1,5 +1,5 @@
-"""What a simulated router remembers of prompts: as much as its engines have room for, and as many
-leading blocks as it is told."""
+"""The prefixes that a simulated router remembers: up to the size of its engines' caches, and up to
+the configured number of leading blocks."""
 
 from __future__ import annotations
 

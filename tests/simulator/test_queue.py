@@ -1,4 +1,4 @@
-"""The admission queue in a simulated router: who waits, who goes first, who is told what.
+"""The admission queue in a simulated router: which requests wait, their order, and the answers.
 
 In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode step 20 ms.
 """

@@ -101,7 +101,7 @@ def test_a_request_too_large_for_every_engine_is_refused_alone() -> None:
 
 
 def test_the_second_turn_finds_the_first_one_in_the_cache() -> None:
-    """Also what was generated, which the router cannot know of."""
+    """Generated tokens are included, although the router does not know them."""
     words = blocks(160, 7)
 
     def follow(ended: Arrival, now: float) -> list[Arrival]:
@@ -159,7 +159,7 @@ def test_a_policy_that_knows_caches_hits_more_than_one_that_takes_turns() -> Non
 
 
 def test_routers_that_do_not_see_each_other_meet_at_the_same_replicas() -> None:
-    """Eight requests at once for eight replicas: who sees them all puts one on each."""
+    """Eight requests at once for eight replicas: a router that sees them all sends one to each."""
     arrivals = [
         Arrival(number, wave * 10.0, 500, 2)
         for wave in range(10)

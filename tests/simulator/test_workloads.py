@@ -103,7 +103,7 @@ def test_a_power_user_begins_at_its_time_and_asks_about_one_document() -> None:
 
 
 def conversations(chat: Chat) -> dict[str | None, list[Arrival]]:
-    """Played to their end by somebody who answers at once."""
+    """Played to their end; every request is answered at once."""
     found: dict[str | None, list[Arrival]] = {}
     for arrival in chat:
         turn: Arrival | None = arrival

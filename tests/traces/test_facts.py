@@ -1,4 +1,4 @@
-"""What is said of a traffic, against counting it by hand."""
+"""The reported facts of a traffic, compared with a manual count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are not what they say: a clear error with the line, never a traceback or a guess."""
+"""Files that do not have the expected format: a clear error with the line, never a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The access log as traffic: what comes of each line, in the order of arrival."""
+"""The access log as traffic: one request per line, in the order of arrival."""
 
 from __future__ import annotations
 

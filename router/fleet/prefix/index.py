@@ -543,7 +543,7 @@ class TokenRatio:
     DEFAULT: Final = 4.0  # bytes per token of English prose with its JSON
     LEAST: Final = 1.0  # a byte-level tokenizer
     MOST: Final = 16.0  # source code with long identifiers and runs of spaces
-    WEIGHT: Final = 0.05  # weight of a new observation; the first ones have more
+    WEIGHT: Final = 0.05  # weight of a new observation; the first few have a higher weight
     MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template, so it is ignored
     MODELS: Final = 1000  # maximum number of models; names come from clients
 

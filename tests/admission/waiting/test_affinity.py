@@ -42,7 +42,7 @@ def free_one(world: World, spot: Spot) -> Ticket:
     return world.order[-1]
 
 
-def test_a_replica_takes_the_one_whose_prefix_it_holds_best() -> None:
+def test_a_replica_gets_the_request_with_the_longest_cached_prefix() -> None:
     one, two = Spot("one"), Spot("two")
     world = closed(one, two)
     facts: list[Mapping[Spot, int]] = [{}, {one: 3}, {one: 10}, {two: 10}]

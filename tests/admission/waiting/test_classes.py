@@ -221,7 +221,7 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
 
 
 def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
-    """Nobody says so: it is learned from those that have ended."""
+    """The lengths are learned from the requests that have ended."""
     patient = {"normal": {"wait_s": 1e4, "starvation_s": 1e4}}
     rules = config(policy="shortest", gates=NARROW, classes=patient)
     world = World([Spot("a", slots=1)], rules)

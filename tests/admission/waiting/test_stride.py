@@ -126,7 +126,7 @@ def test_a_weight_is_between_those_of_its_neighbours(weights: list[float], level
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("bes"), st.integers(1, 100))))
-def test_passes_never_fall(steps: list[tuple[int, str, int]]) -> None:
+def test_passes_never_decrease(steps: list[tuple[int, str, int]]) -> None:
     stride = a_stride()
     for urgency, act, cost in steps:
         before = list(stride.passes)

@@ -458,7 +458,7 @@ def next_at_a_first_token(after_s: float = 0.3) -> Pair:
 
 
 def nobody_is_next(after_s: float = 0.5) -> Pair:
-    """Whoever waits has given up by then."""
+    """The waiting requests have been cancelled by then."""
     over = Cue()
 
     async def first(connection: ReplicaConnection) -> None:

@@ -119,7 +119,7 @@ class Attempts(RuleBasedStateMachine):
     @precondition(lambda self: self.state.commit != Commit.CONTENT and len(self.state.alive) > 1)
     @rule(data=st.data(), reason=REASONS)
     def aside(self, data: st.DataObject, reason: Reason) -> None:
-        """A reportable error comes while another copy is alive."""
+        """A reportable error arrives while another copy is running."""
         state = self.state
         attempt = data.draw(st.sampled_from(state.alive))
         before = state.put_aside

@@ -202,7 +202,7 @@ async def test_a_long_prompt_is_not_hedged() -> None:
 
 
 @scenario
-async def test_off_measures_nothing() -> None:
+async def test_the_policy_off_measures_nothing() -> None:
     w = World(policy="off")
     state, attempt, due = w.dispatch(w.a)
     assert (due, attempt.predicted_s, attempt.ahead) == (NEVER, 0.0, -1)

@@ -59,7 +59,7 @@ async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
 
 
 @scenario
-async def test_the_tail_of_those_that_may_be_hedged_is_gone() -> None:
+async def test_hedging_removes_the_tail_of_hedgeable_requests() -> None:
     tables = Table(), Table()
     off, on = fleet(tables[0], Hedging(policy="off")), fleet(tables[1])
     without, hedged = off.play(REQUESTS, PER_S), on.play(REQUESTS, PER_S)
@@ -85,7 +85,7 @@ async def test_quantile_spends_its_budget_on_the_latest() -> None:
 
 
 @scenario
-async def test_where_all_may_be_hedged_the_stragglers_still_are() -> None:
+async def test_stragglers_are_hedged_even_if_all_requests_may_be() -> None:
     """The budget has as many copies as there are stragglers: it must not wait for the latest of
     them.
     """
@@ -110,7 +110,7 @@ async def test_without_a_tail_next_to_nothing_is_sent() -> None:
 
 
 @scenario
-async def test_when_all_are_slow_the_budget_holds() -> None:
+async def test_the_budget_holds_if_all_requests_are_slow() -> None:
     table = Table()
     f = fleet(table, high=1.0)
     f.play(1000, PER_S)

@@ -38,7 +38,7 @@ def at_slow_kind(requests: list[Request]) -> list[Request]:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
-async def test_a_slow_kind_is_hedged_no_more_than_others(seed: int) -> None:
+async def test_a_slow_kind_of_replica_is_not_hedged_more_than_others(seed: int) -> None:
     """With the policy that always hedges the latest: without factors, these are the slow type's."""
     table = Table()
     rules = Hedging(policy="quantile", budget=0.1)
@@ -54,7 +54,7 @@ async def test_a_slow_kind_is_hedged_no_more_than_others(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
-async def test_its_stragglers_still_are(seed: int) -> None:
+async def test_stragglers_of_a_slow_kind_are_hedged(seed: int) -> None:
     table = Table()
     f = mixed(table, seed=seed)
     f.play(1000, PER_S)
@@ -110,7 +110,7 @@ async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
 
 
 @scenario
-async def test_what_is_known_of_a_replica_goes_with_it() -> None:
+async def test_the_state_of_a_removed_replica_is_dropped() -> None:
     table = Table()
     f = mixed(table)
     f.play(500, PER_S)

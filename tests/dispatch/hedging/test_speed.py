@@ -70,7 +70,7 @@ def test_a_replica_with_a_slow_first_answer_is_judged_by_later_ones() -> None:
 
 
 @pytest.mark.parametrize("kind", [1.0, 3.0])
-def test_stragglers_do_not_move_it(kind: float) -> None:
+def test_stragglers_do_not_change_the_factor(kind: float) -> None:
     rng, speed, now = Random(1), known(kind), 100.0
     for _ in range(20_000):
         took = kind * rng.lognormvariate(0.0, 0.3) * (10.0 if rng.random() < 0.05 else 1.0)

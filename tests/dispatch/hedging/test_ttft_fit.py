@@ -79,7 +79,7 @@ def test_one_that_was_cut_counts_as_if_its_end_had_been_seen(seed: int) -> None:
         assert cut.predict(tokens) == pytest.approx(whole.predict(tokens), rel=0.03)
 
 
-def test_it_forgets() -> None:
+def test_old_samples_are_dropped() -> None:
     fit, rng = new(), Random(1)
     answers(fit, 300, rng, now=10.0)
     fit.refit(0.0)

@@ -28,7 +28,7 @@ def refreshed(ttfts: Ttfts, now: float) -> Ttfts:
 
 
 @pytest.mark.parametrize(("is_streamed", "prior"), [(True, STREAMS), (False, WHOLES)])
-def test_nothing_is_known_and_something_is_assumed(is_streamed: bool, prior: object) -> None:
+def test_without_samples_a_default_is_assumed(is_streamed: bool, prior: object) -> None:
     ttfts = Ttfts(0.0, is_streamed)
     assert (ttfts.is_cold, ttfts.is_warm) == (True, False)
     expected_s = prior.base_s + 1000 * prior.token_s  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from tests.tickets import make_ticket
 
 
 class Fleet:
-    """Two replicas of one model, their queue, and the changes that it was not told of yet."""
+    """Two replicas of one model, their queue, and the changes that the queue has not read yet."""
 
     def __init__(self, most: int | None = None) -> None:
         self.world = World(replicas=2, most=most)

@@ -120,7 +120,7 @@ GOES: list[bytes] = [
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 @pytest.mark.parametrize("goes", GOES, ids=lambda value: repr(value)[:60])
-def test_it_goes_wherever_it_is_cut(goes: bytes, newline: bytes) -> None:
+def test_an_unrequested_usage_event_is_removed_in_any_pieces(goes: bytes, newline: bytes) -> None:
     before, after = token("a") + token("b", "stop"), DONE
     stream, expected = (
         data.replace(b"\n", newline) for data in (before + goes + after, before + after)
@@ -133,7 +133,7 @@ def test_it_goes_wherever_it_is_cut(goes: bytes, newline: bytes) -> None:
 
 @pytest.mark.parametrize("takes_out", [True, False])
 @pytest.mark.parametrize("stays", STAYS, ids=lambda value: repr(value)[:60])
-def test_it_stays_wherever_it_is_cut(stays: bytes, takes_out: bool) -> None:
+def test_any_other_event_is_kept_in_any_pieces(stays: bytes, takes_out: bool) -> None:
     stream = token("a") + stays + DONE
     splits = ways(stream) if len(stream) < 2000 else iter([cut(stream, [7]), [stream]])
     for pieces in splits:
@@ -447,7 +447,7 @@ def test_shapes_of_usage(usage: dict[str, Any], expected: tuple[Any, ...]) -> No
     ],
     ids=str,
 )
-def test_what_is_no_usage(usage: Any) -> None:
+def test_values_that_are_not_a_usage(usage: Any) -> None:
     assert usage_of(json.dumps({"usage": usage}).encode()) is None
     assert tapped([token("a"), usage_event(usage), DONE])[1].prompt_tokens is None
 
@@ -609,7 +609,7 @@ def test_a_stream_in_an_engines_native_format() -> None:
 @pytest.mark.parametrize(
     "unit", [b'"eval_count" : ', b'"prompt_tokens":1', b'"_tokens"', b'"usage":{', b'{"a_n":[']
 )
-def test_looking_for_counts_costs_what_the_bytes_cost(unit: bytes) -> None:
+def test_searching_counts_takes_time_proportional_to_the_bytes(unit: bytes) -> None:
     """The number of bytes searched again with the next piece is bounded."""
     numbers = Numbers()
     for _ in range(200):

@@ -51,7 +51,7 @@ def test_a_count(data: bytes) -> None:
         b"{'prompt_tokens':7}",
     ],
 )
-def test_what_is_no_count(data: bytes) -> None:
+def test_values_that_are_not_a_count(data: bytes) -> None:
     assert numbers(data).get(b"prompt_tokens") is None
 
 

@@ -1,4 +1,4 @@
-"""Sentences about a replay: they say what the table says, and nothing where there is nothing."""
+"""Sentences about a replay: they agree with the table, and there are none without a finding."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_one_token_has_no_time_per_token() -> None:
 
 
 def test_an_answer_without_tokens_shows_itself_whole() -> None:
-    """An embedding, or an answer whose first token nobody noted."""
+    """An embedding, or an answer whose first token was not recorded."""
     made = summary([outcome(0.0, None, output=0)])
     assert made.all.ttft.mean == 1.0
     assert made.all.failed == 0

@@ -149,7 +149,7 @@ class LocalTokenizer:
 
 
 def _names(text: str, places: list[int]) -> list[bytes]:
-    """A hash for the text up to each position, each chained to the one before."""
+    """A hash of the text up to each position; each one is computed from the previous one."""
     name, at, names = b"", 0, []
     for place in places:
         name = xxh3_128_digest(name + text[at:place].encode("utf-8", "surrogatepass"))

@@ -24,7 +24,7 @@ from router.fleet.prefix.tokens.remote import RemoteTokenizer, Target, request_b
 
 JOBS: Final = 64  # questions in progress
 _THREADS: Final = 2
-# whole answers; each tokenizer caches beginnings in addition
+# Memory of cached token IDs of whole prompts. Each tokenizer also caches beginnings of texts.
 _CACHE_BYTES: Final = 32 * 1024 * 1024
 _IDS_BYTES: Final = 64 * 1024  # a prompt of token IDs up to this size is read on the event loop
 
