@@ -211,7 +211,7 @@ def test_where_no_victim_is_found_the_search_is_repeated_soon() -> None:
 
 
 def closed_by_whole_attempts() -> tuple[Parts, Spot]:
-    """Its engine answers at once; no poll has counted the attempts yet."""
+    """A replica whose engine answers at once; no poll has counted the attempts yet."""
     spot = Spot("a", slots=1)
     spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 5
     parts = timed(spot)
@@ -240,7 +240,7 @@ def test_a_replica_that_its_own_streams_close_is_not_polled() -> None:
 
 
 def test_a_replica_that_is_open_to_all_that_wait_is_not_polled() -> None:
-    """It is closed to class batch."""
+    """The replica is closed to class batch only."""
     spot = Spot("a", slots=1)
     spot.inflight = spot.waiting = spot.load = spot.whole_fresh = 2
     parts = timed(spot)

@@ -76,7 +76,7 @@ def test_check_of_a_missing_file_exits_2(file: Path, capsys: pytest.CaptureFixtu
 
 
 def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
-    """It runs in deployment pipelines and should be fast."""
+    """`check` runs in deployment pipelines and should be fast."""
     file.write_text("replicas: [http://a]")
     script = (
         "import sys; from router.cli import main; status = main(sys.argv[1:]); "

@@ -331,7 +331,7 @@ async def test_a_preempted_request_is_sent_again_and_its_client_notices_nothing(
 
 @scenario
 async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
-    """It ran for longer than its queue timeout, and does not expire at once."""
+    """The request ran for longer than its queue timeout, and does not expire at once."""
 
     async def never(connection: ReplicaConnection) -> None:
         await connection.recv_request()

@@ -167,7 +167,7 @@ async def test_requests_that_are_not_inference_are_not_counted() -> None:
 
 @scenario
 async def test_a_compressed_stream_is_opaque() -> None:
-    """Its bytes cannot be parsed; none is held back or taken for an event."""
+    """A compressed stream cannot be parsed; none of its bytes is held back or taken for an event."""
     stream = token("a") + event({"choices": [], "usage": TOLD}) + event({"error": BOOM})
     lines = [
         "Content-Type: text/event-stream",

@@ -93,7 +93,7 @@ async def test_an_error_behind_our_200_keeps_its_message_for_anthropic() -> None
 
 @long_scenario
 async def test_an_error_keeps_its_status_for_ollama() -> None:
-    """Its streams are lines of JSON: the router never sends an early 200 for them."""
+    """Ollama's streams are lines of JSON: the router never sends an early 200 for them."""
 
     def ask(url: str) -> None:
         client = ollama.Client(host=url)

@@ -485,7 +485,7 @@ class World:
         return replica
 
     def goes_down(self, id: str) -> None:
-        """Its probes fail."""
+        """Let the replica's probes fail."""
         replica = self.fleet.replicas[id]
         for _ in range(self.config.health.fall):
             self.fleet.probed(replica, False)

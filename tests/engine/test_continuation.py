@@ -56,7 +56,7 @@ def whole(engine: Engine) -> None:
 
 
 def core_alone(engine: Engine) -> None:
-    """Its core is killed: the server reports the error inside the stream."""
+    """The engine's core process is killed: the server reports the error inside the stream."""
     members = members_of_group(engine.group)
     named = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in members}
     (core,) = [pid for pid, name in named.items() if b"EngineCore" in name]

@@ -83,7 +83,7 @@ def test_streams_equal_those_of_the_engine(
 def test_other_dialects_stream_too(
     engines: Engines, hedgerow: Hedgerow, path: str, body: dict[str, Any]
 ) -> None:
-    """Their events have names; the order of the names is part of the protocol."""
+    """Events of these APIs have names; the order of the names is part of the protocol."""
 
     def names(url: str) -> list[bytes]:
         raw = stream_bytes(url, path, {**body, "stream": True})

@@ -79,7 +79,7 @@ async def test_it_follows_what_is_learned() -> None:
 
 @scenario
 async def test_any_and_what_it_lists() -> None:
-    """It gets the replica's list as well: listed names are routed by themselves."""
+    """`*` also forwards the model list of the replica: listed names are routed by themselves."""
     table = Table()
     replica = table.add("r", ("*",))
     table.add("s", ("b",))

@@ -104,7 +104,7 @@ def test_its_probe_does_not_clear_it() -> None:
 
 
 def test_suspicion_wears_off_but_is_not_forgotten() -> None:
-    """Its client left and no other request was sent there: one request must try it."""
+    """The client left and no other request was sent to the replica: one request must try it."""
     health = make()
     overdue(health, 1.0)
     assert health.is_suspect(10.9)

@@ -128,7 +128,7 @@ OFFICE = PriorityRule(priority="high", network="10.0.0.0/8")
 
 
 def test_the_first_that_says_something_decides() -> None:
-    """One more source at a time, from the last to the first."""
+    """Add one source of the priority at a time, from the last to the first."""
     said: dict[str, Any] = {"default": "low"}
     assert judged(**said) == (3.0, "low", "default")
     said["key"] = a_key(tier="pro", ceiling="critical")

@@ -89,7 +89,7 @@ def test_a_heavier_replica_gets_more() -> None:
 
 
 def test_what_names_no_class_has_the_configured_one() -> None:
-    """It has that class's timeouts, and is hedged as one of it."""
+    """The request has the timeouts and the hedging of the configured class."""
     rules = Classes(high=HighClass(timeouts=ClassTimeouts(first_token_s=0.3)))
     config = varied(WORLD.config, priority={"default": "high"})
     scenario = replace(WORLD, config=msgspec.structs.replace(config, classes=rules))

@@ -115,6 +115,6 @@ class _Comparison:
 
 
 def quiet(found: Sequence[measured.Run]) -> list[measured.Run]:
-    """Those that were disturbed about as little as the quietest of them."""
+    """The runs that were disturbed about as little as the least disturbed one."""
     limit = min(one.others_cpu for one in found) + QUIET
     return [one for one in found if one.others_cpu <= limit]

@@ -54,7 +54,8 @@ class Ttfts:
 
     @property
     def is_warm(self) -> bool:
-        """Whether neither the line nor the curve depends on the prior any more."""
+        """Whether enough was observed: neither the fitted line of times to first token nor their
+        survival curve depends on the prior any more."""
         return not self.is_cold and self._ratios.shown >= WARM
 
     def predict(self, tokens: int, speed: float) -> float:

@@ -302,7 +302,7 @@ def _place(request: Request) -> tuple[int, float, int]:
 
 
 def _may_feed(request: Request, head: Request) -> bool:
-    """Whether its newest block, once full, is a block of the head's prompt."""
+    """Whether the newest block of `request` will be, once full, a block of the prompt of `head`."""
     index = len(request._blocks) - 1
     mine, wanted = request.block_hashes, head.block_hashes
     return index < len(mine) and index < len(wanted) and mine[index] == wanted[index]

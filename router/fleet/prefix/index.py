@@ -100,8 +100,8 @@ class _Slot(Generic[K]):
         self.ring = array("Q")
         self.head = 0  # Index of the first entry of the ring.
         self.count = 0  # blocks held
-        # The prompt of the last `insert` and its `held`. All its blocks are held; None: blocks were
-        # removed since.
+        # The blocks of the prompt of the last `insert`, and how many of them are held. `None`: blocks
+        # were removed after that `insert`.
         self.last: tuple[Block, ...] | None = None
         self.last_held = 0
 

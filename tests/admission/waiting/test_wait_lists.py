@@ -24,7 +24,7 @@ def make(**fields: Any) -> Parts:
 
 
 def newcomer(parts: Parts, **facts: Any) -> Ticket:
-    """It has joined its flow, and no limit was checked yet."""
+    """A ticket that has joined its flow; no limit was checked yet."""
     ticket = make_ticket(**facts)
     ticket.order = parts.orders.next()
     parts.wait_lists.holders.join(ticket)

@@ -154,7 +154,7 @@ async def test_fresh_asks_for_a_new_connection() -> None:
 
 @scenario
 async def test_fresh_is_not_served_by_one_that_becomes_free() -> None:
-    """Its owner has just seen a reused connection die: another used one may die as well."""
+    """The caller has just seen a reused connection die: another used one may die as well."""
     with blackhole() as url:
         async with pool_to(json_ok, limits={"connecting": 1}) as (pool, _):
             busy = Owner(pool)

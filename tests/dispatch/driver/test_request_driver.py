@@ -962,7 +962,7 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
 
 
 def test_the_hedger_does_not_learn_from_a_continuation() -> None:
-    """Its prefill differs from that of the request, and it was not announced to the hedger."""
+    """A continuation's prefill differs from that of the request, and the hedger was not told of it."""
     world = World(2, continuation=CONTINUED, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")
     ((_, _, learned),) = world.hedger.plans()

@@ -140,7 +140,7 @@ def test_an_engine_that_may_not_know_it_is_not_asked(engine: str | None) -> None
 
 
 def test_trtllm_gets_no_field_that_it_did_not_define() -> None:
-    """It rejects unknown fields, and its defaults would put a usage on every event."""
+    """TensorRT-LLM rejects unknown fields, and its defaults would put a usage on every event."""
     changed = injected(ABSENT, "trtllm")
     assert changed is not None
     assert set(changed["stream_options"]) == {"include_usage", "continuous_usage_stats"}

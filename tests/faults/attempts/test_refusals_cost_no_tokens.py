@@ -70,7 +70,7 @@ def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
 
 
 def test_a_refusal_inside_a_stream(tmp_path: Path) -> None:
-    """Its client got a 200 and comments before the engine refused it."""
+    """The client got a 200 and comments before the engine refused the request."""
 
     @scenario
     async def story() -> None:

@@ -44,7 +44,7 @@ async def test_the_model_behind_a_large_file(path: str, is_chunked: bool, dense:
 
 @scenario
 async def test_a_large_form_is_held_once() -> None:
-    """It has no end, so it is refused, but only after all of it has arrived."""
+    """The form has no end, so it is refused, but only after all of it has arrived."""
     size = 16 * MIB
     data = request(PATH, KIND, method="POST", body=part("file", b"x" * size))
     async with running(json_ok) as router:

@@ -78,7 +78,7 @@ async def test_a_response_without_an_owner() -> None:
 @pytest.mark.parametrize("required", [True, False])
 @scenario
 async def test_a_response_from_before_the_start(tmp_path: Path, required: bool) -> None:
-    """Its owner is unknown."""
+    """The owner of such a response is unknown."""
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
         assert await reaches(router, BEARER) != required
@@ -100,8 +100,8 @@ async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> 
 
 @scenario
 async def test_a_party_that_reads_a_response_does_not_own_it() -> None:
-    """It was created before the start: another party that knows its ID may come before its
-    owner.
+    """The response was created before the start: another party that knows its ID may come before
+    its owner.
     """
     async with running(engine) as router:
         assert await reaches(router, OTHER)

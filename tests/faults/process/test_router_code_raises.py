@@ -181,7 +181,7 @@ async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> Non
 @replaces_a_method
 @scenario
 async def test_before_the_request_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is counted like any other, although only its head is known."""
+    """The request is counted like any other request, although only its head is known."""
     async with running(json_ok) as router:
         with monkeypatch.context() as patch:
             patch.setattr("router.dispatch.dispatcher.Fields", fails)
@@ -217,7 +217,7 @@ async def test_when_its_client_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("what", ["finished", "attempt"])
 @scenario
 async def test_while_its_end_is_counted(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its client has its answer, and may send another request over the same connection."""
+    """The client has its answer, and may send another request over the same connection."""
     async with running(json_ok) as router:
         client = await router.client()
         with monkeypatch.context() as patch:

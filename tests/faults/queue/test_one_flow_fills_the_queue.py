@@ -193,7 +193,7 @@ async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> N
 
 @scenario
 async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
-    """If memory is short, a body evicts enough of larger flows, or nothing."""
+    """If memory is short, a new body evicts requests of larger flows only if that frees enough of it."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
         clients = [await waits_not(router)]

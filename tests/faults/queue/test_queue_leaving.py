@@ -69,7 +69,7 @@ async def test_one_that_only_says_that_he_is_done_is_served_where_that_is_allowe
 
 @scenario
 async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
-    """It keeps its place in the queue's bookkeeping until then, and releases it."""
+    """The request keeps its place in the queue's counts until it leaves, and then releases it."""
 
     async def busy(connection: ReplicaConnection) -> None:
         while await connection.recv_request():

@@ -102,7 +102,8 @@ def test_many_choices_count_as_many_outputs(members: dict[str, bytes], output: i
 
 @scenario
 async def test_a_thousand_choices_cost_their_user_his_next_turns() -> None:
-    """They run, and the user sends another request; three of another user come first."""
+    """The thousand choices run, and their user sends another request. Three requests of another
+    user go first."""
     turnstile, go = Turnstile(), asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:

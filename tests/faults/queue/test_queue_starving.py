@@ -13,7 +13,8 @@ from tests.harness.running import running, scenario
 
 @scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
-    """Its class goes only where nothing waits, and something does; its bound makes it normal."""
+    """A starving class is served only where no other request waits. One does; the waiter's longest
+    wait then makes it class normal."""
     rules = queue(batch_becomes_normal_after_s=0.0, gates=QueueGates(prefill_tokens=0))
     classes = Classes(batch=BatchClass(starvation_s=1.0))
     async with (

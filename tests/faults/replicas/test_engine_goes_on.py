@@ -127,7 +127,7 @@ async def test_neighbours_go_on() -> None:
 
 @scenario
 async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
-    """It would continue even after its engine recovers, without an abort."""
+    """Without an abort, the loser would run on, even after its engine recovers."""
     soon = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0)
     options = ["--persona=sglang", "--forget-leavers", "--fault", "slow=1000; replica=emulated-0"]
     child = EmulatedFleet(2, model="m", options=options)

@@ -120,7 +120,7 @@ async def test_a_busy_engine_behind_our_200() -> None:
 
 @scenario
 async def test_an_answer_that_is_no_stream_behind_our_200() -> None:
-    """It cannot be relayed as a success."""
+    """The answer cannot be relayed, because the client has a 200 already."""
     answer = json_response({"choices": []})
     async with running(late(answer), timeouts={"commit_after_s": 0.05}) as router:
         found = await router.ask(chat(stream=True))

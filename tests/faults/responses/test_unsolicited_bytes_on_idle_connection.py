@@ -49,7 +49,7 @@ async def test_it_is_closed_and_never_parsed(data: bytes, together: bool) -> Non
 
 @scenario
 async def test_bytes_that_the_loop_has_not_read_yet() -> None:
-    """They arrive in the same loop turn in which the connection is reused."""
+    """The bytes arrive in the same turn of the event loop in which the connection is reused."""
 
     async def behave(connection: ReplicaConnection) -> None:
         assert await connection.recv_request()

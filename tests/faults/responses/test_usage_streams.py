@@ -282,7 +282,7 @@ async def test_more_choices_and_tool_calls() -> None:
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 @scenario
 async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> None:
-    """Its Content-Length is not passed on, because fewer bytes are sent."""
+    """The stream's Content-Length is not forwarded, because fewer bytes are sent."""
     stream = b"".join(stream_of("vllm", asking({"include_usage": True})))
     lines = ["Content-Type: text/event-stream", *(f.format(size=len(stream)) for f in fields)]
 
@@ -303,7 +303,7 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
 @pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b": bye"])
 @scenario
 async def test_an_end_without_a_blank_line(last: bytes) -> None:
-    """It was held back as the beginning of an event, and is released at the end of the stream."""
+    """The last line was held back as the beginning of an event. It is sent when the stream ends."""
     events = [role(), token("a"), event({"choices": [], "usage": usage(1)})]
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -333,7 +333,7 @@ async def test_a_body_that_is_only_scanned_is_asked(options: Any) -> None:
 
 @scenario
 async def test_a_body_too_large_to_decode_is_not_asked() -> None:
-    """Its options are unknown: it may have requested the usage."""
+    """The options of such a body are unknown: it may have requested the usage."""
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "x" * SCAN_ABOVE}],

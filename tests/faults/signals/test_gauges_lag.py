@@ -49,7 +49,7 @@ def peak(engine: Emulated) -> int:
 @pytest.mark.parametrize("priority", ["normal", "batch"])
 @scenario
 async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
-    """They wait at the router, not at an engine whose gauges do not show them yet."""
+    """The requests wait at the router, not at an engine whose gauges do not show them yet."""
     async with two_engines() as (one, two, router):
         await asyncio.sleep(1.5)  # idle polls: no load is known
         found = await asyncio.gather(

@@ -84,7 +84,7 @@ async def test_another_replica_serves(upstream: Upstream) -> None:
 
 @scenario
 async def test_a_plain_replica_at_an_https_url() -> None:
-    """It answers the handshake with HTTP, which is treated like a wrong certificate."""
+    """The replica answers the handshake with HTTP, which is treated like a wrong certificate."""
     plain = HostileReplica(garbled)
     plain.start()
     url = plain.url.replace("http:", "https:")

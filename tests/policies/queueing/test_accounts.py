@@ -57,7 +57,7 @@ def test_an_account_keeps_its_excess_while_others_wait() -> None:
 
 
 def test_a_waiting_account_keeps_what_was_given_back_to_it() -> None:
-    """Its next request must not take it away; its nodes would have another counter, too."""
+    """The account's next request must not remove the refund, and its nodes have the same counter."""
     accounts = Accounts()
     busy, other = waits(accounts, "busy"), waits(accounts, "other")
     busy.add(50.0)

@@ -144,7 +144,7 @@ def test_a_flow_keeps_its_excess_when_it_leaves_the_line() -> None:
 
 
 def test_a_late_correction_counts_too() -> None:
-    """Its account was dropped in the meantime, because its balance was zero."""
+    """The account was dropped before the correction, because its balance was zero."""
     policy = exact()
     line = policy.line(2)
     pushed(line, [ticket(key="steady", tokens=100) for _ in range(300)])

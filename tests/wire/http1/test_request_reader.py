@@ -147,7 +147,8 @@ class CountingParser:
 
 @pytest.mark.parametrize("sizes", [[], [65_536], [8], [1, 65_536]])
 def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None:
-    """They do not end a body, so the parser gets whole reads. `sizes`: where the first reads
+    """CRLFs in chunk data do not end a body, so the parser gets whole reads. `sizes`: the ends of the
+    first reads.
     end.
     """
     reader = RequestReader(LIMITS, b"v", lambda head: None)
