@@ -147,9 +147,9 @@ class CountingParser:
 
 @pytest.mark.parametrize("sizes", [[], [65_536], [8], [1, 65_536]])
 def test_line_ends_in_the_data_of_a_chunk_cost_nothing(sizes: list[int]) -> None:
-    """CRLFs in chunk data do not end a body, so the parser gets whole reads. `sizes`: the ends of the
-    first reads.
-    end.
+    """CRLFs in chunk data do not end a body, so the parser gets whole reads.
+
+    `sizes`: the sizes of the first reads in bytes.
     """
     reader = RequestReader(LIMITS, b"v", lambda head: None)
     reader.feed(post(b"", CHUNKED))
