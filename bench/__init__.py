@@ -1,1 +1,1 @@
-"""Benchmarks: each prints one table and says by which method it came about."""
+"""Benchmarks. Each prints one table, and states the method that produced its figures."""

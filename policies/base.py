@@ -19,7 +19,7 @@ class RoutingPolicy:
     """Base of every routing policy: a `@dataclass` whose fields are its options.
 
     Values are checked against the fields' types. `__post_init__` makes further checks and raises
-    PolicyConfigError. A field that is state and not an option has `init=False`.
+    PolicyConfigError. A field that holds state and is not an option has `init=False`.
 
     In fleets above 64 replicas, `pick` gets a sample and all holders of the prefix, unless the
     class sets `sees_all`. Hooks that a policy does not override cost nothing.
@@ -33,14 +33,16 @@ class RoutingPolicy:
         raise NotImplementedError
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
-        """A request is sent to `candidate`, chosen by this policy or not. `ctx.held` is as for
-        `pick`."""
+        """A request is sent to `candidate`, chosen by this policy or not. `ctx.held`: as in
+        `pick`.
+        """
 
     def on_first_token(
         self, view: RequestView, candidate: Candidate, ttft_s: float, ctx: Context
     ) -> None:
         """The first content event of a request arrived `ttft_s` seconds after its dispatch.
-        `ctx.held` is empty."""
+        `ctx.held` is empty.
+        """
 
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context

@@ -17,7 +17,8 @@ from mypy_extensions import mypyc_attr
 
 class RequestView:
     """The facts of a request that a policy may use. The object belongs to one request and is
-    updated in place: a policy may keep `blocks` (a tuple), but no other part."""
+    updated in place: a policy may keep `blocks` (a tuple), but no other part.
+    """
 
     __slots__ = (
         "attempts",
@@ -57,7 +58,7 @@ class RequestView:
         self.body_bytes = body_bytes
         self.attempts = attempts  # attempts already made for this request
         self.prompt_bytes = prompt_bytes  # bytes of the prompt as the client sent it
-        # estimated; 0: there is no prompt, or the count is unknown
+        # Estimated tokens of the prompt; 0: there is no prompt, or the count is unknown.
         self.prompt_tokens = prompt_tokens
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
@@ -104,16 +105,16 @@ class Candidate:
     ) -> None:
         self.id = id
         self.inflight = inflight  # this router's attempts that were dispatched and have not ended
-        self.weight = weight  # > 0; slow start lowers it for a while
+        self.weight = weight  # share of requests, > 0; slow start lowers it for a while
         # This router's attempts without a first content event, and other clients' waiting requests.
         self.waiting = waiting
         # This router's attempts under way, and other clients' running and waiting requests.
         self.load = inflight if load is None else load
         # Uncached prompt tokens of this router's attempts without a first content event.
         self.pending_tokens = pending_tokens
-        # Estimated share of the KV cache in use now, 0 to 1; None: unknown. It is the engine's last
-        # report, corrected for requests that have started or ended since, and for prompts that
-        # are still to be prefilled. A policy must not correct it again.
+        # Estimated share of the KV cache in use now, 0 to 1; None: unknown. The engine's last
+        # report, corrected for requests that have started or ended since, and for prompts that are
+        # still to be prefilled. A policy must not correct the estimate again.
         self.kv_usage = kv_usage
         self.kv_tokens = kv_tokens  # tokens that fit into the KV cache; None: unknown
         self.slots = slots  # requests the engine runs at once; None: unknown
@@ -137,8 +138,8 @@ class Context:
     ) -> None:
         self.rng = rng
         self.now = now  # monotonic seconds
-        # Candidate -> how many of the request's leading blocks its cache holds; absent: none. It
-        # may name replicas that are no candidates.
+        # Candidate -> how many of the request's leading blocks its cache holds; absent: none. The
+        # mapping may name replicas that are no candidates.
         self.held = held
 
 

@@ -20,7 +20,7 @@ Class = TypeVar("Class", bound=type)
 
 
 class PolicyConfigError(ValueError):
-    """A policy cannot be made. The message gives the reason, `option` the invalid option."""
+    """A policy cannot be made. The message gives the reason; `option` is the invalid option."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -31,8 +31,9 @@ class Registry(Generic[T]):
     """All policies of one kind."""
 
     def __init__(self, kind: str, package: str, group: str) -> None:
-        """`kind`: its name in messages; `package`: its import registers the built-in policies;
-        `group`: the entry-point group of third parties."""
+        """`kind`: the kind's name in messages; `package`: importing it registers built-in policies;
+        `group`: the entry-point group of third parties.
+        """
         self.kind = kind
         self.group = group
         self.classes: dict[str, type[T]] = {}
@@ -100,7 +101,7 @@ class Registry(Generic[T]):
         return self.classes[name]
 
     def _entry_points(self) -> dict[str, Any]:
-        # Imported here because it is slow to import and almost never needed: 15 of 60 ms.
+        # Imported here, because this import takes 15 of 60 ms and is almost never needed.
         from importlib.metadata import entry_points
 
         return {point.name: point for point in entry_points(group=self.group)}

@@ -1,9 +1,9 @@
 """The command `hedgerow`: reads flags, checks the whole configuration, hands over to one command.
 
 Flags and the YAML file set the same fields, flags last. Nothing listens before the configuration
-is known to be good. Exit status: 0 done, 1 could not run (a port in use), 2 a mistake in the flags
-or the configuration, with the path of each mistake on stderr. Commands are imported only when they
-are asked for, so that `hedgerow check` answers at once.
+is known to be good. Exit status: 0 done, 1 the command could not run (a port in use), 2 a mistake
+in the flags or the configuration, with the path of each mistake on stderr. Commands are imported
+only when they are asked for, so that `hedgerow check` answers at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
-# Modules of commands that live elsewhere; each has add_arguments(parser) and main(args) -> int.
+# Modules of the other commands; each has add_arguments(parser) and main(args) -> int.
 _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
     "key": ("router.config.keys_command", "create an API key and its line for the keys file"),
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """The parser for `words`; commands that live elsewhere are imported only when asked for."""
+    """The parser for `words`; commands of other modules are imported only when asked for."""
     parser = argparse.ArgumentParser(
         prog="hedgerow",
         description=_DESCRIPTION,
@@ -202,7 +202,7 @@ def _say(line: str) -> None:
 
 
 class _Version(argparse.Action):
-    """Like argparse's own, but looks the version up only when it is asked for."""
+    """The `--version` action; unlike argparse's own, it looks up the version only on request."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **kwargs)

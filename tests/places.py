@@ -8,5 +8,5 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 DATA: Final = ROOT / "tests" / "data"
 CERTIFICATES: Final = ROOT / "tests" / "config" / "data"
-CERT: Final = str(CERTIFICATES / "one.pem")  # for the name one.test
+CERT: Final = str(CERTIFICATES / "one.pem")  # certificate for the name one.test
 KEY: Final = str(CERTIFICATES / "one.key")

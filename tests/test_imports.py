@@ -54,7 +54,7 @@ MAY_IMPORT = {
     "cli": {"core", "config", "emulator", "app", "replay", "audit", "config.address"},
     "__main__": {"cli"},
 }
-# Not needed by a pure decision: sockets, event loops, clocks, processes, third-party HTTP.
+# Modules that pure code does not need: sockets, event loops, clocks, processes, HTTP.
 NOT_IN_POLICIES = {
     *("asyncio", "socket", "ssl", "selectors", "threading", "multiprocessing", "subprocess"),
     *("time", "datetime", "logging", "os", "aiohttp", "httptools", "uvloop"),

@@ -1,4 +1,4 @@
-"""No compiled function calls itself, directly or through others of its module.
+"""No compiled function calls itself, directly or through other functions of its module.
 
 Compiled code has no recursion limit: recursion over the input would overflow the stack of the
 process, or block the event loop. Calls between modules are not followed.

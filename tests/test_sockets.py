@@ -1,4 +1,4 @@
-"""Sockets are opened only by tests in the folders that are for it; all others run in memory.
+"""Only tests in certain folders may open sockets; all other tests run in memory.
 
 A test with sockets is slower, and depends on the machine's load and on its ports. The folders of
 tools (`harness`, `bench`, ...) mirror nothing of the router and are not checked.

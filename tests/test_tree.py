@@ -1,4 +1,4 @@
-"""The tests mirror the tree: each folder is one of the program, each file is beside its module.
+"""The tests mirror the tree: a test folder has the name of a program folder, a file of its module.
 
 A file without a module of its name tests several modules of its folder, or one property of them.
 """

@@ -33,7 +33,7 @@ MODEL: Final = "emulated"
 
 
 class Times:
-    """CPU milliseconds of calls: their number, the longest, the number over `OVER_MS`."""
+    """CPU times of calls in ms: number of calls, the longest call, number over `OVER_MS`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -154,8 +154,8 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as folder:
-        # asyncio's own loop: its callbacks can be timed, and they are the ones that uvloop would
-        # run.
+        # Use asyncio's own loop: its callbacks can be timed, and uvloop would run the same
+        # callbacks.
         found = asyncio.run(measure(Path(folder), args.quick))
     print(table(found))
     if args.json:

@@ -1,4 +1,7 @@
-"""The result of a bench: one table with its title, method and goals. Must never judge."""
+"""The result of a bench: one table with its title, method and goals.
+
+Must never decide whether a goal is met.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class Found:
     table: Table
     remarks: Sequence[str] = ()  # further notes for a reader of the table
     verdicts: Sequence[Verdict] = ()
-    figures: dict[str, Any] = field(default_factory=dict)  # only for JSON
+    figures: dict[str, Any] = field(default_factory=dict)  # only in the JSON output
 
     def as_json(self) -> dict[str, Any]:
         columns = self.table.columns

@@ -1,6 +1,6 @@
 """A bench's results as one HTML page: plots first, then one section per result.
 
-Uses the HTML parts of the replay report. Plots need matplotlib; without it the page has none.
+Uses the HTML parts of the replay report. Without matplotlib the page has no plots.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Prints results as text, Markdown or JSON, one after the other, each followed by its goals.
 
-The same figures give the same text. Must never judge.
+The same figures give the same text. Must never decide whether a goal is met.
 """
 
 from __future__ import annotations

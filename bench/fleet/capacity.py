@@ -12,8 +12,8 @@ result of least-load routing) therefore saturates at
 
     n / (O*d0/B + W)                               requests/s
 
-W and O are means over the workload's requests. `warm` is the same with every prompt token that was
-sent before taken from a cache: the rate that perfect reuse could sustain.
+W and O are means over the workload's requests. `warm` is the saturation rate if every prompt token
+that an earlier request sent is taken from a cache: the rate that perfect reuse could sustain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Engine:
 
 
 def work_s(timing: Timing, prompt: float, output: float, cached: float = 0.0) -> float:
-    """W of one request with `cached` prompt tokens in the cache."""
+    """Engine time W of one request with `cached` prompt tokens in the cache."""
     return (
         timing.prefill_token_s * (prompt - cached)
         + timing.prefill_square_s * (prompt * prompt - cached * cached)

@@ -21,7 +21,7 @@ SETTLE_S = 0.5  # time for a router to learn about its replicas after its first 
 
 
 class Ready(Peer):
-    """Ready when a whole answer arrived and, if the router reports its replicas, all are known."""
+    """The router is ready after a whole answer and, if it reports its replicas, with all known."""
 
     tells_workers = False
 
@@ -61,7 +61,7 @@ class HedgerowWith(Ready, Hedgerow):
 
 
 def hedgerow(policy: str) -> type[HedgerowWith]:
-    """The contestant for one policy."""
+    """Return the contestant: Hedgerow with this routing policy."""
     return type(
         f"Hedgerow_{policy}",
         (HedgerowWith,),
@@ -113,7 +113,7 @@ PEERS: dict[str, type[Ready]] = {
 def workers_seen(port: int) -> int | None:
     """Number of replicas that a router reports (`/workers` of vllm-router and sglang-router).
 
-    None: the router reports nothing.
+    `None`: the router does not report its replicas.
     """
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:

@@ -79,8 +79,8 @@ class Engines:
         port: int = 0,
         log: Path | None = None,
     ) -> None:
-        """`log`: file for the engines' standard error. Routers that try gRPC on the port fill
-        pages.
+        """`log`: file for the engines' standard error. A router that tries gRPC on the port causes
+        pages of error messages.
         """
         options = spec.options() + (["--port", str(port)] if port else [])
         self._log = log
@@ -128,7 +128,7 @@ class Engines:
 
 @contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Child processes started in the block write standard error to `path`; None: to ours."""
+    """Child processes started in the block write stderr to `path`; None: they inherit ours."""
     if path is None:
         yield
         return
@@ -142,7 +142,7 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
         os.close(kept)
 
 
-# vLLM's metric name, on every persona that has it -> our name
+# vLLM's metric name, used by every emulated engine with that metric -> name in this bench
 _WANTED = {
     b"vllm:prefix_cache_queries_total": "queried",
     b"vllm:prefix_cache_hits_total": "hits",

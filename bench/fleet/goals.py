@@ -1,6 +1,7 @@
 """Hedgerow's goals for the fleet bench, judged within one run: ratios to peers, and bounds.
 
-Lower is better for every verdict's value. Goodput is therefore judged as the peer's over ours.
+Lower is better for every verdict's value. Goodput is therefore judged as the peer's goodput divided
+by Hedgerow's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from bench.fleet.run import Row
 from bench.fleet.scenarios import Outcome
 from bench.overhead.goals import Verdict
 
-TTFT_LIMITS = {"chat": 0.7, "shared": 0.7}  # of the best peer's p90
+TTFT_LIMITS = {"chat": 0.7, "shared": 0.7}  # maximum p90 TTFT, as a share of the best peer's
 HOTSPOT_LIMIT = 1.3
 LEAST_LOAD = "hedgerow least_load"
 
@@ -52,7 +53,7 @@ def judge(
 
 
 def goodput(workload: str, own: Row | None, theirs: Sequence[Row]) -> Verdict:
-    """The best peer's share of good answers over ours, at most 1.
+    """The best peer's share of good answers divided by Hedgerow's share, at most 1.
 
     Shares are compared, not rates: in `chat` the next turn is due when an answer was read, so that
     the offered rates differ.
@@ -71,7 +72,7 @@ def goodput(workload: str, own: Row | None, theirs: Sequence[Row]) -> Verdict:
 
 
 def ttft(workload: str, own: Row | None, theirs: Sequence[Row], limit: float, goal: str) -> Verdict:
-    """Our p90 over the lowest of the peers', at most `limit`."""
+    """Hedgerow's p90 TTFT divided by the lowest p90 TTFT of the peers, at most `limit`."""
     name = f"{workload}: TTFT p90"
     if (missing := _missing(own, theirs)) or own is None or own.summary is None:
         return Verdict(name, goal, limit, None, missing)

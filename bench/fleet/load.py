@@ -21,7 +21,7 @@ from bench.fleet.script import Script
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Run one order: script, host, port, model, engines (their URLs)."""
+    """Run one order: its fields are script, host, port, model and engines (their URLs)."""
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]
 

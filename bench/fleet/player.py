@@ -17,7 +17,7 @@ from bench.fleet import stream
 from bench.fleet.script import Conversation, Script
 
 DRAIN_S = 20.0  # grace period for requests still running at the end
-_IDLE_S = 3.0  # an older idle connection may be closing already; a new one is cheap
+_IDLE_S = 3.0  # maximum idle time of a reused connection: the router may be closing an older one
 
 
 class Record(msgspec.Struct):
@@ -25,20 +25,20 @@ class Record(msgspec.Struct):
 
     due: float
     sent: float
-    ttft: float | None  # from `due` to the first content
-    seconds: float  # from `due` to the end
-    prompt_tokens: int  # by our own count
-    output_tokens: int  # received
+    ttft: float | None  # seconds from `due` to the first content
+    seconds: float  # from `due` to the end of the answer
+    prompt_tokens: int  # counted by the load generator
+    output_tokens: int  # tokens received
     measured: bool
     error: str = ""
-    urgency: str = ""  # its conversation's
+    urgency: str = ""  # `Conversation.urgency` of its conversation
 
 
 class Played(msgspec.Struct):
     records: list[Record]
     tokens_in_window: int
     measured_s: float
-    cpu_share: float  # of one CPU, this process, while it played
+    cpu_share: float  # CPU use of this process during the run; 1: one CPU
     # the engines' counters at the begin and end of the measured time
     counters: list[list[dict[str, float]]]
 

@@ -1,4 +1,4 @@
-"""Generates text of a given length. Cheap; two texts differ from the first word."""
+"""Generates text of a given length. Generation is cheap; two texts differ from the first word."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAGE = filler(1 << 18)
 def text(rng: Random, tokens: int, title: str) -> str:
     """Return `tokens` tokens of text that begins with `title`. Different titles share no prefix.
 
-    Two texts with the same `title` may still differ after it.
+    Two texts with the same `title` may still differ after the title.
     """
     size = tokens * TOKEN_BYTES
     start = rng.randrange(len(_PAGE) - size) if size < len(_PAGE) else 0

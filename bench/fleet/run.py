@@ -30,10 +30,10 @@ class Workload:
 
     name: str
     script: Script
-    load: float  # share of `cold_rate`
+    load: float  # offered rate as a share of `cold_rate`
     rate: float  # requests/s
     cold_rate: float  # requests/s at which the fleet saturates without a cache hit (`capacity.py`)
-    warm_rate: float  # the same with every possible cache hit
+    warm_rate: float  # requests/s at which the fleet saturates with every possible cache hit
     slo_s: float  # goodput counts first tokens within this time
 
 
@@ -65,9 +65,9 @@ class Row:
     workload: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # reason why it was not measured
+    absent: str = ""  # reason why the contestant was not measured
     summary: Summary | None = None
-    router_cpu: float = 0.0  # of one CPU, while the script played
+    router_cpu: float = 0.0  # CPU use of the router while the script played; 1: one CPU
     engines_cpu: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -123,7 +123,7 @@ class Stage:
         return cpu.read(cpu.tree(router)), cpu.read([fleet])
 
 
-BUSY = 0.7  # of one CPU: above it, the process itself may limit the figures
+BUSY = 0.7  # share of one CPU; a process that uses more may itself limit the figures
 LATE_S = 0.010
 
 

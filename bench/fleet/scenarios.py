@@ -1,6 +1,6 @@
 """Four situations in which routers are known to send everything to one replica (Hedgerow only).
 
-Each is judged by its hotspot: the number of replicas times the largest share of the requests. The
+The measure is the hotspot: the number of replicas times the largest share of the requests. The
 situations: one system prompt for all clients, many identical prompts at once, a fleet that has just
 started, and a replica that restarts with an empty cache and zeroed counters while the others are
 busy.
@@ -26,9 +26,9 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import PeerError, Site
 from bench.overhead.processes import free_port
 
-LEAD_S = 0.5  # before the first request, when the counters are 0
+LEAD_S = 0.5  # seconds before the first request, when the engines' counters are 0
 SYSTEM_TOKENS, TAIL_TOKENS, OUTPUT = 1000, 200, 16
-LEAST = 0.2  # of an even share: the minimum for a restarted replica
+LEAST = 0.2  # minimum load of a restarted replica, as a share of an even share
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Outcome:
     name: str
     hotspot: float | None = None
     requests: int = 0
-    shares: list[float] = field(default_factory=list)  # requests by replica
+    shares: list[float] = field(default_factory=list)  # share of the requests, by replica
     problems: list[str] = field(default_factory=list)
 
 
@@ -49,7 +49,7 @@ class Counts:
     system: int = 480
     identical: int = 64
     cold: int = 256
-    restart_s: float = 40.0  # longer than a slow start
+    restart_s: float = 40.0  # seconds of the restart scenario; longer than a slow start
 
     @classmethod
     def quick(cls) -> Counts:
@@ -81,7 +81,7 @@ def system_prompt(count: int, load: float, seed: int, spec: engines.Spec) -> Scr
 
 
 def identical(count: int, seed: int) -> Script:
-    """The same prompt `count` times at the same instant."""
+    """A script that sends the same prompt `count` times at the same instant."""
     words = text(Random(f"identical {seed}"), SYSTEM_TOKENS, "the same question")
     return script([Conversation(LEAD_S, "", (Turn(words, OUTPUT),)) for _ in range(count)])
 
@@ -106,13 +106,13 @@ def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script
 
 def restart(seconds: float, load: float, seed: int, spec: engines.Spec) -> Script:
     """Shared prefixes, counted from BACK_S on, when the restarted replica is back."""
-    users = max(1, round((BACK_S + seconds) * 100 / spec.groups))  # at less than 100 a second
+    users = max(1, round((BACK_S + seconds) * 100 / spec.groups))  # for less than 100 requests/s
     size = workloads.Size(groups=spec.groups, users=users)
     found = run.prepare("shared", load, seed, size, spec).script.conversations
     return script([c for c in found if c.at < BACK_S + seconds], BACK_S)
 
 
-RESTART_S, BACK_S = 3.0, 5.0  # when the replica stops, and when it has surely restarted
+RESTART_S, BACK_S = 3.0, 5.0  # seconds: the replica stops, and it has surely restarted
 
 
 def run_all(

@@ -24,9 +24,9 @@ class Conversation(msgspec.Struct, frozen=True):
     at: float  # seconds after the run's begin
     system: str
     turns: tuple[Turn, ...]
-    urgency: str = ""  # `x-priority` header of its requests; "": no header
+    urgency: str = ""  # `x-priority` header of the conversation's requests; "": no header
     key: str = ""  # `x-emulate-key` header: the same random draws in every run
-    user: str = ""  # `x-user-id` header of its requests; "": no header
+    user: str = ""  # `x-user-id` header of the conversation's requests; "": no header
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Script(msgspec.Struct, frozen=True):
 
     conversations: tuple[Conversation, ...]
     measure_from: float
-    until: float  # no request is sent from here on
+    until: float  # seconds: no request is sent from this time on
 
     def sizes(self) -> list[tuple[float, int]]:
         """(prompt tokens, output tokens) of every request, if each request finishes."""

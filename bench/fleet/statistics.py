@@ -25,7 +25,7 @@ def quantile(ranked: Sequence[float], q: float) -> float | None:
 def quantile_bounds(ranked: Sequence[float], q: float) -> tuple[float, float] | None:
     """95 % confidence interval of a quantile (order statistics, normal approximation).
 
-    None when there are too few values.
+    `None` if there are too few values.
     """
     n = len(ranked)
     spread = 1.96 * sqrt(n * q * (1 - q))
@@ -69,8 +69,8 @@ class Summary:
     hotspot: float | None
     preemptions: float
     errors: dict[str, int]
-    late_p99: float | None  # delay between due and sent
-    load_cpu: float  # of one CPU
+    late_p99: float | None  # delay in seconds between due and sent
+    load_cpu: float  # CPU use of the load generator; 1: one CPU
 
 
 def summarise(played: dict[str, Any], slo_s: float) -> Summary:

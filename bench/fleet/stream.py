@@ -131,7 +131,7 @@ class Link(asyncio.Protocol):
 
     def _event(self, event: bytes) -> None:
         if not event.startswith(_PREFIX):
-            return  # a comment
+            return  # an SSE comment
         payload = event[len(_PREFIX) :].strip()
         if payload == _DONE:
             self._done = True

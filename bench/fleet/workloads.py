@@ -25,7 +25,7 @@ from bench.fleet.script import Conversation, Script, Turn
 
 GROUPS, USERS = 150, 5
 PREFIX_TOKENS, QUESTION_TOKENS = 3000, 600  # llm-d: 6,000 and 1,200
-KV_SHARE = 0.73  # of the fleet's KV that all prefixes together need (llm-d)
+KV_SHARE = 0.73  # share of the fleet's KV cache that all prefixes together need (llm-d)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ def lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
 CHAT_SYSTEM_TOKENS = 200
 CHAT_MORE = 0.75  # the chance of another turn: four turns in the mean
 CHAT_MOST_TURNS = 10
-CHAT_MESSAGE = (450.0, 0.8, 4000)  # lognormal: median, sigma, maximum
+CHAT_MESSAGE = (450.0, 0.8, 4000)  # tokens, lognormal: median, sigma, maximum
 CHAT_OUTPUT = (32.0, 0.6, 128)
-CHAT_THINK_S = 0.6  # exponential
+CHAT_THINK_S = 0.6  # mean seconds, exponential
 CHAT_MOST_TOKENS = 10_000  # limit of a conversation's tokens; a longer one ends earlier
 
 

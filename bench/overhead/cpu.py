@@ -42,9 +42,9 @@ def tree(root: int) -> list[int]:
 class Reading:
     """CPU time of some processes at one moment."""
 
-    ticks: dict[int, float] = field(default_factory=dict)  # pid -> seconds, by stat
+    ticks: dict[int, float] = field(default_factory=dict)  # pid -> CPU seconds, from `stat`
     user: dict[int, float] = field(default_factory=dict)  # pid -> seconds outside the kernel
-    threads: dict[int, dict[str, int]] = field(default_factory=dict)  # pid -> tid -> ns
+    threads: dict[int, dict[str, int]] = field(default_factory=dict)  # pid -> tid -> ns of CPU time
     waited: dict[int, int] = field(default_factory=dict)  # pid -> ns ready to run but not running
 
 

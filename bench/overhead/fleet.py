@@ -34,7 +34,7 @@ class InFront(Hedgerow):
         return [self.url]
 
     def _one_request(self) -> str:
-        """Ready when the fleet's models are listed through it."""
+        """Hedgerow is ready when it lists the fleet's models."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
         try:
             link.request("GET", "/v1/models")

@@ -66,7 +66,7 @@ class Verdict:
 
 
 def exact(value: float, *limits: float | None) -> str:
-    """Two decimals, or as many as show on which side of each limit the value is."""
+    """Format with two decimals, or as many as show on which side of each limit the value is."""
     digits = 2
     while digits < 6 and any(
         (float(f"{value:.{digits}f}") <= limit) != (value <= limit)
@@ -82,7 +82,7 @@ def _range(least: float, most: float) -> str:
 
 
 def excess(value: float, limit: float) -> str:
-    """By how much a value exceeds its limit; never rounded to 0."""
+    """The amount by which a value exceeds its limit; never rounded to 0."""
     if limit <= 0.0:
         return f"{value - limit:.3g}"
     percent = (value / limit - 1.0) * 100.0

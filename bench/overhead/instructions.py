@@ -126,7 +126,7 @@ def count() -> dict[str, float]:
         # String hashes decide how dictionaries collide. They are fixed, or two runs differ by
         # chance.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
-        environment["LD_PRELOAD"] = str(shim)  # for its clock
+        environment["LD_PRELOAD"] = str(shim)  # replaces the clock
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the counted process failed: {done.stderr[-2000:]}")

@@ -1,9 +1,9 @@
 """Measures CPU time of parts of the router in memory; `parts` lists them, `works` runs them.
 
 The part `internal` is the router's own share of a request, as Bifrost defines it: the check of the
-head and everything from "the request is complete" to the first write to the replica. Not included,
-as in Bifrost's figure: sockets, reading HTTP, decoding JSON (measured alone on the same body, and
-subtracted), and the whole response path.
+request head, and everything from "the request is complete" to the first write to the replica. Not
+included, as in Bifrost's figure: sockets, reading HTTP, decoding JSON (measured alone on the same
+body, and subtracted), and the whole response path.
 
 Runs as a separate process (`python -m bench.overhead.internal`), so that it can be pinned to a CPU.
 """
@@ -39,7 +39,7 @@ class Timed(Handler):
 
     def __init__(self, inner: Handler) -> None:
         self.began = 0.0
-        self.head_s = 0.0  # of the current request
+        self.head_s = 0.0  # seconds for the head of the current request
         self.written_at = 0.0
         self._inner = inner
 
@@ -67,7 +67,7 @@ class Timed(Handler):
 
 
 class Inside:
-    """The part `internal`."""
+    """Measures the part `internal`."""
 
     def __init__(self, folder: Path) -> None:
         self._timed: Timed | None = None

@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What one run of wrk cost the router. `requests`: received by the upstreams."""
+    """The router's cost in one run of wrk. `requests`: received by the upstreams."""
 
     found: Found
     requests: int
@@ -99,7 +99,7 @@ class Meter:
             turn.add("large_user_ms_per_mb", window.user_s / sent_mb * 1e3)
 
     def _drive(self, turn: Turn, figure: str, load: Load) -> Window | None:
-        """One run of wrk; None: wrk is not installed, or nothing came back."""
+        """One run of wrk; None: wrk is not installed, or no answer arrived."""
         if self._wrk is None:
             return None
         peer, row = turn.peer, turn.row
@@ -144,7 +144,7 @@ class Meter:
     # -- by the bench's own generator -----------------------------------------------------------
 
     def paced(self, turn: Turn) -> bool:
-        """False: the router kept reading after its clients had left, and must be restarted."""
+        """Returns False if the router kept reading after its clients left: it must be restarted."""
         plan, peer = self._plan, turn.peer
         streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
         answer = self._ask(

@@ -151,7 +151,7 @@ class Litellm(Packaged):
             # streams waiting. 0 does not lift them: aiohttp's own limit of 100 then applies.
             "AIOHTTP_CONNECTOR_LIMIT": "100000",
             "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "100000",
-            # Otherwise it requires a strong key, and checking one would only add to its figures.
+            # Otherwise the peer requires a strong key, and checking a key would add to its figures.
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
 

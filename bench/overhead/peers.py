@@ -197,12 +197,12 @@ class Hedgerow(Peer):
 
     def command(self) -> list[str]:
         config = self.site.folder / "hedgerow.yaml"
-        config.write_text(json.dumps(self.config()))  # JSON is YAML
+        config.write_text(json.dumps(self.config()))  # a JSON document is also YAML
         return [sys.executable, "-m", "router", "serve", "--config", str(config)]
 
 
 class HedgerowTls(Hedgerow):
-    """Only for the memory of an idle TLS stream."""
+    """Hedgerow with TLS; only used to measure the memory of an idle TLS stream."""
 
     name = "hedgerow-tls"
     settings = "as shipped, listening with TLS"
@@ -222,7 +222,7 @@ class Haproxy(SystemPeer):
     logs = True
 
     def more_global(self) -> str:
-        """Further lines of its section `global`."""
+        """Further lines of HAProxy's section `global`."""
         return ""
 
     def more_backend(self) -> str:

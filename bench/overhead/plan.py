@@ -19,12 +19,12 @@ class Plan:
     """Number of rounds, and the parameters of one turn."""
 
     rounds: int = 5
-    seconds: int = 1  # of wrk; whole seconds only
+    seconds: int = 1  # length of a wrk run; whole seconds only
     paced_seconds: float = 1.0
     paced_streams: int = 256
-    paced_lead: float = 0.5  # load before the paced window
+    paced_lead: float = 0.5  # seconds of load before the paced window
     flat_streams: int = 16
-    flat_tokens: int = 400  # of a stream without pacing
+    flat_tokens: int = 400  # tokens of a stream without pacing
     cadence_seconds: float = 1.0
     idle_streams: int = 2000
     idle_tls_streams: int = 500

@@ -1,6 +1,6 @@
 """A run as text, Markdown or JSON: figures as rows, routers as columns, then the goals.
 
-A figure with a `!` has a line under *Remarks*; `-` was not measured.
+A figure with a `!` has a line under *Remarks*; `-`: not measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Line:
     label: str
     key: str
     digits: int
-    part: str  # the measurement whose problems mark it
+    part: str  # the measurement whose problems mark this line
 
 
 LINES = (

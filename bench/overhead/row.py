@@ -18,7 +18,7 @@ class Row:
     name: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # reason why it was not measured
+    absent: str = ""  # reason why the router was not measured
     samples: dict[str, dict[int, float]] = field(default_factory=dict)  # figure -> round -> value
     problems: dict[str, list[str]] = field(default_factory=dict)
 

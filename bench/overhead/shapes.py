@@ -145,6 +145,6 @@ class Prompt:
         return b"%b%010d%b" % (self._before, self._count, self._after)
 
     def next_parts(self) -> tuple[bytes, bytes]:
-        """The same in two pieces; the large one is not copied."""
+        """The next request's bytes in two pieces; the large piece is not copied."""
         self._count += 1
         return self._before, b"%010d%b" % (self._count, self._after)

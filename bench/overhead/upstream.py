@@ -24,10 +24,10 @@ import uvloop
 
 from bench.overhead import shapes
 
-TICK_S = 0.0025  # tokens due within it are written together
-PIECES = 64  # pieces; a longer body (about 4 MB) never requests a stream
+TICK_S = 0.0025  # seconds; tokens due within this time are written together
+PIECES = 64  # a body of more pieces (about 4 MB) never requests a stream
 BYTES_A_TOKEN = 4
-HEAD_BYTES = 8192  # of a request; a longer head is left to the parser
+HEAD_BYTES = 8192  # a longer request head is left to the parser
 SLOTS = 1024  # reported limit of concurrent requests; it is never reached
 SPREAD_S = 0.1  # the longest wait for a paced stream's first token
 

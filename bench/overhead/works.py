@@ -60,8 +60,8 @@ def _difference(one: Work, other: Work) -> Work:
     async def block(marks: Marks, count: int) -> float:
         cost = 0.0
         for _ in range(ROUNDS):
-            # The same number of garbage collections for both: one more would distort the
-            # difference.
+            # The same number of garbage collections for both blocks: one more collection would
+            # distort the difference.
             gc.collect()
             cost += await one(marks, count)
             gc.collect()
@@ -154,12 +154,12 @@ def _turning(router: Router) -> Work:
 
 
 async def queue_deeper(folder: Path) -> Work:
-    """The queue alone at depth 100,000, minus the same at depth 10."""
+    """Cost of the queue alone at depth 100,000, minus its cost at depth 10."""
     return _difference(_queue(DEEP), _queue(DEPTH))
 
 
 def _queue(depth: int) -> Work:
-    """The queue alone: a ticket arrives, another one ends and frees its place, one is granted."""
+    """Run the queue alone: a ticket arrives, another one ends, and the freed place is granted."""
     traffic = QueueTraffic("fair", 8)
     traffic.fill(depth)
     queue = traffic.queue

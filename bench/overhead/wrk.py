@@ -72,7 +72,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What wrk counted in one run."""
+    """The counts of wrk in one run."""
 
     answers: int
     bytes: int

@@ -1,7 +1,7 @@
 """`hedgerow bench priority`: run the requested parts and print their results.
 
-Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
-2: a mistake on the command line.
+Exit code 0: measured; 1: a part could not be measured, or a goal was missed in a run without
+`--quick`; 2: a mistake on the command line.
 """
 
 from __future__ import annotations

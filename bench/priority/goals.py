@@ -13,8 +13,8 @@ from bench.overhead.goals import Verdict
 from bench.priority.orders import FIFO, NONE
 from bench.priority.rows import Row
 
-LOSS: Final = 0.03  # of fifo's tokens/s
-KEPT: Final = 0.6  # of the prefix hit rate without a queue
+LOSS: Final = 0.03  # maximum loss, as a share of fifo's tokens/s
+KEPT: Final = 0.6  # minimum prefix hit rate, as a share of the hit rate without a queue
 
 
 def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
@@ -39,7 +39,7 @@ def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
 
 
 def loss(row: Row, fifo: Row | None) -> float | None:
-    """The share of fifo's tokens/s that an order loses; below 0: it gains."""
+    """The share of fifo's tokens/s that an order loses; below 0: the order gains."""
     if fifo is None or fifo.tokens_s <= 0.0:
         return None
     return 1.0 - row.tokens_s / fifo.tokens_s
@@ -55,8 +55,8 @@ def kept(row: Row, unqueued: Row | None) -> float | None:
 @dataclass(frozen=True, slots=True)
 class _Goal:
     name: str
-    goal: str  # as text
-    limit: float  # of `value`; lower is better
+    goal: str  # the goal as text
+    limit: float  # maximum of `value`; lower is better
     value: Callable[[Row], float | None]
     words: Callable[[float], str]
 

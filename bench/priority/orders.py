@@ -18,5 +18,5 @@ ALL: Final = (NONE, FIFO, *_KNOWN, *(n for n in order_names() if n not in (FIFO,
 
 
 def rules(order: str) -> Queue:
-    """The queue of a row: as shipped except for its order."""
+    """The queue of a table row: as shipped, except for its order."""
     return Queue(enabled=False) if order == NONE else Queue(enabled=True, policy=order)

@@ -1,6 +1,6 @@
 """The bench as one HTML page: its tables, and plots of each class's wait under every order.
 
-Plots need matplotlib; without it the page has none.
+Plots need matplotlib; without matplotlib the page has no plots.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Row:
     tokens_s: float  # output tokens that arrived in the measured time
     hit_rate: float | None  # share of prompt tokens that engines found in their caches
     errors: int = 0
-    router_cpu: float | None = None  # of one CPU; None: not measured
+    router_cpu: float | None = None  # CPU use of the router (1: one CPU); None: not measured
     problems: list[str] = field(default_factory=list)
 
     def of(self, name: str) -> Times:

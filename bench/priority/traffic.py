@@ -21,8 +21,8 @@ from bench.fleet import capacity
 from router.emulator.core.timing import PROFILES
 
 ENGINES: Final = 8
-SLOTS: Final = 20  # of each engine: 160 in all
-KV_TOKENS: Final = 65_536  # of each engine
+SLOTS: Final = 20  # slots of each engine: 160 in all
+KV_TOKENS: Final = 65_536  # KV cache of each engine, in tokens
 PROFILE: Final = "realistic"
 CLIENTS: Final = ENGINES * SLOTS * 3 // 2  # at the same time
 
@@ -33,7 +33,7 @@ class Kind:
 
     name: str
     tenants: int
-    documents: int  # of each tenant
+    documents: int  # documents of each tenant
     document_tokens: int
     question: tuple[float, float, int]  # tokens, lognormal: median, sigma, maximum
     output: tuple[float, float, int]
@@ -61,7 +61,7 @@ class Asked(NamedTuple):
 
 
 def draw(kind: Kind, rng: Random, tenant: int | None = None) -> Asked:
-    """Draw the next request; `tenant`: its tenant, if fixed."""
+    """Draw the next request; `tenant`: the request's tenant, if fixed."""
     if tenant is None:
         tenant = 0 if rng.random() < 0.5 else 1 + int(rng.random() * (kind.tenants - 1))
     document = int(rng.random() * kind.documents)

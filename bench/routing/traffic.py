@@ -35,7 +35,7 @@ KINDS: Final = ("unique", "conversation", "shared")
 MIX: Final = "mix"
 _TURN: Final = 4  # blocks that a turn adds to its conversation
 _SYSTEM: Final = 2  # blocks of the system prompt
-_KV_TOKENS: Final = 442_944  # of one replica
+_KV_TOKENS: Final = 442_944  # KV cache of one replica, in tokens
 _UNDER_WAY: Final = 4  # requests per replica, on average; one of them waits
 
 Blocks = tuple[int, ...]

@@ -1,7 +1,8 @@
 """Sends a second copy at the delay with the highest expected gain.
 
 Let S(d) be the share of requests that show no content within the delay d. Times are multiples of
-the predicted time. A copy takes 1, so it saves the integral of S from d + 1 on. A share S(d) of the
+the predicted time. A copy takes 1 (the predicted time), so a copy saves the integral of S from
+d + 1 on. A share S(d) of the
 requests causes a copy, which costs other requests `price`. If S(d) exceeds the budget's share B,
 chance decides which requests get a copy:
 

@@ -25,9 +25,11 @@ from policies.registry import Registry
 
 
 class Delay(NamedTuple):
-    """The delay from the dispatch to the decision about a second copy. Both parts must pass."""
+    """The delay from the dispatch to the decision about a second copy. The decision is due when
+    both parts have passed.
+    """
 
-    ratio: float = 0.0  # in multiples of the predicted time to the first content
+    ratio: float = 0.0  # part of the delay in multiples of the predicted time to the first content
     seconds: float = 0.0
 
 
@@ -37,7 +39,8 @@ class HedgingPolicy:
     __slots__ = ()
 
     idle: ClassVar[bool] = False  # the policy never sends a copy, so no times are measured
-    only: ClassVar[frozenset[str] | None] = None  # classes it may hedge; None: as configured
+    # Classes that the policy may hedge; None: as configured.
+    only: ClassVar[frozenset[str] | None] = None
 
     def delay(self, curve: Curve, quantile: float) -> Delay | None:
         """The delay before a copy is considered. `None`: no copy is sent.
@@ -68,7 +71,7 @@ P = TypeVar("P", bound=type[HedgingPolicy])
 
 
 def policy(name: str) -> Callable[[P], P]:
-    """Register a hedging policy class under `name`. It goes above `@dataclass(slots=True)`."""
+    """Register a hedging policy under `name`. The decorator goes above `@dataclass(slots=True)`."""
     return HEDGING.register(name)
 
 

@@ -2,11 +2,11 @@
 
 Times are multiples of the predicted time, so that long and short prompts share one curve. When a
 second copy answers first, the other attempt is cut short. Its time is unknown, but it is at least
-the time it had waited. Without such samples, slow attempts would be missing. If their waits counted
-as answers, they would look quick. Here each cut attempt counts as waiting until its cut and is left
-out afterwards (Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations", JASA 53,
-1958). This is unbiased if the time of the cut does not depend on the attempt's own time. It depends
-on the other copy's time only.
+the time it had waited. Without such samples, slow attempts would be missing. If the waits of cut
+attempts counted as answers, these attempts would look quick. Here each cut attempt counts as
+waiting until its cut and is left out afterwards (Kaplan and Meier, "Nonparametric Estimation from
+Incomplete Observations", JASA 53, 1958). This is unbiased if the time of the cut does not depend on
+the attempt's own time. The time of the cut depends on the other copy's time only.
 
 If the last samples were all cut, the curve does not reach 0. The remaining attempts, and attempts
 that wait longer than any sample, are assumed to need as long again as they have waited (a Pareto
@@ -31,13 +31,13 @@ class Curve:
     __slots__ = ("_alive", "_area", "_areas", "_end", "_values", "last", "mean", "shown")
 
     def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
-        """`times` ascend. At each, `shown` attempts delivered content and `cut` attempts were
+        """`times` ascend. At each time, `shown` attempts delivered content and `cut` attempts were
         cancelled.
 
-        Counts may be fractions.
+        `shown` and `cut` may be fractions.
         """
-        # The number of attempts that wait until each time. It is summed from the end, so that a
-        # rounded sum is never below one of its parts: counts of a millionth occur beside thousands.
+        # The number of attempts that wait until each time. The counts are summed from the end, so
+        # that a rounded sum is never below one of its parts: counts of 1e-6 occur beside thousands.
         waits = [0.0] * len(times)
         waiting = 0.0
         whole = 0.0
@@ -48,8 +48,8 @@ class Curve:
         self.shown = whole  # number of samples that showed content
         self.last = times[-1] if times else 0.0  # longest wait of all samples, including cut ones
         values: list[float] = []  # times at which an attempt showed content, ascending
-        shares: list[float] = []  # the share that still waits after each of them
-        areas: list[float] = []  # the integral of the share from 0 up to each of them
+        shares: list[float] = []  # the share of attempts that still waits after each of `values`
+        areas: list[float] = []  # the integral of the share from 0 up to each of `values`
         share, area, at = 1.0, 0.0, 0.0
         for index in range(len(times)):
             ended = shown[index]
@@ -64,14 +64,14 @@ class Curve:
         self._values = values
         self._alive = shares
         self._areas = areas
-        # The share that still waits at `last`: 0 unless the last samples were cut.
+        # The share of attempts that still waits at `last`: 0 unless the last samples were cut.
         self._end = 0.0 if share < _CLOSE else share
         # The mean time is the integral of `survival` from 0 to infinity.
-        self._area = area + share * (self.last - at)  # up to `last`
+        self._area = area + share * (self.last - at)  # the area up to `last`
         self.mean = self._area + self._end * self.last
 
     def survival(self, time: float) -> float:
-        """The share that takes longer than `time`."""
+        """The share of attempts that takes longer than `time`."""
         if time > self.last:
             return self._end * (self.last / time) ** 2
         index = self._until(time)
@@ -94,7 +94,7 @@ class Curve:
         return (self.mean - self.area(time)) / share
 
     def quantile(self, q: float) -> float:
-        """The least time within which a share `q` shows content; infinity if there is none."""
+        """The least time within which a share `q` of attempts shows content; infinity if none."""
         left = 1.0 - q
         low, high = 0, len(self._alive)
         while low < high:  # find the first share that is low enough; shares never rise
@@ -113,7 +113,8 @@ class Curve:
 
     def _until(self, time: float) -> int:
         """The number of values up to `time`. The tolerance `_CLOSE` ignores rounding of a `time`
-        that was computed from one of the values."""
+        that was computed from one of the values.
+        """
         return bisect_right(self._values, time * (1.0 + _CLOSE))
 
 
@@ -121,7 +122,8 @@ def curve_of(
     shown: Iterable[tuple[float, float]], cut: Iterable[tuple[float, float]] = ()
 ) -> Curve:
     """The curve of (time, count) pairs in any order. `shown`: attempts that showed content; `cut`:
-    attempts that were cut short before."""
+    attempts that were cut short before.
+    """
     whole: dict[float, float] = {}
     for time, count in shown:
         whole[time] = whole.get(time, 0.0) + count

@@ -1,7 +1,8 @@
 """Sends a second copy after a fixed number of seconds, as most proxies do.
 
 The delay does not depend on the prompt, so most copies are sent for long prompts. The policy exists
-for comparison, and for operators who know the right delay. The budget applies too.
+for comparison, and for operators who know the right delay. The hedging budget applies to this
+policy too.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from policies.hedging.curve import Curve
 @policy("fixed")
 @dataclass(slots=True)
 class Fixed(HedgingPolicy):
-    """Sends a copy `delay_s` seconds after the dispatch. It needs no measured times."""
+    """Sends a copy `delay_s` seconds after the dispatch. The policy needs no measured times."""
 
     delay_s: float = 1.0  # The delay from the dispatch to the copy, in seconds.
 

@@ -14,7 +14,7 @@ from policies.hedging.curve import Curve
 
 
 def best_moment(curve: Curve, paid: float, price: float) -> float:
-    """The best delay in multiples of the predicted time; the earliest among equals.
+    """The best delay in multiples of the predicted time; the earliest of equally good delays.
 
     `paid`: the share of the requests for which the budget pays a copy; `price`: what a copy costs
     other requests, in multiples of the predicted time.

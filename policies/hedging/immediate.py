@@ -2,7 +2,7 @@
 
 Sending every request twice lowers the mean latency only below a threshold of utilisation: about
 0.26 for equal service times, 1/3 for exponential ones (Vulimiri et al., "Low Latency via
-Redundancy", CoNEXT 2013). Prefill is nearly deterministic given its length.
+Redundancy", CoNEXT 2013). The time of a prefill is nearly determined by the length of its prompt.
 """
 
 from __future__ import annotations

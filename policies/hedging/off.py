@@ -12,7 +12,7 @@ from policies.hedging.curve import Curve
 @policy("off")
 @dataclass(slots=True)
 class Off(HedgingPolicy):
-    """Sends no second copies. No times are measured for it."""
+    """Sends no second copies. No times are measured for this policy."""
 
     idle: ClassVar[bool] = True
 

@@ -8,8 +8,8 @@ start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96). So a flow cannot sa
 it is idle. When no flow waits any more, all differences are reset.
 
 An idle account whose counter is not above the virtual time equals a new account, so it may be
-dropped. Up to `IDLE_KEPT` of them are kept for reuse. So memory is bounded by the waiting flows and
-the flows recently served more than others; at most `IDLE_MAX` idle accounts are kept.
+dropped. Up to `IDLE_KEPT` such accounts are kept for reuse. So memory is bounded by the waiting
+flows and the flows recently served more than others; at most `IDLE_MAX` idle accounts are kept.
 
 Must never: depend on the unit of the charges.
 """
@@ -43,16 +43,16 @@ class Account:
     def __init__(self, name: str, weight: float, number: int, within: Accounts) -> None:
         self.name = name
         self.weight = weight
-        self.number = number  # order of creation; it decides ties
+        self.number = number  # order of creation; the lower number wins a tie
         self.within = within
         self.counter = 0.0
-        self.waiting = 0  # tickets, in all lines
-        self.idle = False  # in the heap of accounts that may be dropped
-        self.nodes: list[Node] = []  # one in each line in which it waits
+        self.waiting = 0  # waiting tickets of the account, in all class queues
+        self.idle = False  # whether the account is in the heap of accounts that may be dropped
+        self.nodes: list[Node] = []  # one node in each class queue in which the account waits
         self.users: Accounts | None = None
 
     def add(self, amount: float) -> None:
-        """Charge an amount; a negative amount is given back."""
+        """Charge an amount to the account; a negative amount is a refund."""
         self.counter += amount / self.weight
         within = self.within
         if self.counter > within.peak:
@@ -62,7 +62,7 @@ class Account:
 
 
 class Node(Item):
-    """An account's position in one line. The account calls `moved` when its counter changes."""
+    """An account's position in one class queue. The account calls `moved` on each change."""
 
     __slots__ = ("account",)
 
@@ -88,7 +88,7 @@ class Accounts:
         self._number = 0
 
     def of(self, name: str, weight: float) -> Account:
-        """The account of a name; it is created if there is none."""
+        """The account of a name; a missing account is created."""
         found = self.by_name.get(name)
         if found is None:
             self._number += 1
@@ -100,7 +100,7 @@ class Accounts:
         return found
 
     def begins(self, account: Account) -> None:
-        """Count a ticket of the account that begins to wait."""
+        """Count a ticket of `account` that begins to wait."""
         account.waiting += 1
         if account.waiting == 1:
             if not self._backlogged:
@@ -109,7 +109,7 @@ class Accounts:
             self._backlogged += 1
 
     def ends(self, account: Account) -> None:
-        """Count a ticket that waits no longer. Call it after charging."""
+        """Count a ticket that no longer waits. Call `ends` after charging."""
         account.waiting -= 1
         if not account.waiting:
             self._backlogged -= 1
@@ -124,7 +124,7 @@ class Accounts:
             self._prune()
 
     def correct(self, name: str, weight: float, amount: float) -> Account:
-        """Add `amount`, which may be negative, to an account. It is created if it was dropped."""
+        """Add `amount`, which may be negative, to an account. A dropped account is recreated."""
         account = self.by_name.get(name)
         if account is None:
             account = self.of(name, weight)
@@ -134,7 +134,7 @@ class Accounts:
         return account
 
     def reaches(self, time: float) -> None:
-        """The lowest counter among the waiting accounts is `time`."""
+        """Record that the lowest counter among the waiting accounts is `time`."""
         if time > self.time:
             self.time = time
 
@@ -150,7 +150,8 @@ class Accounts:
             if account.waiting:
                 continue
             if account.counter > worthless and account.counter > counter:
-                # It was charged after it entered the heap: put it back with its new counter.
+                # The account was charged after it entered the heap: put it back with its new
+                # counter.
                 account.idle = True
                 heappush(idle, (account.counter, number, account))
             else:

@@ -2,7 +2,7 @@
 
 A rate of 0.1 levels a second raises a batch request (4) to normal (2) in 20 seconds. A rate of
 1/300 does so in ten minutes, and raises it to high (1) in fifteen. So no rate gives both "normal
-after ten minutes" and "high after twenty".
+after ten minutes" and "high after twenty minutes".
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, ord
 @order_policy("aging")
 @dataclass(slots=True)
 class Aging(OrderPolicy):
-    """The most urgent ticket by number and age goes first, across classes. At the ceiling, tickets
-    go by arrival."""
+    """The most urgent ticket by number and age goes first, across classes. Tickets at the ceiling
+    are ordered by arrival.
+    """
 
     by_class: ClassVar[bool] = False
     starves: ClassVar[bool] = False

@@ -1,9 +1,10 @@
-"""A line by urgency and age: every second of waiting makes a ticket a little more urgent.
+"""A class queue ordered by urgency and age: every second of waiting makes a ticket a little more
+urgent.
 
 All tickets age at the same rate, so their order does not change while they age. The constant key
 `number + rate * arrival` gives that order. A ticket that has reached the ceiling does not become
-more urgent. It is moved to a second list (`_ripe`) and ordered by its arrival. The lowest key of
-the first list shows whether a ticket must be moved.
+more urgent. Such a ticket is moved to a second list (`_ripe`) and ordered by its arrival. The
+lowest key of the first list shows whether a ticket must be moved.
 
 Must never: examine tickets that need not be moved.
 """
@@ -27,8 +28,9 @@ class AgingLine(BaseLine):
         self._rate = rate
         self._ceiling = ceiling
         self._width = width
-        self._ripe = Ranked()  # by level: tickets at the ceiling or, by their number, above it
-        self._unripe = Ranked()  # by level + rate * arrival
+        # Key: level; tickets at the ceiling or, by their number, above the ceiling.
+        self._ripe = Ranked()
+        self._unripe = Ranked()  # key: level + rate * arrival; tickets below the ceiling
 
     def push(self, ticket: Ticket, now: float) -> None:
         if ticket.number <= self._ceiling:

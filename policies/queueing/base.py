@@ -1,7 +1,8 @@
-"""The bases of order policies and of their lines; `contract.py` has the rules and the registry.
+"""The bases of order policies and of their lines (class queues); `contract.py` has the rules and
+the registry.
 
-This is a separate module because it is compiled together with the queue, which calls both for every
-request.
+This is a separate module because it is compiled together with the queue, which calls policies and
+lines for every request.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from policies.queueing.ticket import Ticket
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseLine:
     """Base of the built-in lines, so that compiled code calls them directly. `Line` describes the
-    methods."""
+    methods.
+    """
 
     __slots__ = ()
 
@@ -48,32 +50,33 @@ class OrderPolicy:
     """Base of every order policy: a `@dataclass(slots=True)` whose fields are its options.
 
     Values are checked against the fields' types. `__post_init__` makes further checks and raises
-    PolicyConfigError. A field that is state and not an option has `init=False`. One object serves
-    one queue.
+    PolicyConfigError. A field that holds state and is not an option has `init=False`. One policy
+    object serves one queue.
     """
 
     __slots__ = ()
 
-    # True: it orders tickets within a class only. False: it compares lines of all classes.
+    # True: the policy orders tickets within a class only. False: it compares all classes.
     by_class: ClassVar[bool] = True
-    # True: it shares service by flow, so a flow's further requests are not lowered in priority.
+    # True: the policy shares service by flow, so further requests of a flow keep their priority.
     is_fair: ClassVar[bool] = False
-    # True: it orders by arrival alone, so a new ticket goes after all tickets of its line.
+    # True: the policy orders by arrival alone, so a new ticket goes last in its class queue.
     by_arrival: ClassVar[bool] = False
-    # True: it may pass over a ticket for ever, so the queue serves starving tickets itself. False:
+    # True: the policy may never serve a ticket, so the queue serves starving tickets. False:
     # the queue protects only classes; the policy prevents starvation within a class.
     starves: ClassVar[bool] = True
 
     def line(self, urgency: int) -> Line:
-        """A new line of tickets of this class, 0 critical to 4 batch."""
+        """A new line (an ordered queue) of tickets of class `urgency`, 0 critical to 4 batch."""
         raise NotImplementedError
 
     def passed(self, ticket: Ticket, now: float) -> None:
         """A ticket was sent without waiting in a line, while other tickets wait."""
 
     def settled(self, ticket: Ticket, tokens: int, output: int) -> None:
-        """A ticket that was taken or passed has ended. It cost `tokens` uncached prompt tokens and
-        `output` output tokens. Called once for each ticket, also for a cancelled one."""
+        """A ticket that was taken or passed has ended. Its request cost `tokens` uncached prompt
+        tokens and `output` output tokens. Called once for each ticket, also if cancelled.
+        """
 
     def refunded(self, ticket: Ticket) -> None:
         """A ticket that was taken or passed returns to its line: its charge is taken back."""

@@ -3,13 +3,14 @@
 An order policy decides which waiting ticket goes first. It is synchronous and deterministic, and it
 does no I/O. It reads no clock (`now` is passed in) and does not see replicas. The queue
 (router/admission) decides everything else: whether a replica has free capacity, which class may use
-it, when a starved class has its turn, and which of the first few tickets is sent because its prefix
-is cached there.
+the capacity, when a starved class has its turn, and which of the first few tickets is sent because
+its prefix is cached there.
 
-A policy creates *lines*. A line orders the tickets of one class that may go to the same replicas.
-The queue has several lines if there are several classes or models. It asks a line only when one of
-these replicas is free, so a line whose replicas are busy does not block other lines. State that is
-shared between lines (such as the charges of a tenant) belongs to the policy.
+A policy creates *lines*. A line (an ordered queue) orders the tickets of one class that may go to
+the same replicas. The queue has several lines if there are several classes or models. The queue
+asks a line for a ticket only when one of the line's replicas is free, so a line whose replicas are
+busy does not block other lines. State that is shared between lines (such as the charges of a
+tenant) belongs to the policy.
 
 One test suite checks these rules for every registered policy:
 - every pushed ticket is removed once: by `take`, or by `drop` at any position;
@@ -41,7 +42,7 @@ P = TypeVar("P", bound=type[OrderPolicy])
 
 
 def order_policy(name: str) -> Callable[[P], P]:
-    """Register an order policy class under `name`. It goes above `@dataclass(slots=True)`."""
+    """Register an order policy under `name`. The decorator goes above `@dataclass(slots=True)`."""
     return QUEUEING.register(name)
 
 

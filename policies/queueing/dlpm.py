@@ -1,9 +1,10 @@
 """Deficit longest prefix match: among clients with deficit left, the longest cached prefix goes.
 
 Source: "Locality-aware Fair Scheduling in LLM Serving" (arXiv 2501.14312). Each client has a
-deficit counter. Uncached input tokens and weighted output tokens are charged to it. Among the
-clients with deficit left, the request with the longest cached prefix goes first, so that similar
-requests are sent together. When no client has any deficit left, all get another quantum.
+deficit counter. Uncached input tokens and weighted output tokens are subtracted from the counter.
+Among the clients with deficit left, the request with the longest cached prefix goes first, so that
+similar requests are sent together. When no client has any deficit left, all clients get another
+quantum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The request with the earliest deadline goes first: that of its class, or its own if earlier."""
+"""The request with the earliest deadline goes first: the deadline of its class, or its own deadline
+if earlier.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,16 @@ from policies.queueing.ticket import Ticket
 @order_policy("edf")
 @dataclass(slots=True)
 class Edf(OrderPolicy):
-    """By deadline, across classes. No request waits for ever: each deadline becomes the earliest
-    at some time."""
+    """The earliest deadline goes first, across classes. No request waits for ever, because each
+    deadline is the earliest at some time.
+    """
 
     by_class: ClassVar[bool] = False
     starves: ClassVar[bool] = False
 
     # The time to a first token of each class, in seconds: critical, high, normal, low, batch.
     slo_s: PerClass = SLO_S
-    # Within this share of `slo_s` after the first deadline, a cached prefix decides.
+    # A cached prefix decides among deadlines that are at most this share of `slo_s` apart.
     width: float = 0.25
 
     def __post_init__(self) -> None:

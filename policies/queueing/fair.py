@@ -1,14 +1,15 @@
 """The flow that was served the fewest tokens goes next: a virtual token counter (VTC) in a proxy.
 
 Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI'24 (arXiv 2401.00588). Each
-client has a counter, charged for input tokens and, twice as much, for output tokens. The lowest
-counter goes next. The counter of a client that was idle is raised to those of the others. Between
-two clients that always wait, service differs by at most twice the larger of two weighted amounts:
-the longest prompt, and the tokens that run at once.
+client has a counter, charged for input tokens and, twice as much, for output tokens. The client
+with the lowest counter goes next. The counter of a client that was idle is raised to those of the
+others. Between two clients that always wait, service differs by at most twice the larger of two
+weighted amounts: the longest prompt, and the tokens that run at once.
 
 An engine charges output while it decodes. Here a request is charged its expected cost at dispatch:
 uncached prompt tokens and predicted output. The charge is corrected to the true cost when the
-request ends, also if it was cancelled. `input` and `output` may be prices instead of weights.
+request ends, also if the request was cancelled. `input` and `output` may be prices instead of
+weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""First come, first served, regardless of class. It is the baseline for the other orders."""
+"""First come, first served, regardless of class. This order is the baseline for the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _arrival(ticket: Ticket) -> float:
 @order_policy("fifo")
 @dataclass(slots=True)
 class Fifo(OrderPolicy):
-    """By arrival. Any of the first few requests may go first if its prefix is cached."""
+    """Requests go by arrival. Any of the first few may go first if its prefix is cached."""
 
     by_class: ClassVar[bool] = False
     by_arrival: ClassVar[bool] = True

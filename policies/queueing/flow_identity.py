@@ -1,7 +1,7 @@
 """The account and member whose share of the fleet a request uses, for the queue and its policies.
 
-The proxy derives it in a subclass with further fields (`router/intake/flow.py`). Requests of the
-same member may share one object.
+The proxy derives a flow identity in a subclass with further fields (`router/intake/flow.py`).
+Requests of the same member may share one object.
 
 Must never: change, or hold a secret or the name of a user.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 
 class FlowIdentity:
-    """An account, which competes with all other accounts, and a member of it, which competes within
-    its account only."""
+    """An account, which competes with all other accounts, and a member of the account, which
+    competes within that account only.
+    """
 
     __slots__ = ("account", "is_known", "is_member_counted", "member", "weight")
 
@@ -27,7 +28,7 @@ class FlowIdentity:
         self.account = account
         self.member = member
         self.is_known = is_known  # the request's key is in the keys file
-        # Limits count its member alone. Otherwise they count its whole account, because a client
-        # can invent members.
+        # True: limits count requests of the member alone. False: of the whole account, because a
+        # client can invent members.
         self.is_member_counted = is_member_counted
-        self.weight = weight  # of the account's share, > 0
+        self.weight = weight  # weight of the account's share, > 0

@@ -1,8 +1,8 @@
-"""A line that shares service by flow: first among keys, then among the users of a key, then by
-urgency.
+"""A class queue that shares service by flow: first among keys, then among the users of a key, then
+by urgency.
 
 A client that invents user names takes service only from its own key. One mechanism implements four
-orders. They differ in the cost of a request and in how finely counters are compared:
+orders. The orders differ in the cost of a request and in how finely counters are compared:
 
 - Exact counters: the flow that was served least goes next (VTC).
 - Counters in steps of a quantum: a flow has its turn until its quantum of this round is used, then
@@ -23,7 +23,7 @@ from policies.queueing.base import BaseLine
 from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 
-_EMPTY: Final = 32  # nodes without tickets that are kept for reuse
+_EMPTY: Final = 32  # maximum number of nodes without tickets that are kept for reuse
 _ROUNDING: Final = 1e-9  # tolerance in quanta: a sum of parts of a turn may be rounded down
 
 
@@ -62,7 +62,7 @@ class Tariff:
 
 
 class Book:
-    """The accounts of one class, shared by its lines."""
+    """The accounts of one class, shared by all class queues (lines) of that class."""
 
     __slots__ = ("keys", "tariff")
 
@@ -71,7 +71,7 @@ class Book:
         self.keys = Accounts()
 
     def user(self, ticket: Ticket) -> tuple[Account, Account]:
-        """The accounts of its key and of its user."""
+        """The accounts of the ticket's key and of its user."""
         flow = ticket.flow
         key = self.keys.of(flow.account, flow.weight)
         return key, _users_of(key).of(flow.member, 1.0)
@@ -114,7 +114,7 @@ def _users_of(key: Account) -> Accounts:
 
 
 class _UserNode(Node):
-    """A user's tickets in one line."""
+    """A user's tickets in one class queue."""
 
     __slots__ = ("above", "tickets")
 
@@ -128,7 +128,7 @@ class _UserNode(Node):
 
 
 class _KeyNode(Node):
-    """A key's users in one line."""
+    """A key's users in one class queue."""
 
     __slots__ = ("by_name", "line", "users")
 
@@ -157,7 +157,7 @@ class FlowLine(BaseLine):
         self._by_name: dict[str, _KeyNode] = {}
 
     def place(self, node: _KeyNode) -> None:
-        """Rank a key whose counter has changed, or that is new in this line."""
+        """Rank a key whose counter has changed, or that is new in this class queue."""
         account = node.account
         self._keys.move(node, self.book.tariff.key(account.counter), account.number)
 
@@ -197,7 +197,7 @@ class FlowLine(BaseLine):
         user, key = node.account, above.account
         if is_served:
             tariff = self.book.tariff
-            # Virtual time is the lowest counter, not that of a flow served for its cached prefix.
+            # Virtual time is the lowest counter, not the counter of a flow served for its prefix.
             first: Node = above.users.first()
             user.within.reaches(_begin(first, tariff))
             first = self._keys.first()
@@ -231,7 +231,7 @@ class FlowLine(BaseLine):
         return self._keys.first_key(), float(above.account.number)
 
     def band(self, most: int, now: float) -> list[Ticket]:
-        """Tickets of all flows within the width: an equal number of each flow that has enough."""
+        """Tickets of all flows within `width`: an equal number of each flow with enough tickets."""
         found: list[Ticket] = []
         if not self._keys.count:
             return found
@@ -258,7 +258,7 @@ class FlowLine(BaseLine):
         return self._filled(found, keys, most) if is_cut and len(found) < most else found
 
     def _filled(self, found: list[Ticket], keys: list[_KeyNode], most: int) -> list[Ticket]:
-        """Fill the rest of the band with tickets of the flows that have more."""
+        """Fill the rest of the band with tickets of the flows that have more waiting tickets."""
         known = set(found)
         width = self.book.tariff.width
         for above in keys:

@@ -1,8 +1,8 @@
 """Wraps the lines of third-party order policies, so that a failing line cannot stop the queue.
 
-If a line raises, or returns a ticket that does not wait in it, it is not used any more. Its tickets
-and later ones then go in the order of arrival. Otherwise one defect of a third party would stop the
-queue, and no waiting request would be sent or expire.
+If a line raises, or returns a ticket that does not wait in it, the line is not used any more. Its
+tickets and later tickets then go in the order of arrival. Otherwise one defect of a third party
+would stop the queue, and no waiting request would be sent or expire.
 
 Must never: let an exception through, or lose a ticket.
 """
@@ -17,7 +17,7 @@ from policies.queueing.keyed import KeyedLine
 from policies.queueing.line import Line
 from policies.queueing.ticket import Ticket
 
-_KEPT: Final = 16  # error texts
+_KEPT: Final = 16  # maximum number of stored error texts
 
 
 class Failures:
@@ -27,7 +27,7 @@ class Failures:
 
     def __init__(self) -> None:
         self.count = 0
-        self.texts: list[str] = []  # the first few since the last `take`
+        self.texts: list[str] = []  # the first error texts since the last `take`
 
     def add(self, what: str, err: Exception) -> None:
         self.count += 1
@@ -61,7 +61,8 @@ class ForeignLine(BaseLine):
         self._line = line
         self._failures = failures
         self._tickets: dict[Ticket, None] = {}
-        self._instead = KeyedLine(_arrival, inf)  # used after a failure
+        # Used instead of the line after the line has failed.
+        self._instead = KeyedLine(_arrival, inf)
 
     def push(self, ticket: Ticket, now: float) -> None:
         self._tickets[ticket] = None

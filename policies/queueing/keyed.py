@@ -1,4 +1,4 @@
-"""A line ordered by a constant key of each ticket. Most order policies need no other line.
+"""A class queue ordered by a constant key per ticket; enough for most order policies.
 
 Must never: compute the key of a ticket twice.
 """

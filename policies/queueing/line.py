@@ -1,4 +1,4 @@
-"""The methods of a line of tickets; `contract.py` has the rules.
+"""The methods of a line (an ordered queue of tickets); `contract.py` has the rules.
 
 `Line` is a `Protocol`, so a line may be any Python object. Compiled lines use `base.BaseLine`.
 """
@@ -27,15 +27,18 @@ class Line(Protocol):
 
     def rank(self, now: float) -> tuple[float, ...]:
         """The rank of the first ticket, to compare with the ranks of other lines of this policy.
-        The lower rank goes first, ties by arrival. The line must not be empty."""
+        The line with the lower rank goes first, ties by arrival. The line must not be empty.
+        """
 
     def band(self, most: int, now: float) -> list[Ticket]:
         """The first ticket and all tickets that may go instead of it without breaking the policy's
-        guarantees; at most `most`."""
+        guarantees; at most `most`.
+        """
 
     def within(self, ticket: Ticket, now: float) -> bool:
-        """Whether a ticket of the line may go instead of the first one. It is called for tickets
-        of a recent `band`, so it must be quick."""
+        """Whether a ticket of the line may go instead of the first one. Called for each ticket of
+        a recent `band`, so the method must be quick.
+        """
 
     def take(self, ticket: Ticket, now: float) -> None:
-        """Remove a ticket that is served. It is `within`, or the queue chose it as starving."""
+        """Remove a ticket that is served: a ticket `within`, or a starving ticket."""

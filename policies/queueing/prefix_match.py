@@ -1,7 +1,7 @@
 """The number of prompt blocks of a waiting request that each replica holds, by the last lookup.
 
-The object is made only when the request is among the first few of its class queue, because a lookup
-costs microseconds.
+The match object is made only when the request is among the first few of its class queue, because a
+lookup costs microseconds.
 
 Must never: do the lookup itself.
 """
@@ -23,9 +23,10 @@ class PrefixMatch:
 
     def __init__(self, view: RequestView) -> None:
         self._view = view
-        self.blocks: dict[Any, int] = _NOTHING  # leading blocks held, by replica; absent: none
-        self.most_tokens = 0.0  # held by the replica that holds most
-        self.looked_up_at = 0.0  # monotonic seconds
+        # Leading prompt blocks held, by replica; absent: none.
+        self.blocks: dict[Any, int] = _NOTHING
+        self.most_tokens = 0.0  # prompt tokens at the replica that holds most of them
+        self.looked_up_at = 0.0  # time of the last lookup, in monotonic seconds
 
     def update(self, blocks: Mapping[Any, int], now: float) -> None:
         """Store the result of a lookup."""
@@ -42,7 +43,7 @@ class PrefixMatch:
         return self.blocks.get(place, 0) * self._view.block_tokens
 
     def worth_at(self, place: object) -> float:
-        """Prompt tokens saved if the request goes to a replica, less those lost elsewhere."""
+        """Prompt tokens cached at `place`, less those that only the best replica holds."""
         if self.most_tokens == 0.0:
             return 0.0
         return 2.0 * self.tokens_at(place) - self.most_tokens

@@ -1,11 +1,11 @@
 """A priority queue whose first few dozen items can be read without removing them.
 
-It has a sorted front of up to 128 items. Behind it are a tail for items that are added in order,
-which most are, and a heap for the others. Adding and removing cost O(log n), and an item can be
-removed at any position. An item behind the front is not removed at once, its entry is only marked.
-Marked entries are deleted when they are more than half of all.
+The queue has a sorted front of up to 128 items. Behind the front are a tail for items that are
+added in order (most items), and a heap for the others. Adding and removing cost O(log n), and an
+item can be removed at any position. An item behind the front is not removed at once; only its entry
+is marked. Marked entries are deleted when they are more than half of all entries.
 
-Must never: keep more than twice as many entries as it has items.
+Must never: keep more than twice as many entries as items.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from policies.queueing.ticket import Entry, Item
 
-FRONT: Final = 64  # this number of items can be read, if there are as many
+FRONT: Final = 64  # number of leading items that can always be read, if the queue has so many
 _FEW: Final = 32  # the front is refilled below this number of items
 _MANY: Final = 128  # largest front
 
@@ -28,8 +28,9 @@ class Ranked:
 
     def __init__(self) -> None:
         self.count = 0
-        self._front: list[Entry] = []  # sorted, none marked, none after an entry behind it
-        self._tail: deque[Entry] = deque()  # sorted
+        self._front: list[Entry] = []  # sorted, none marked, none greater than an entry behind it
+        # Sorted entries behind the front.
+        self._tail: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._dead = 0  # marked entries in the tail and the heap
 
@@ -58,7 +59,7 @@ class Ranked:
             del front[FRONT:]
 
     def move(self, item: Item, key: float, order: int) -> None:
-        """Change the key of an item; add the item if it is not in here."""
+        """Change the key of an item; add the item if this `Ranked` does not have it."""
         entry = item.entry
         if entry is not None:
             if entry.key == key:
@@ -70,7 +71,7 @@ class Ranked:
         self.add(item, key, order)
 
     def remove(self, item: Item) -> None:
-        """The item must be in here."""
+        """Remove an item. The item must be in this `Ranked`."""
         entry = item.entry
         assert entry is not None
         item.entry = None
@@ -103,15 +104,15 @@ class Ranked:
         return self._front[0].item if self._front else None
 
     def first_key(self) -> float:
-        """The lowest key. There must be an item."""
+        """The lowest key. The `Ranked` must not be empty."""
         return self._front[0].key
 
     def first_order(self) -> int:
-        """The order of the first item. There must be an item."""
+        """The order of the first item. The `Ranked` must not be empty."""
         return self._front[0].order
 
     def leading(self, most: int, key: float) -> list[Any]:
-        """The leading items whose key is at most `key`; not more than `most`, or the front."""
+        """The leading items whose key is at most `key`; at most `most` of them, all from the front."""
         found: list[Any] = []
         if len(self._front) < most and (self._tail or self._heap):
             self._refill()
@@ -122,7 +123,7 @@ class Ranked:
         return found
 
     def held(self) -> int:
-        """The number of entries in memory, with marked ones. Tests check that it is bounded."""
+        """The number of entries in memory, marked ones included. Tests check that it is bounded."""
         return len(self._front) + len(self._tail) + len(self._heap)
 
 

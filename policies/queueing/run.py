@@ -26,16 +26,18 @@ class Run:
     )
 
     def __init__(self) -> None:
-        self.ran_s = 0.0  # time at replicas before it was put back; it does not count as waiting
-        self.preemptions = 0  # how often it was put back for a more urgent request
-        self.is_preempting = False  # its preemption was requested, and it is not back yet
+        self.ran_s = 0.0  # time at replicas before the request was put back; not counted as waiting
+        self.preemptions = 0  # how often the request was put back for a more urgent request
+        # Preemption was requested, and the request is not back in the queue yet.
+        self.is_preempting = False
         # The fields below describe the dispatch under way.
         self.place: Any = None  # the replica; `None`: the request is not at a replica
         self.sent_at = 0.0
-        self.is_charged = False  # the order policy has charged it
-        self.has_shown = False  # the client has its first content, or it must not be preempted
-        # Its attempt has failed, and it is at no replica until it is sent again. `place` is kept,
-        # because reservations count its tokens at that replica.
+        self.is_charged = False  # the order policy has charged the request
+        # The client has its first content, or the request must not be preempted.
+        self.has_shown = False
+        # The attempt has failed, and the request is at no replica until it is sent again. `place`
+        # is kept, because reservations count the request's tokens at that replica.
         self.is_away = False
 
     def begin(self, place: object, now: float, is_charged: bool) -> None:

@@ -20,8 +20,9 @@ TOKENS_MAX = 1e9
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedByFlow(OrderPolicy):
-    """Base of `fair`, `round_robin`, `drr` and `dlpm`. Compiled, because it is called for every
-    request that waited."""
+    """Base of `fair`, `round_robin`, `drr` and `dlpm`. The class is compiled, because its methods
+    are called for every request that waited.
+    """
 
     __slots__ = ("books",)
 
@@ -29,7 +30,7 @@ class SharedByFlow(OrderPolicy):
     starves: ClassVar[bool] = False  # virtual time reaches every waiting flow
 
     def open_books(self, tariff: Tariff) -> None:
-        """Make the accounts. A subclass calls it once, before any other method."""
+        """Make the accounts. A subclass calls this method once, before any other method."""
         self.books = [Book(tariff) for _ in range(CLASSES)]
 
     def line(self, urgency: int) -> Line:

@@ -1,7 +1,7 @@
 """The shortest job goes first, by uncached prompt tokens and predicted output tokens.
 
 This order has the lowest mean wait and is the most unfair. A long request goes only if no shorter
-one waits, or if it starves: the queue serves starving tickets.
+one waits, or if it is starving: the queue serves starving tickets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from policies.queueing.ticket import Ticket
 @order_policy("shortest")
 @dataclass(slots=True)
 class Shortest(OrderPolicy):
-    """By predicted cost, within each class."""
+    """The ticket with the lowest predicted cost goes first, within each class."""
 
     input: float = 1.0  # The cost of an uncached prompt token.
     output: float = 2.0  # The cost of an output token.

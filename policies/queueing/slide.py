@@ -14,7 +14,8 @@ from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
 @dataclass(slots=True)
 class Slide(OrderPolicy):
     """A request is urgent if the waiting work takes longer than the time to its deadline. Urgent
-    requests go by worth per second of prefill, the others by deadline."""
+    requests are ordered by worth per second of prefill, the others by deadline.
+    """
 
     by_class: ClassVar[bool] = False
 
@@ -24,7 +25,7 @@ class Slide(OrderPolicy):
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
     base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
     eagerness: float = 1.0  # With a higher value, more requests are urgent.
-    # A request goes before the urgent ones when it is late by this many times its class's `slo_s`.
+    # A request that is late by this many times its class's `slo_s` goes before urgent requests.
     starvation: float = 1.0
     # A cached prefix decides among deadlines that differ by at most this share of `slo_s`, and
     # among urgent requests whose worth per second differs by at most this share.

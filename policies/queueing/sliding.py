@@ -1,14 +1,14 @@
-"""A line that changes between deadline order and worth order: SlideBatching in a proxy.
+"""A class queue that changes between deadline order and worth order: SlideBatching in a proxy.
 
 Source: PROSERVE (arXiv 2512.12928); the rule is taken from xLLM's unified scheduling policy. The
 sliding boundary is the time that all waiting work takes. A ticket whose deadline is nearer than the
 boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
-earliest deadline goes first. Under overload nearly all are urgent. Then not all deadlines can be
-met, and the ticket with the most worth per second of prefill goes first. A ticket that is late by
-`starvation` times the `slo_s` of its class is starved and goes before the urgent ones.
+earliest deadline goes first. Under overload nearly all tickets are urgent. Then not all deadlines
+can be met, and the ticket with the most worth per second of prefill goes first. A ticket that is
+late by `starvation` times the `slo_s` of its class is starved and goes before the urgent ones.
 
-An engine applies this to every step, with decodes. Here the unit is a dispatch, the service time is
-the predicted prefill time, and the work is divided among the replicas.
+An engine applies this rule to every step, decodes included. Here the unit is a dispatch, the
+service time is the predicted prefill time, and the work is divided among the replicas.
 
 Must never: reorder requests that were dispatched.
 """
@@ -57,10 +57,12 @@ class Slope:
         self.slo_s = slo_s  # time to a first token, by class
         self.weights = weights  # worth of a timely first token, by class
         self.prefill_rate = prefill_rate  # tokens/s of one replica
-        self.base_s = base_s  # part of a dispatch's time that does not depend on its length
+        # Part of a prefill's time, in seconds, that does not depend on the prompt's length.
+        self.base_s = base_s
         self.eagerness = eagerness
         self.starvation = starvation
-        self.width = width  # width of a band, as a share
+        # Width of a band, as a share of `slo_s` or of the worth per second.
+        self.width = width
         self.replicas = 1
         self.work_s = 0.0
 
@@ -71,15 +73,16 @@ class Slope:
         return due(ticket, self.slo_s)
 
     def boundary_s(self, earliest_s: float) -> float:
-        """A ticket with less time left is urgent. `earliest_s`: time to the earliest deadline."""
+        """A ticket with less time left is urgent. `earliest_s`: time to the first deadline."""
         budget_s = max(earliest_s, 2.0 * self.base_s)
         work_s = self.work_s / self.replicas
         return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
 
 
 class SlidingLine(BaseLine):
-    """Starved tickets by deadline, then urgent ones by worth per second, then normal ones by
-    deadline."""
+    """Starved tickets go first, by deadline; then urgent tickets, by worth per second; then normal
+    tickets, by deadline.
+    """
 
     __slots__ = ("_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
 
@@ -88,7 +91,7 @@ class SlidingLine(BaseLine):
         self._starved = Ranked()
         self._urgent = Ranked()
         self._normal = Ranked()
-        self._late: list[Any] = []  # heap of (when it starves, order, ticket)
+        self._late: list[Any] = []  # heap of (time at which the ticket starves, order, ticket)
         self._waiting = 0
 
     def push(self, ticket: Ticket, now: float) -> None:
@@ -100,7 +103,7 @@ class SlidingLine(BaseLine):
         self._normal.add(ticket, deadline, ticket.order)
         patience_s = slope.starvation * slope.slo_s[ticket.urgency]
         if len(self._late) > 64 + 2 * self._waiting:
-            # Removed tickets still have entries, and a ticket that was put back has several.
+            # Removed tickets still have heap entries, and a ticket that was put back has several.
             late = dict.fromkeys(self._late)
             self._late = [entry for entry in late if entry[2].node is not None]
             heapify(self._late)
@@ -131,8 +134,9 @@ class SlidingLine(BaseLine):
             if ticket.node is self._urgent or ticket.node is self._normal:
                 self._move(ticket, self._starved, slope.deadline(ticket))
         normal, urgent = self._normal, self._urgent
-        # The earliest of urgent and normal tickets. If the boundary depended on the normal ones
-        # alone, it would move when a ticket becomes urgent, and a second call would differ.
+        # The earliest deadline of urgent and normal tickets. If it came from the normal tickets
+        # alone, the boundary would move when a ticket becomes urgent, and a second call would
+        # differ.
         earliest_s = slope.deadline(late[0][2]) - now if late else 0.0
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:

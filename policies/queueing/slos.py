@@ -1,4 +1,4 @@
-"""The default time to a first token of each class, its check, and the deadline of a request."""
+"""The default time to a first token of each class, a check of such times, and deadlines."""
 
 from __future__ import annotations
 

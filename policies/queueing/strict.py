@@ -1,4 +1,4 @@
-"""The most urgent number always goes first; less urgent requests wait as long as one waits."""
+"""The most urgent number always goes first; other requests wait as long as such a one waits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def _level(ticket: Ticket) -> float:
 @order_policy("strict")
 @dataclass(slots=True)
 class Strict(OrderPolicy):
-    """By urgency, ties by arrival."""
+    """The most urgent ticket goes first, ties by arrival."""
 
     by_class: ClassVar[bool] = False
 
-    # Within this many levels, a cached prefix decides. The steps of one user are smaller.
+    # A cached prefix decides within this many levels. Steps between a user's requests are smaller.
     width: float = 0.5
 
     def __post_init__(self) -> None:

@@ -1,8 +1,8 @@
 """A ticket: one request as the queue and its order policies see it, with its state in the queue.
 
 The driver of the queue makes a ticket for each request. It belongs to one queue at a time. The
-facts of the request are in its `view` and its `flow`, which the router has anyway. They do not
-change while the request waits, except that the queue predicts `view.output_tokens`. The other
+facts of the request are in its `view` and its `flow`, which the router has anyway. These facts do
+not change while the request waits, except that the queue predicts `view.output_tokens`. The other
 fields are bookkeeping of the queue, which alone changes `state`, and of the order policy.
 
 Must never: refer to a socket, a clock or the internals of a replica.
@@ -20,16 +20,16 @@ from policies.queueing.run import Run
 CLASSES: Final = 5  # critical, high, normal, low, batch
 INFINITY: Final = float("inf")  # compiled code looks `math.inf` up in a dictionary at every use
 
-# The states of a ticket. Only the queue changes them. They go forward, unless a ticket is put back.
-NEW: Final = 0  # not offered yet, or the queue has returned replicas and it is not sent yet
+# The states of a ticket. Only the queue changes the state, and only forward, except on a put-back.
+NEW: Final = 0  # not offered to the queue yet, or replicas were returned and it is not sent yet
 WAITING: Final = 1
 SENT: Final = 2  # sent to a replica
-ENDED: Final = 3  # settled, expired, refused, evicted or left; it never changes again
+ENDED: Final = 3  # settled, expired, refused, evicted or left; an ended ticket never changes again
 NOT_CHARGED: Final = -1.0
 
 
 class Entry:
-    """A place in a `Ranked`, by key, ties by order."""
+    """An entry of a `Ranked`, ordered by key, ties by order."""
 
     __slots__ = ("item", "key", "order")
 
@@ -39,7 +39,7 @@ class Entry:
         self.item: Any = item  # `None`: the item was removed
 
     def __lt__(self, other: Entry) -> bool:
-        """For `heapq`. Compiled code calls `is_before`, which costs a third of it."""
+        """For `heapq`. Compiled code calls `is_before`, which costs a third of this method."""
         return self.is_before(other)
 
     def is_before(self, other: Entry) -> bool:
@@ -104,52 +104,52 @@ class Ticket(Item):
         # The fields are grouped by the time of their use. With 100,000 waiting tickets none is in
         # a CPU cache, and a compiled class lays out its fields in the order of these assignments.
 
-        # Read when the ticket is one of the first few.
-        self.view = view  # its prompt, size and expected cost
-        self.prefix: PrefixMatch | None = None  # `None`: its prefix was not looked up yet
-        self.order = 0  # the order of arrival; 0: not offered yet
+        # Fields that are read when the ticket is one of the first few of its class queue.
+        self.view = view  # the request's prompt, size and expected cost
+        self.prefix: PrefixMatch | None = None  # `None`: the prefix was not looked up yet
+        self.order = 0  # the order of arrival; 0: not offered to the queue yet
         self.skips = 0  # how often a later ticket went first because of its prefix
-        self.excluded = excluded  # replicas of its lane it must not go to, such as tried ones
+        self.excluded = excluded  # replicas of the lane that are not allowed, such as tried ones
 
-        # Read when the ticket is the oldest one, or is taken.
+        # Fields that are read when the ticket is the oldest one, or is taken.
         self.state: int = NEW
-        self.starved = False  # it has waited for most of its bound
-        # Where it waits: a `ClassQueue`, or a `KeyQueue` while its key's limit blocks it.
+        self.starved = False  # the ticket has waited for most of `starvation_s`
+        # Where the ticket waits: a `ClassQueue`, or a `KeyQueue` while its key's limit blocks it.
         self.row: Any = None
-        self.arrival = arrival  # monotonic seconds
-        self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class it belongs to
-        self.node: Any = None  # its position in the line; only the order policy uses it
-        self.flow = flow  # the account and member whose share it uses
+        self.arrival = arrival  # of the request, in monotonic seconds
+        self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class, 0 to 4
+        self.node: Any = None  # position in the class queue; only the order policy uses it
+        self.flow = flow  # the account and member whose share the request uses
         self.charged = NOT_CHARGED  # the policy's charge, corrected to the true cost at the end
-        self.party: Any = None  # its member in `Holders`, while it waits
-        self.has_early_status = False  # its client was sent an early 200, so it does not give way
+        self.party: Any = None  # the flow's entry in `Holders`, while the ticket waits
+        self.has_early_status = False  # the client has an early 200, so do not evict it
         # Tickets of one lane may go to the same replicas. The default is the model's name. A
         # request that may go to fewer replicas (a stored response) has its own lane.
         self.lane = model if lane is None else lane
-        self.concurrency = concurrency  # its key's limit of requests at replicas; `None`: no limit
-        self.run: Run | None = None  # `None`: it was never sent
+        self.concurrency = concurrency  # the key's limit of requests at replicas; `None`: no limit
+        self.run: Run | None = None  # `None`: the request was never sent
 
-        # Read when the request arrives, and when it ends.
+        # Fields that are read when the request arrives, and when it ends.
         self.request = request  # the driver's object; the queue never reads it
-        self.queue: Any = None  # the queue that counts it
-        self.model = model  # decides the queue; "": the request names no model
+        self.queue: Any = None  # the queue that counts the ticket
+        self.model = model  # selects the queue; "": the request names no model
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
-        self.deadline = deadline  # monotonic seconds; the client needs no answer after it
+        self.deadline = deadline  # monotonic seconds; after it the client needs no answer
 
     @property
     def place(self) -> Any:
-        """The replica to which it was sent; `None`: it is not at a replica."""
+        """The replica to which the request was sent; `None`: it is not at a replica."""
         run = self.run
         return None if run is None else run.place
 
     @property
     def reserved(self) -> int:
-        """The tokens that reservations count for its class. Its output must be predicted."""
+        """The tokens that reservations count for the class. The output must be predicted."""
         view = self.view
         return view.prompt_tokens + view.output_tokens
 
     @property
     def blocked_in(self) -> Any:
-        """The `KeyQueue` in which it waits while its key's limit blocks it; `None`: not blocked."""
+        """The `KeyQueue` where the ticket waits for its key's limit; `None`: not blocked."""
         row = self.row
         return row if row is not None and row.is_blocked else None

@@ -1,9 +1,9 @@
-"""The load above which a replica is too busy, so that load decides instead of prefix affinity.
+"""The load above which a replica is too busy, so that load decides and not prefix affinity.
 
 The bound is the larger of a relative and an absolute one. A relative bound alone has two faults.
-Small loads differ at random (smg#2150: by the square root of N routers), so they often exceed it.
-In an idle fleet it prevents affinity. The bound refers to the mean load, so that one new, empty
-replica does not make all others look overloaded.
+Small loads differ at random (smg#2150: by the square root of N routers), so they often exceed a
+relative bound. In an idle fleet a relative bound prevents affinity. The bound refers to the mean
+load, so that one new, empty replica does not make all others look overloaded.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from policies.contract import Candidate, PolicyConfigError
 class Bounded(Protocol):
     """Options of a policy with a load bound."""
 
-    relative: float  # In multiples of the mean load; Mirrokni et al. call it 1 + epsilon.
-    absolute: float  # Requests above the mean load.
+    relative: float  # The bound in multiples of the mean load; 1 + epsilon in Mirrokni et al.
+    absolute: float  # The bound in requests above the mean load.
 
 
 def check_bounds(policy: Bounded) -> None:

@@ -2,7 +2,7 @@
 
 Sources: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; KubeAI
 (`PrefixHash`: load <= 1.25 x (total + 1) / n) and SMG (`prefix_hash`) for its use with prompts.
-Routers learn nothing and share no state, and still send the same prompt to the same replica.
+Routers learn nothing and share no state, but they still send the same prompt to the same replica.
 
 The key is the client's session or, without one, the first blocks of the prompt, up to `depth`. A
 depth that is too small covers only the shared system prompt, so all requests go to one replica. A
@@ -45,7 +45,8 @@ def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Co
         if candidate.load + 1 <= bound * candidate.weight:
             return Pick(candidate, reason)
         reason = "overload"
-    # Reached only if the bounds are below one request: a fleet with very unequal weights.
+    # This line is reached only if the bounds are below one request: a fleet with very unequal
+    # weights.
     return Pick(least_loaded(candidates, ctx.rng), reason)
 
 
@@ -53,7 +54,8 @@ def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Co
 @dataclass(slots=True)
 class Chwbl(RoutingPolicy):
     """The first replica on the ring after the key that is not too busy; without a key, the least
-    loaded replica."""
+    loaded replica.
+    """
 
     sees_all: ClassVar[bool] = True  # with a sample, keys would move between replicas
 

@@ -1,4 +1,4 @@
-"""Loops over all candidates of one choice. They are a separate module because it is compiled.
+"""Loops over all candidates of one choice, in a separate module because they are compiled.
 
 Must never: change a candidate, or depend on the policy that calls it.
 """
@@ -33,8 +33,8 @@ def cheapest(
     """The candidate with the least (pending / weight + miss) * (load / weight + batch).
 
     `miss` is `new` less `spared` for each leading block that the candidate holds, and at least 1.
-    Ties are drawn by weight in one pass: a later candidate wins with its share of the weights so
-    far (Chao 1982).
+    Ties are drawn by weight in one pass: a later candidate replaces the earlier choice with a
+    probability of its share of the weights so far (Chao 1982).
     """
     known = held if isinstance(held, dict) else dict(held)
     best = candidates[0]

@@ -6,18 +6,18 @@ Source: LMetric (OSDI'26, arXiv 2603.15202); Dynamo ships it as `router_selectio
 
 A product needs no weights for cache and load, because a constant factor does not change the order.
 The two terms "+ 1" prevent that an idle replica or a full hit makes the cost 0. Pending tokens and
-load are updated at each choice (as in SMG and llm-d), so each request of a burst sees the ones
-before it. A busy replica that holds the prompt is not chosen if its product is larger.
+load are updated at each choice (as in SMG and llm-d), so each request of a burst sees the
+requests before it. A busy replica that holds the prompt is not chosen if its product is larger.
 
 The product itself has no limits, so there are four more rules:
 - A full replica is not taken while another is not full. Full means that too many requests wait for
   a first token, or that no slot is free.
-- A replica whose KV cache is nearly full would have to preempt. It is not taken while at least
-  three in four replicas have room. If more are full, the rule does not apply, because all requests
-  until the next poll would go to the few with room (simulated at 90 % of capacity with the usage of
-  the last poll: p90 TTFT 1.1 s with the rule, 0.39 s without). The rule also does not apply to a
-  replica that holds at least half of the prompt. Otherwise the other caches fill with copies, and
-  no replica keeps a prefix (measured: hit rate 0.68 -> 0.37).
+- A replica whose KV cache is nearly full would have to preempt requests. Such a replica is not
+  taken while at least three in four replicas have room. If more are full, the rule does not apply,
+  because all requests until the next poll would go to the few with room (simulated at 90 % of
+  capacity with the usage of the last poll: p90 TTFT 1.1 s with the rule, 0.39 s without). The rule
+  also does not apply to a replica that holds at least half of the prompt. Otherwise the other
+  caches fill with copies, and no replica keeps a prefix (measured: hit rate 0.68 -> 0.37).
 - A replica that got more than its share of the recent requests is not taken because of its cache.
   If all prompts begin with the same text, the first holder has the lowest cost whenever it is idle,
   and at low load it gets every request (production-stack#957). A replica that is taken instead
@@ -55,12 +55,13 @@ class KvAware(RoutingPolicy):
     State: one number per replica.
     """
 
-    # The cost of an uncached token. It may exceed its prefill, because a miss also evicts cached
-    # prefixes of other requests.
+    # The cost of an uncached token. This may exceed the cost of its prefill, because a miss also
+    # evicts cached prefixes of other requests.
     miss_cost: float = 2.0
     # The increase of `miss_cost` while prefill waits at all replicas, because a miss delays the
-    # requests behind it. It is multiplied by the least pending prefill of all replicas, in prompts
-    # of this length. With the mean or the median, a burst of one prompt would stay at one replica.
+    # requests behind it. The increase is multiplied by the least pending prefill of all replicas,
+    # in prompts of this length. With the mean or the median, a burst of one prompt would stay at
+    # one replica.
     crowding: float = 20.0
     # A number added to each batch. With a higher value, small batches differ less.
     batch: float = 2.0
@@ -100,7 +101,7 @@ class KvAware(RoutingPolicy):
         held, rng = ctx.held, ctx.rng
         chosen = self._cheapest(view, candidates, held, rng)
         reason = "cheapest"
-        # Checking the cheapest one first gives the same result and is quick while none is full.
+        # Checking the cheapest replica first gives the same result and is quick while none is full.
         if self._is_full(chosen):
             rest = [c for c in candidates if not self._is_full(c)]
             if rest:
@@ -151,7 +152,8 @@ class KvAware(RoutingPolicy):
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         recent = self._recent
-        share = 1.0 / candidate.weight  # so that the usual number is the same for all replicas
+        # Scales recent requests, so that the usual number is the same for all.
+        share = 1.0 / candidate.weight
         recent[candidate.id] = recent.get(candidate.id, 0.0) + share
         self._total += share
         if self._total > _RECENT * len(recent):

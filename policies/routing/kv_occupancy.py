@@ -6,8 +6,8 @@ negative, because a larger batch would make the shortage look smaller. Here the 
 minimum instead, so that full replicas are compared by their load.
 
 The KV usage is an estimate that includes prompts still to be prefilled. The load is updated at each
-choice. So it spreads a burst in two cases in which the estimate does not change: the size of the KV
-cache is unknown, or the prompts are cached.
+choice. So the load spreads a burst in two cases in which the estimate does not change: the size of
+the KV cache is unknown, or the prompts are cached.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _LEAST_FREE = 0.02  # a replica with a smaller free share would preempt, so it c
 class KvOccupancy(RoutingPolicy):
     """The least (load / weight + 1) / free share of the KV cache.
 
-    A replica that does not report its usage gets the mean of the others: if it counted as empty, it
-    would get every request; if it counted as full, none. If no replica reports its usage, the
-    policy chooses like `least_load`.
+    A replica that does not report its usage gets the mean usage of the others. If such a replica
+    counted as empty, it would get every request; if it counted as full, none. If no replica reports
+    its usage, the policy chooses like `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

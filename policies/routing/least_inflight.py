@@ -1,8 +1,8 @@
 """Send each request to the replica with the fewest requests under way, relative to its weight.
 
 The rule is that of HAProxy's `leastconn` and nginx's `least_conn`. Ties are broken at random. In an
-idle fleet all replicas are tied. If the first one were always taken, it would get all the light
-traffic, from every router.
+idle fleet all replicas are tied. If the first replica were always taken, that replica would get
+all the light traffic, from every router.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class LeastInflight(RoutingPolicy):
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         best = candidates[0]
         least = float("inf")
-        tied = 0.0  # the summed weights of all replicas at `least`; 0: only one so far
+        tied = 0.0  # the summed weights of all replicas at `least`; 0: only one replica so far
         for candidate in candidates:
             load = candidate.inflight / candidate.weight
             if load < least:

@@ -1,10 +1,10 @@
 """Send each request to the replica with the fewest requests under way, other clients' included.
 
 Sources: join-the-shortest-queue as in AIBrix (`least-request`) and KubeAI (`LeastLoad`), with the
-correction of vllm-project/router#177: the load is that of the last poll plus the requests sent
+correction of vllm-project/router#177: the load is the load at the last poll plus the requests sent
 since then (SMG's `least_load`), updated at each choice. `least_inflight` counts this router's own
-requests only; this policy also counts those of other clients. Without polled metrics the two are
-the same.
+requests only; this policy also counts those of other clients. Without polled metrics these two
+policies are the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from policies.routing.ties import least_loaded
 @dataclass(slots=True)
 class LeastLoad(RoutingPolicy):
     """The replica with the least load / weight; ties by the fewest waiting requests, then by a draw
-    in proportion to the weights."""
+    in proportion to the weights.
+    """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         return Pick(least_loaded(candidates, ctx.rng), "least_load")

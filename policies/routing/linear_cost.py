@@ -6,9 +6,9 @@ Source: NVIDIA Dynamo's KV router (router-concepts.md):
     cost    = prefill_load_scale * prefill + (active decode + incoming)
 
 Dynamo counts blocks, this policy counts tokens, which differs by a constant factor only. With
-temperature 0 the replica with the lowest cost is taken. With a higher temperature it is drawn by a
-softmax over the costs, scaled to 0..1, so that several routers with the same outdated metrics do
-not all take the same replica.
+temperature 0 the replica with the lowest cost is taken. With a higher temperature a replica is
+drawn by a softmax over the costs, scaled to 0..1, so that several routers with the same outdated
+metrics do not all take the same replica.
 
 Dynamo knows the decode blocks of each sequence. Here decode is the larger of two estimates: the KV
 cache in use (`kv_usage`), which includes long contexts, and the load times the mean context of a
@@ -34,21 +34,23 @@ from policies.contract import (
 from policies.routing.prompts import prompt_tokens
 from policies.routing.ties import draw, lowest
 
-_SHARE = 0.02  # weight of a finished request in the mean context: about the last 50 count
+# Weight of one finished request in the mean context: about the last 50 requests count.
+_SHARE = 0.02
 
 
 @policy("linear_cost")
 @dataclass(slots=True)
 class LinearCost(RoutingPolicy):
     """The replica with the least prefill_load_scale * prefill + decode, both in tokens per unit of
-    weight."""
+    weight.
+    """
 
     prefill_load_scale: float = 1.0  # The factor of the prefill in the cost.
     overlap_credit: float = 1.0  # The credit for a cached token; with 0, caches do not count.
-    # With 0 the replica with the lowest cost is taken; with 1 the choice is nearly random.
+    # 0: the replica with the lowest cost is taken; 1: the choice is nearly random.
     temperature: float = 0.0
 
-    # The mean tokens of a request at its end, prompt and answer. State: this one number.
+    # The mean tokens of a request at its end, prompt and answer. The policy's only state.
     _context: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -3,9 +3,9 @@
 Sources: Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", IEEE TPDS 12(10),
 2001 (the fullest of n replicas holds about log log n / log 2 requests instead of
 log n / log log n); Finagle's P2CPick (two distinct indexes whose loads are compared). The random
-draw prevents that several routers with the same outdated metrics all choose the same replica. Its
-cost does not depend on the size of the fleet. Requests under way are this router's own and those of
-other clients at the last poll; without polled metrics only the router's own are known.
+draw prevents that several routers with the same outdated metrics all choose the same replica. The
+cost of a draw does not depend on the size of the fleet. Requests under way are this router's own
+and those of other clients at the last poll; without polled metrics only the router's own are known.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class P2C(RoutingPolicy):
             one_load = one.waiting / one.weight
             other_load = other.waiting / other.weight
         if one_load == other_load:
-            # The order of the two is random already, so equal weights need no third draw.
+            # The order of the two replicas is random already, so equal weights need no third draw.
             if one.weight != other.weight:
                 is_one = random() * (one.weight + other.weight) < one.weight
                 return Pick(one if is_one else other, "tie")

@@ -36,10 +36,10 @@ from policies.contract import (
 from policies.routing.prompts import prompt_tokens, uncached_tokens
 from policies.routing.ties import draw, lowest
 
-_PARTS = 18  # of a window; even, because halves are compared
-_HOT = 2.0  # TTFT of the newer half over that of the older one
-_SAMPLES = 5  # least number of samples in each half before the ratio is used
-_SHARE = 0.02  # weight of a finished request in the mean output
+_PARTS = 18  # number of parts of a window; even, because halves are compared
+_HOT = 2.0  # ratio of the TTFT in the window's newer half to that in its older half
+_SAMPLES = 5  # least number of samples in each half of the window before the ratio is used
+_SHARE = 0.02  # weight of one finished request in the mean number of output tokens
 
 
 class _Part:
@@ -61,7 +61,7 @@ class _Window:
 
     def __init__(self) -> None:
         self.parts: deque[_Part] = deque()
-        self.tokens = 0  # sum over all parts
+        self.tokens = 0  # tokens sent to the replica, summed over all parts of the window
 
     def forget(self, number: int) -> None:
         """Drop the parts that are outside the window when `number` is the current part."""
@@ -92,7 +92,8 @@ class _Window:
 @dataclass(slots=True)
 class Preble(RoutingPolicy):
     """The least loaded replica that holds most of the prompt; if there is none, the replica with
-    the least cost in seconds."""
+    the least cost in seconds.
+    """
 
     window_s: float = 180.0  # The length of the window for loads and times, in seconds.
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.

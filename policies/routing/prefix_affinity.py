@@ -1,4 +1,4 @@
-"""Send a request to the replica that holds most of its prompt, unless that one is too busy.
+"""Send a request to the replica that holds most of its prompt, unless that replica is too busy.
 
 Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): the
 longest match above a threshold, with two load margins. Four of its known problems are avoided:
@@ -8,8 +8,8 @@ longest match above a threshold, with two load margins. Four of its known proble
   disable affinity for all (sglang#32195). The check compares with the mean load, not the least
   load, so that one new, empty replica does not make every holder look overloaded.
 - The bound is relative and absolute, because a ratio of small numbers is noise (smg#2150).
-- A prefix that more than half of the candidates hold equally deep is ignored. It is a prompt shared
-  by all clients; a restarted replica does not hold it and would never get a request again.
+- A prefix that more than half of the candidates hold equally deep is ignored. Such a prefix is
+  shared by all clients; a restarted replica does not hold it and would never get a request again.
 """
 
 from __future__ import annotations

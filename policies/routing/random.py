@@ -16,7 +16,7 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("random")
 @dataclass(slots=True)
 class Random(RoutingPolicy):
-    """A draw in proportion to the weights. It keeps no state and ignores load."""
+    """A draw in proportion to the weights. The policy keeps no state and ignores load."""
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         total = 0.0
@@ -27,4 +27,4 @@ class Random(RoutingPolicy):
             mark -= candidate.weight
             if mark < 0.0:
                 return Pick(candidate, "random")
-        return Pick(candidates[-1], "random")  # reached only through rounding
+        return Pick(candidates[-1], "random")  # reached only through rounding of the weights

@@ -13,22 +13,23 @@ from collections.abc import Iterator, Set
 
 from xxhash import xxh3_64_intdigest
 
-# Shares of the ring differ by about 1 / sqrt(points). SMG has 150, vLLM Router 160, KubeAI 256.
+# Shares of the ring differ by about 1 / sqrt(points). SMG has 150 points per replica, vLLM Router
+# 160, KubeAI 256.
 POINTS = 128
 
 
 class Ring:
-    """`walk(key)` yields the replica that a key maps to, then the ones that follow it."""
+    """`walk(key)` yields the replica that a key maps to, then the next replicas on the ring."""
 
     __slots__ = ("_owner", "_points", "ids")
 
     def __init__(self) -> None:
         self.ids: frozenset[str] = frozenset()
         self._owner: dict[int, str] = {}
-        self._points: list[int] = []  # sorted
+        self._points: list[int] = []  # positions on the ring, sorted
 
     def keep(self, ids: Set[str]) -> None:
-        """Drop every replica that is not among `ids`."""
+        """Remove every replica that is not in `ids` from the ring."""
         gone = self.ids - ids
         if not gone:
             return

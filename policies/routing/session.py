@@ -1,9 +1,10 @@
 """Keep a client's session at one replica while that replica is not too busy.
 
 Sources: production-stack's `session` and vLLM Router's `consistent_hash` (a hash ring of session
-keys). Those ignore load. Here, if the replica of a session is too busy, a request goes to the next
-replica on the ring, and later requests return when the first replica has room again. The key is the
-session key that the client sends. Headers or fields that are unique to each request are never used.
+keys). These policies ignore load. Here, if the replica of a session is too busy, a request goes to
+the next replica on the ring, and later requests return when the first replica has room again. The
+key is the session key that the client sends. Headers or fields that are unique to each request are
+never used.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from policies.routing.ties import least_loaded
 @dataclass(slots=True)
 class Session(RoutingPolicy):
     """The first replica on the ring after the session key that is not too busy; without a session,
-    the least loaded replica."""
+    the least loaded replica.
+    """
 
     sees_all: ClassVar[bool] = True  # with a sample, sessions would move between replicas
 

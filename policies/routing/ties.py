@@ -1,8 +1,8 @@
 """Functions that the policies share: the cheapest of many candidates, and a draw among ties.
 
-In an idle fleet all replicas are tied. If the first one were taken, it would get all the light
-traffic, from every router. So ties are drawn in proportion to their weights. For the same reason
-llm-d's max-score picker shuffles (llm-d-router#2515: a whole burst went to one pod).
+In an idle fleet all replicas are tied. If the first replica were taken, that replica would get all
+the light traffic, from every router. So ties are drawn in proportion to their weights. For the same
+reason llm-d's max-score picker shuffles (llm-d-router#2515: a whole burst went to one pod).
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ def draw(tied: Sequence[C], rng: Random) -> C:
 
 def least_loaded(candidates: Sequence[C], rng: Random) -> C:
     """The candidate with the least load / weight; ties by the fewest waiting requests, then by a
-    draw."""
+    draw.
+    """
     tied = lowest(candidates, [c.load / c.weight for c in candidates])
     if len(tied) > 1:
         tied = lowest(tied, [c.waiting / c.weight for c in tied])

@@ -1,7 +1,7 @@
 """Give each replica several scores from 0 to 1 and take the best weighted sum.
 
 Source: llm-d's scheduler (llm-d-router, pkg/epp; default profile `2 queue + 2 kv + 3 prefix`, best
-score first, ties shuffled). Its scorers, by their formulas:
+score first, ties shuffled). The formulas of its scorers:
 
     queue   (most - waiting) / (most - least), over the candidates; 1 if all are equal
     kv      1 - KV usage
@@ -9,8 +9,8 @@ score first, ties shuffled). Its scorers, by their formulas:
     load    the formula of queue, with the requests under way (`active-request`)
     tokens  1 - pending tokens / 4,194,304 (`token-load`)
 
-llm-d treats a replica without metrics as broken (llm-d-router#2100). Here an unknown KV usage gets
-the mean score of the known ones.
+llm-d treats a replica without metrics as broken (llm-d-router#2100). Here a replica with unknown
+KV usage gets the mean score of the replicas with known usage.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ from policies.contract import (
 )
 from policies.routing.ties import least_loaded
 
-_TOKENS = 4_194_304  # llm-d's threshold: with this number of pending tokens the score is 0
+_TOKENS = 4_194_304  # llm-d's threshold: with this number of pending tokens the `tokens` score is 0
 
 
 @policy("weighted")
 @dataclass(slots=True)
 class Weighted(RoutingPolicy):
     """The replica with the highest sum of weight x score; ties by the least load. The options are
-    the weights."""
+    the weights.
+    """
 
     queue: float = 2.0  # The weight of few waiting requests.
     kv: float = 2.0  # The weight of a free KV cache.

@@ -18,36 +18,35 @@ Terms
 How the driver calls the queue
 ------------------------------
 1. A request arrives: the driver calls `offer(ticket, now)`. There are three results:
-   - The queue returns replicas. The driver's routing policy chooses one of them, takes a lease on
-     it, and calls `sent(ticket, replica, now)`.
+   - The queue returns replicas to which the request may be sent. The driver's routing policy
+     chooses one of them, takes a lease on it, and calls `sent(ticket, replica, now)`.
    - The queue returns no replica: the ticket waits.
-   - The queue raises RouterError (429 with Retry-After): the ticket has ended.
-   If the queue is full, waiting tickets may be evicted for the new one. These tickets have ended
-   and are in `evicted`, each with the error for its client. The driver reads `evicted` after each
-   `offer`, even if it raised, and answers these clients.
-   The driver may send an early 200 to a waiting client if `allows_early_status` returns true.
-   `relieve` evicts a waiting request if there are too few connections; `set_aside` and `evict` do
-   so if there is too little memory.
-   While `is_passable` is true, the driver may first choose among all fit replicas and then call
-   `passes` for that replica. If the result is true, the request needs no ticket, and the driver
-   calls `passed` at its end.
+   - The queue raises RouterError (429 with Retry-After): the ticket has ended. If the queue is
+   full, waiting tickets may be evicted for the new one. These tickets have ended and are in
+   `evicted`, each with the error for its client. The driver reads `evicted` after each `offer`,
+   even if it raised, and answers these clients. The driver may send an early 200 to a waiting
+   client if `allows_early_status` returns true. `relieve` evicts a waiting request if there are too
+   few connections; `set_aside` and `evict` evict requests if there is too little memory. While
+   `is_passable` is true, the driver may first choose one of all fit replicas and then call `passes`
+   for it. If the result is true, the request needs no ticket, and the driver calls `passed` at its
+   end.
 2. A replica's facts change: the driver calls `freed(replica, now)`. Facts change when a lease is
-   taken or released, first content arrives, a poll returns or fails, or a replica becomes fit.
-   The queue returns tickets, each with its `place`. The driver takes the leases of all of them
-   before it makes another call.
-   A key may have a limit of requests at replicas; its further tickets are blocked. The driver calls
-   `woken` before `freed`, and at the end of each event loop turn in which a request of such a key
-   ended. It chooses one of the returned replicas, calls `grant`, and takes the lease. It repeats
-   this until `woken` returns None.
+   taken or released, first content arrives, a poll returns or fails, or a replica becomes fit. The
+   queue returns tickets, each with its `place`. The driver takes the leases of all of them before
+   it makes another call. A key may have a limit of requests at replicas; its further tickets are
+   blocked. The driver calls `woken` before `freed`, and at the end of each event loop turn in which
+   a request of such a key ended. For a returned ticket, the driver chooses one of the returned
+   replicas, calls `grant`, and takes the lease. The driver repeats this until `woken` returns None.
 3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
    tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
    preempt, and replicas to poll at once.
-4. A request that was sent ends: the driver calls `settle(ticket, tokens, output, now)` with its
-   true cost, once, however it ended. The call comes after the lease is released and before `freed`.
-   Before that, the driver calls `shown(ticket)` at the first content and `moved` when a retry goes
-   to another replica. It calls `requeue` instead of `settle` if the request was preempted.
+4. A request that was sent ends: the driver calls `settle(ticket, tokens, output, now)` with the
+   true cost of the request, once, however it ended. The call comes after the lease is released and
+   before `freed`. Before `settle`, the driver calls `shown(ticket)` at the first content and
+   `moved` when a retry goes to another replica. The driver calls `requeue` instead of `settle` if
+   the request was preempted.
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
-   in that call. The driver also calls `leave` if it does not send a request after `offer` returned
+   at once. The driver also calls `leave` if it does not send a request after `offer` returned
    replicas.
 6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
 
@@ -58,13 +57,13 @@ nothing.
 
 What holds at all times
 -----------------------
-- At the end of a turn of the event loop, no ticket waits that a replica could take and that its
-  key's limit allows. So a new request may use a gate that is open to its class without a search of
-  the other lanes.
+- At the end of a turn of the event loop, no ticket waits if a replica could take it and the limit
+  of its API key allows it. So a new request may use a gate that is open to its class without a
+  search of the other lanes.
 - The requests that wait at a replica exceed its gate's target by at most the one request that
   reached the target.
 - No class waits for ever: its oldest ticket ages, then becomes starved, and starved tickets get
-  every other place.
+  every second free place.
 - A blocked lane blocks no other lane. A ticket that must not go to a replica does not block that
   replica for other tickets.
 - Memory is bounded by the requests that wait and run. A bounded number of flows, lanes and charges
@@ -98,11 +97,12 @@ The modules, from the simplest decision to the final one
 
 The order within a class is a policy of its own (`policies/queueing`).
 
-Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between. The class
-is the nearest whole number. The level is the number less an amount for age; age lowers it to high
-(1) at most. The *class* decides limits, reservations and turns. The *aged class* of a class queue's
-oldest ticket decides which gate its tickets pass. The engine's `priority` number is derived from
-the urgency and the arrival time (`fleet/engines/common/priority.py`), not from the level.
+Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these
+numbers. The class is the nearest whole number. The level is the urgency less an amount for the age
+of the request; age lowers the level to high (1) at most. The *class* decides limits, reservations
+and turns. The *aged class* of a class queue's oldest ticket decides which gate its tickets pass.
+The engine's `priority` number is derived from the urgency and the arrival time
+(`fleet/engines/common/priority.py`), not from the level.
 
 If the driver takes or releases a lease without calling `freed`, the cached answer of that replica's
 gate is outdated until the next tick, which updates all gates.

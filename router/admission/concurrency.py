@@ -1,4 +1,4 @@
-"""Counts the requests of one key at replicas, and applies the key's limit of such requests.
+"""Counts the requests of one API key at replicas, and applies the key's limit of such requests.
 
 A request is counted from the moment it is sent to a replica (its ticket is granted, or it passed
 the queue without a ticket) until it is over or waits again. Retries, second copies and
@@ -35,11 +35,11 @@ class LimitedQueue:
 
     @abstractmethod
     def fit(self, now: float) -> None:
-        """Move tickets, because the number of the key's free places has changed."""
+        """Move tickets, because the number of free places of the API key has changed."""
 
 
 class Concurrency:
-    """The requests of one key at replicas, in all queues. `limit`: `None` for no limit."""
+    """The requests of one API key at replicas, in all queues. `limit`: `None` for no limit."""
 
     __slots__ = ("batch", "entered", "limit", "own", "rows")
 
@@ -48,7 +48,8 @@ class Concurrency:
         self.own = 0  # Requests at replicas that are not of class batch.
         self.batch = 0  # Batch requests at replicas.
         self.entered = 0  # Batch requests that have arrived and not ended, waiting or running.
-        self.rows: dict[LimitedQueue, None] = {}  # The class queues with tickets of the key.
+        # The class queues that hold tickets of the API key.
+        self.rows: dict[LimitedQueue, None] = {}
 
     def adopt(self, limit: int | None, now: float) -> None:
         """Use another limit from now on. Requests that are at replicas are not stopped."""
@@ -61,8 +62,7 @@ class Concurrency:
         return free - self.batch if is_batch else free
 
     def may_pass(self, is_batch: bool) -> bool:
-        """Whether a new request may be sent at once: a place is free and no ticket of the key
-        waits for it."""
+        """Whether a new request may be sent at once: the key has a place that no ticket awaits."""
         return not self.rows and self.free(is_batch) > 0
 
     def may_enter(self) -> bool:

@@ -10,7 +10,8 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.core.errors import Reason
 
-# Why a request ended without being sent. The words are values of a metric's label.
+# Reasons why a request ended without being sent to a replica. The texts are values of a metric's
+# label.
 REFUSALS: Final[tuple[str, ...]] = (  # The request was refused at its arrival by a limit.
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
@@ -23,13 +24,14 @@ EXPIRIES: Final[tuple[str, ...]] = (  # A time limit passed while the request wa
     Reason.NO_REPLICA,
 )
 EVICTED: Final[str] = Reason.QUEUE_EVICTED  # The waiting request was evicted from a full queue.
-GONE: Final[str] = Reason.MODEL_NOT_FOUND  # Its model was removed from the fleet while it waited.
+# The model of the request was removed from the fleet while it waited.
+GONE: Final[str] = Reason.MODEL_NOT_FOUND
 LEFT: Final = "left"  # The client disconnected, or the router stopped, while it waited.
 DROPS: Final[tuple[str, ...]] = (*REFUSALS, EVICTED, *EXPIRIES, GONE, LEFT)
 
 
 class QueueCounts:
-    """Totals since the start, by class, 0 critical to 4 batch."""
+    """Totals since the start of the router, by priority class (0 critical to 4 batch)."""
 
     __slots__ = (
         "dropped",
@@ -47,10 +49,13 @@ class QueueCounts:
         self.queued = [0] * CLASSES  # Requests that began to wait.
         self.granted = [0] * CLASSES  # Requests sent after waiting.
         self.inverted = [0] * CLASSES  # Requests granted while a more urgent class waited.
-        self.dropped = {reason: [0] * CLASSES for reason in DROPS}  # Requests not sent.
+        # Requests that ended without being sent, by reason.
+        self.dropped = {reason: [0] * CLASSES for reason in DROPS}
         self.promoted = [0] * CLASSES  # Requests that became starved.
-        self.preempted = [0] * CLASSES  # Requests queued again for a more urgent request.
-        self.skipped = 0  # Places that were not granted to the first ticket of the line.
+        # Requests preempted and queued again for a more urgent request.
+        self.preempted = [0] * CLASSES
+        # Free places that were not granted to the first ticket of its class queue.
+        self.skipped = 0
 
     def add(self, other: QueueCounts) -> None:
         """Add the counts of another queue, which no longer exists."""

@@ -1,8 +1,8 @@
 """The limits of a tenant: concurrent requests, requests per minute, tokens per minute.
 
-Concurrent requests are those at replicas (`concurrency.py`). A request that may wait in the queue
-is counted when it is sent, not when it arrives. A request that cannot wait is counted when it
-arrives, or is refused.
+Concurrent requests are the tenant's requests at replicas (`concurrency.py`). A request that may
+wait in the queue is counted when it is sent, not when it arrives. A request that cannot wait in the
+queue is counted, or refused, when it arrives.
 
 Requests and tokens per minute are token buckets. A bucket holds the amount of one minute and fills
 evenly, so in any T seconds a tenant gets at most (60 + T) / 60 of that amount. The tokens of a
@@ -13,16 +13,17 @@ wrong.
 
 Requests of class batch may use only what other requests leave free. So there are two sets of
 buckets: one counts only requests that are not batch, the other counts all requests. Only batch
-requests are checked against the second one. So a batch never causes the refusal of a chat request.
-Lines of a batch are refused while the tenant's other requests use the limits, and the batch server
-tries them again. A line counts from its arrival, even while it waits, so that the batch server does
-not send all lines at once. While batch requests sent earlier still run, all requests together may
-exceed the limit of concurrent requests.
+requests are checked against the set that counts all requests. So a batch never causes the refusal
+of a chat request. Requests of a batch file are refused while the tenant's other requests use the
+limits, and the batch server sends them again later. A batch request counts from its arrival, even
+while it waits, so that the batch server does not send all requests of a file at once. While batch
+requests sent earlier still run, all requests together may exceed the limit of concurrent requests.
 
-A refusal takes nothing. The wait that a bucket returns is exact: after that time the bucket allows
-the same request, if no other request was made in between.
+A refused request takes nothing from a bucket. The wait time that a bucket returns is exact: after
+it the bucket allows the same request, if there was no other request in between.
 
-Pure: `now` is monotonic seconds, passed in. Must never: sleep, or depend on the tenant itself.
+The functions are pure: `now` (monotonic seconds) is passed in. Must never: sleep, or depend on the
+tenant itself.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from router.admission.concurrency import Concurrency
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1e-9  # Tolerance for rounding errors of a bucket's level.
 # Weight of an answer's output tokens in the moving mean of the tenant; about five answers count, as
-# in VTC.
+# in VTC (Virtual Token Counter).
 SMOOTHING: Final = 0.2
 
 
@@ -65,7 +66,7 @@ class Bucket:
         self._per_s = per_minute / _MINUTE_S
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Return the seconds until this amount is available; 0: it is available now.
+        """Return the seconds until `amount` is available in the bucket; 0: now.
 
         For an amount above the bucket's size, return the seconds until the bucket is full.
         """
@@ -74,11 +75,14 @@ class Bucket:
         return missing / self._per_s if missing > self.size * _ROUNDING else 0.0
 
     def take(self, amount: float) -> None:
-        """Take the amount, even if the level becomes negative; a negative amount is returned."""
+        """Take the amount from the bucket, even if its level becomes negative.
+
+        A negative amount refills it.
+        """
         self._level = min(self.size, self._level - amount)
 
     def level(self, now: float) -> float:
-        """Return the available amount; negative: more was taken than was available."""
+        """Return the amount available in the bucket; negative: more was taken."""
         self._fill(now)
         return self._level
 
@@ -89,7 +93,7 @@ class Bucket:
 
 
 class _Share:
-    """One set of limits and their current use. None: no limit."""
+    """One set of a tenant's limits and their current use. A limit of None means no limit."""
 
     __slots__ = ("requests", "tokens")
 
@@ -117,7 +121,7 @@ class _Share:
 
 
 class Account:
-    """One tenant's limits and their current use. None: no limit."""
+    """One tenant's limits and their current use. A limit of None means no limit."""
 
     __slots__ = ("_all", "_output", "_own", "concurrency", "under_way", "wait_s")
 
@@ -128,9 +132,10 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        self._own = _Share()  # Counts only requests that are not of class batch.
+        # The set of limits that counts only requests that are not of class batch.
+        self._own = _Share()
         self._all = _Share()
-        self._output = 0.0  # Mean output tokens of an answer.
+        self._output = 0.0  # Moving mean of the output tokens of the tenant's answers.
         # After a refusal by `ask`: seconds until the request would be allowed; 0: unknown.
         self.wait_s = 0.0
         self.under_way = 0  # Requests that hold a part of the limits.
@@ -150,8 +155,10 @@ class Account:
         self._all.adopt(requests_per_minute, tokens_per_minute, now)
 
     def expected(self, prompt: int, most_output: int | None) -> int:
-        """Return the expected tokens of a request. `most_output`: its own limit of output tokens;
-        None: no limit."""
+        """Return the expected tokens of a request.
+
+        `most_output`: the request's own limit of output tokens; None: no limit.
+        """
         output = self._output
         if most_output is not None and most_output < output:
             output = float(most_output)
@@ -160,7 +167,7 @@ class Account:
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
     ) -> LimitCheck:
-        """Take the limits for a request of about `tokens` tokens. Returns WITHIN, or the limit that
+        """Take the limits for a request of about `tokens` tokens. Return WITHIN, or the limit that
         is reached.
 
         If a limit is reached, nothing is taken, and `wait_s` is the time to wait. `waits`: the
@@ -202,7 +209,7 @@ class Account:
         return LimitCheck.WITHIN
 
     def _fill(self, now: float) -> None:
-        """Fill the buckets that `ask` did not check."""
+        """Refill, by the time passed, the buckets that `ask` did not check."""
         for bucket in (self._all.requests, self._all.tokens):
             if bucket is not None:
                 bucket.level(now)
@@ -219,8 +226,8 @@ class Account:
     ) -> None:
         """Release the limits of a request for which `taken` tokens were taken.
 
-        `used`: the engine's count of tokens; None: unknown, so the estimate is kept. `output`: its
-        output tokens.
+        `used`: the engine's count of tokens; None: unknown, so the estimate is kept. `output`: the
+        request's output tokens.
         """
         if output is not None:
             self._output += (output - self._output) * SMOOTHING
@@ -236,7 +243,7 @@ class Account:
     def left(self, now: float) -> tuple[float | None, float | None]:
         """Return (requests, tokens) that are available to requests that are not batch.
 
-        Negative: more was used than the limit allows. None: no limit.
+        A negative number: more was used than the limit allows. None: the tenant has no such limit.
         """
         requests, tokens = self._own.requests, self._own.tokens
         return (
@@ -246,7 +253,10 @@ class Account:
 
 
 class Grant:
-    """The part of its tenant's limits that one request holds. It is released once."""
+    """The part of its tenant's limits that one request holds.
+
+    This part is released exactly once.
+    """
 
     __slots__ = ("_account", "_is_batch", "_taken", "_waits", "taken_of_prompt")
 
@@ -259,7 +269,7 @@ class Grant:
         is_batch: bool = False,
         waits: bool = False,
     ) -> None:
-        """Create it after `account.ask` returned WITHIN for `taken` tokens.
+        """Create a `Grant` after `account.ask` returned WITHIN for `taken` tokens.
 
         `taken_of_prompt`: the part of these tokens that is for the prompt.
         """

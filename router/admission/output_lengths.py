@@ -1,7 +1,8 @@
 """Predicts the output tokens of a flow's next answer as the mean of its last answers.
 
-A moving mean of about five answers is used, as in VTC. An unknown flow gets the mean of all flows.
-At most `FLOWS_MAX` flows are kept; the least recently used one is dropped first.
+A moving mean of about five answers is used, as in VTC (Virtual Token Counter). An unknown flow gets
+the mean of all flows. At most `FLOWS_MAX` flows are kept; the least recently used one is dropped
+first.
 
 Must never: predict from the last answer alone.
 """
@@ -25,7 +26,7 @@ class OutputPredictor:
 
     def __init__(self) -> None:
         self._all = _FIRST
-        # Key: the flow. In the order of use, the least recently used flow first.
+        # Mean output tokens by flow, in the order of use: the least recently used flow is first.
         self._means: dict[tuple[str, str], float] = {}
 
     def predict(self, flow: FlowIdentity) -> int:

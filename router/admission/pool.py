@@ -1,7 +1,7 @@
 """The interface through which the queue reads the fleet.
 
-The queue also reads the replicas' loads (`core/replica_load.py`). It must never change them. An
-unknown fact is `None`, never 0.
+The queue also reads the replicas' loads (`core/replica_load.py`). The queue must never change these
+loads. An unknown fact is `None`, never 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Pool(ABC):
     def refusal(self, lane: str) -> RouterError | None:
         """Return the error for the tickets of a lane that no replica will ever serve.
 
-        `None`: a replica may serve it later. Called only while no replica is fit for the lane.
+        `None`: a replica may serve it later. This is called only while no replica is fit for the
+        lane.
         """
 
     @abstractmethod
@@ -37,34 +38,37 @@ class Pool(ABC):
 
     @abstractmethod
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
-        """Whether a replica is fit for this lane. Called for every lane with waiting tickets, so it
-        must be fast."""
+        """Whether a replica is fit for this lane.
+
+        This is called for every lane with waiting tickets, so it must be fast.
+        """
 
     @abstractmethod
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
         """Return the number of leading blocks of a prompt that each replica holds now.
 
-        A replica that is not in the result holds none. A call takes microseconds.
+        A replica that is not in the result holds no block of the prompt. A call takes microseconds.
         """
 
     @abstractmethod
     def slots(self, place: ReplicaLoad) -> float | None:
         """Return the number of requests that an engine runs at once; `None`: unknown.
 
-        It is reported by the engine or learned. Called again after every poll.
+        The number is reported by the engine or learned. This is called again after every poll.
         """
 
     @abstractmethod
     def guess(self, place: ReplicaLoad) -> float:
         """Return a guess of an engine's unknown number of slots.
 
-        That many requests may be sent to the engine before a poll shows how many of them run.
-        Called again after every poll.
+        That many requests may be sent to the engine before a poll shows how many of them run. This
+        is called again after every poll.
         """
 
     @abstractmethod
     def is_blind(self, place: ReplicaLoad) -> bool:
         """Whether an engine reports no metrics, or its last metrics are too old.
 
-        False until the first poll has ended. Called again after every poll, successful or not.
+        The result is False until the first poll has ended. This is called again after every poll,
+        successful or not.
         """

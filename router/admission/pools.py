@@ -32,9 +32,9 @@ ANY = ""  # The model of requests that name no model.
 def pools_of(served: Iterable[Iterable[str] | None]) -> dict[str, int]:
     """Return the pool number of each model.
 
-    `served`: the models of each replica. None: they are unknown, so the replica may serve any
-    model, which joins all pools. Pools are numbered from 0 in the order of the replicas. `ANY` is
-    in the pool of a replica that may serve any model; if there is none, in the first pool.
+    `served`: the models of each replica. If the models of a replica are `None` (unknown), it may
+    serve any model, which joins all pools. Pools are numbered from 0 in the order of the replicas.
+    `ANY` is in the pool of a replica that may serve any model; if there is none, in the first pool.
     """
     above: dict[str, str] = {}
     joins_all = False
@@ -69,12 +69,15 @@ def _top(above: dict[str, str], model: str) -> str:
 
 
 class Pools:
-    """All queues of a router. The calls are those of a queue; see the package's docstring."""
+    """All queues of a router.
+
+    Its methods are those of a single queue; see the package's docstring.
+    """
 
     __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "past", "queues")
 
     def __init__(self, config: Config, pool: Pool) -> None:
-        """`pool`: the whole fleet. Raises PolicyConfigError."""
+        """`pool`: the replicas of the whole fleet. Raises PolicyConfigError."""
         self._config = config
         self._pool = pool
         self.past = QueueCounts()  # The counts of removed queues.
@@ -87,7 +90,7 @@ class Pools:
         return Queue(self._config, self._pool, orders=self._orders)
 
     def _new_in_any_case(self) -> Queue:
-        """Create a queue after a change of the fleet, which must not fail.
+        """Create a queue after a change of the fleet; this must not fail.
 
         If the order policy cannot be created, the queue is ordered by arrival until the next
         reload.
@@ -208,7 +211,8 @@ class Pools:
     def shown(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """Note that the first content of a request came.
 
-        `place`: the replica that sent it. If a second copy was faster, the ticket moves there.
+        `place`: the replica that sent the content. If it served a second copy of the request, the
+        ticket moves to this replica.
         """
         if ticket.state == SENT:
             queue: Queue = ticket.queue
@@ -231,7 +235,7 @@ class Pools:
         queue.failed(ticket)
 
     def next_order(self) -> int:
-        """Return the number in the order of arrival for a request that arrives now."""
+        """Return the sequence number, in order of arrival, for a request that arrives now."""
         return self._orders.next()
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
@@ -274,7 +278,7 @@ class Pools:
         """Return the latest time for the next `tick`; infinity: no request waits."""
         found = INFINITY
         for queue in self.queues:
-            if queue.waiting:  # The `next_at` of an empty queue is outdated.
+            if queue.waiting:  # If a queue is empty, its `next_at` is outdated.
                 found = min(found, queue.next_at)
         return found
 
@@ -292,9 +296,9 @@ class Pools:
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:
         """Apply another configuration.
 
-        `orders`: the result of the method `orders` for it, called in this turn of the event loop.
-        Without it, the order policies are created here. If that fails, this raises
-        PolicyConfigError and changes nothing.
+        `orders`: the result of calling `orders` for the same configuration in this turn of the
+        event loop. Without `orders`, the order policies are created here. If that fails, `adopt`
+        raises PolicyConfigError and changes nothing.
         """
         made = self.orders(config) if orders is None else orders
         for queue, order in zip(self.queues, made, strict=True):

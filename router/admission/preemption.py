@@ -1,13 +1,13 @@
 """Chooses a running request to preempt when a more urgent request waits for its capacity.
 
 The victim is the newest request of the least urgent class that has shown no content event, because
-it loses the least work. Its client notices only a delay, because the request returns to its old
-position in the queue. A request that is not streamed shows no content before its end. It may be
-preempted only for some seconds after its dispatch, because its decoded tokens are lost. A request
-between two attempts holds no capacity, so it is not preempted.
+its preemption wastes the least work. Its client notices only a delay, because the request returns
+to its old position in the queue. A request that is not streamed shows no content before its end. It
+may be preempted only for some seconds after its dispatch, because its decoded tokens are lost. A
+request between two attempts holds no capacity, so it is not preempted.
 
-If the KV cache of a replica was full, only the next poll shows that it has free space. So at one
-replica no second request is preempted within `_ROUND_S`.
+After a preemption at a replica with a full KV cache, only the next poll shows the freed space. So
+at one replica no second request is preempted within `_ROUND_S`.
 
 A budget limits preemptions: every dispatch adds a fraction of one preemption, up to `_BURST`. No
 request is preempted more often than the configuration allows.
@@ -40,11 +40,13 @@ class Preemption:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._budget = 1.0
-        # By class: the running requests that may be preempted, in the order of their dispatch.
+        # By priority class: the running requests that may be preempted, in the order of their
+        # dispatch.
         self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
         # By replica: when a request was last preempted there, if less than `_ROUND_S` ago.
         self._last: dict[ReplicaLoad, float] = {}
-        self.asked = 0  # Victims that have not ended and are not back in the queue yet.
+        # Requests chosen as victims that have neither ended nor returned to the queue yet.
+        self.asked = 0
 
     def adopt(self, rules: Rules, sent: Iterable[Ticket]) -> None:
         """Apply new rules. `sent`: the tickets that were sent and have not ended, in the order of
@@ -94,8 +96,8 @@ class Preemption:
     def victim(self, urgency: int, lane: str, pool: Pool, now: float) -> Ticket | None:
         """Return the request to preempt for a ticket of this class and lane.
 
-        `None`: there is none, or the budget is used up. The victim counts in `asked` until it ends
-        or is put back into the queue.
+        Returns `None` if there is no such request, or if the budget is used up. The victim counts
+        in `asked` until it ends or is put back into the queue.
         """
         if self._budget < 1.0:
             return None

@@ -1,6 +1,6 @@
 """The queue of one model pool. The package's docstring lists its guarantees and its calls.
 
-Must never: do I/O, read a clock, or call its driver back.
+Must never: do I/O, read a clock, or call back into its driver.
 """
 
 from __future__ import annotations
@@ -73,16 +73,18 @@ class Queue:
         """
         self.config = config
         self.counts = QueueCounts()
-        self.next_at = INFINITY  # Latest time of the next tick; infinity: no ticket waits.
-        # Evicted tickets. The driver reads them after `offer` and answers their clients.
+        # Latest time at which `tick` must be called next; infinity: no ticket waits.
+        self.next_at = INFINITY
+        # Tickets that were evicted. The driver reads them after `offer` and answers their clients.
         self.evicted: list[Expired] = []
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -INFINITY
-        self._known = 0  # Number of replicas that was last passed to the order policy.
-        # Reservations or replicas have changed, so any replica may have a free place.
+        self._known = 0  # The number of replicas that the order policy was last told.
+        # Reservations or replicas have changed, so any replica may accept one more request.
         self._dirty = False
-        # Tickets sent and not ended, in the order of dispatch. A reload may have to count them.
+        # The tickets that were sent and have not ended, in the order of dispatch. A reload may have
+        # to count their tokens again.
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
@@ -114,8 +116,10 @@ class Queue:
 
     @property
     def is_fair(self) -> bool:
-        """Whether the order policy shares capacity between flows. If so, a user's further requests
-        need no lower priority."""
+        """Whether the order policy shares capacity between flows.
+
+        If it does, further requests of a user need no lower priority.
+        """
         return self._order.is_fair
 
     def absent_s(self, urgency: int) -> float:
@@ -147,9 +151,9 @@ class Queue:
     def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
         """Take a new request. Returns the replicas to which it may be sent at once.
 
-        The driver chooses one of them, takes its lease, and calls `sent` before any other method.
-        If the result is empty, the ticket waits until it is granted a place or expires. Raises
-        RouterError if the ticket may neither be sent nor wait; the ticket has then ended.
+        The driver chooses one of them, takes its lease, and calls `sent` before any other method of
+        the queue. If the result is empty, the ticket waits until it is granted a place or expires.
+        Raises RouterError if the ticket may neither be sent nor wait; the ticket has then ended.
         """
         urgency = ticket.urgency
         rules = self._rules
@@ -174,7 +178,7 @@ class Queue:
         """Whether a request of a class may go to `place` without a ticket.
 
         If true, the driver takes the lease and calls `passed` when the request ends. If false, the
-        driver offers a ticket. Call this only while `is_passable`.
+        driver offers a ticket. Call this only while `is_passable` is true.
         """
         if not self._gates.admits(place, urgency):
             return False
@@ -186,7 +190,8 @@ class Queue:
     ) -> Sequence[ReplicaLoad]:
         """Return the replicas among `places` to which a retry may be sent at once.
 
-        These are open to its class. The result is empty if a ticket of this class and lane waits.
+        The gates of these replicas are open to the class of the retry. The result is empty if a
+        ticket of this class and lane waits.
         """
         if self._wait_lists.has(lane, urgency):
             return _NOBODY
@@ -196,8 +201,8 @@ class Queue:
     def is_passable(self) -> bool:
         """Whether `passes` may be called.
 
-        It may not if a ticket is ready to be sent, or if a feature must count every request
-        (reservations, preemption).
+        `passes` may not be called if a ticket is ready to be sent, or if a feature must count every
+        request (reservations, preemption).
         """
         rules = self._rules
         return not (self._wait_lists.eligible or rules.reservations or rules.preemption)
@@ -243,7 +248,7 @@ class Queue:
     def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
         """Raise RouterError for a request that may not wait, and count it.
 
-        `ahead`: how many tickets must leave before it could wait.
+        `ahead`: how many tickets must leave before the request could wait.
         """
         urgency = ticket.urgency
         ticket.state = ENDED
@@ -257,8 +262,8 @@ class Queue:
     def relieve(self, newcomer: Ticket, now: float) -> bool:
         """Evict one waiting request to free a connection for a new request.
 
-        The rules of eviction are those of a full queue. `newcomer` is never offered; only its flow
-        is used. Returns False if no request may be evicted for it.
+        The rules of eviction are those of a full queue. The ticket `newcomer` is not added to the
+        queue; only its flow is used. Returns False if no request may be evicted for it.
         """
         depth = self.depth
         newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
@@ -312,7 +317,8 @@ class Queue:
         self._predict(ticket)
         if ticket.excluded:
             self._ease(ticket)
-        # The first waiting ticket may need an early poll; the tick sets the time of the next one.
+        # The first waiting ticket may need an early poll of a replica, so a tick is due soon; that
+        # tick sets the time of the next one.
         soon_s = _SOON_S if self._wait_lists.count else _FIRST_S
         self.next_at = min(self.next_at, min(now + soon_s, max(now, ticket.deadline)))
         self._wait_lists.enter(ticket, now)
@@ -448,7 +454,7 @@ class Queue:
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
         """Return a ticket that may be sent because its key has a free place, and its replicas.
 
-        If another ticket for these replicas goes first, that one is returned. The driver chooses
+        If another ticket for these replicas goes first, that ticket is returned. The driver chooses
         one of the replicas, calls `grant`, takes the lease, and calls `woken` again. `None`: there
         is no such ticket.
         """
@@ -460,7 +466,8 @@ class Queue:
             found = self._next_woken(row, now)
             if found is not None:
                 return found
-            if row.count:  # Its tickets may be sent later, when another gate opens to them.
+            # The tickets of this class queue may be sent later, when another gate opens to them.
+            if row.count:
                 self.next_at = min(self.next_at, now + _SOON_S)
             del wait_lists.woken[row]
         return None
@@ -486,12 +493,17 @@ class Queue:
         return None
 
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Note that the driver has chosen `place` for a ticket of `woken`; it takes the lease
-        next."""
+        """Note that the driver has chosen `place` for a ticket that `woken` returned.
+
+        Its lease is taken next.
+        """
         self._give(ticket, self._gates.of(place), now)
 
     def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Note that a retry of a sent request goes to another replica; its lease is taken."""
+        """Note that a retry of a sent request goes to another replica.
+
+        The new lease is already taken.
+        """
         run = ticket.run
         if ticket.state == SENT and run is not None:
             gate = self._gates.of(place)
@@ -535,8 +547,10 @@ class Queue:
             has_place = bool(self._pool.eligible(ticket.lane))
             return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
         if is_limited:
-            self.shown(ticket)  # Not to be preempted, because then a time limit could end it.
-        ticket.has_early_status = True  # Used if the ticket is put back into the queue.
+            # The request must not be preempted, because a time limit could end it while it waits
+            # again.
+            self.shown(ticket)
+        ticket.has_early_status = True  # This is used if the ticket is put back into the queue.
         return True
 
     def shown(self, ticket: Ticket) -> None:
@@ -552,8 +566,9 @@ class Queue:
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
         """Take the end of a sent request, whose lease is released. The driver calls `freed` next.
 
-        `tokens`, `output`: its true uncached prompt tokens and output tokens; below 0: unknown, so
-        the prediction is kept. Only the first call for a sent ticket has an effect.
+        `tokens`, `output`: its true uncached prompt tokens and output tokens; a number below 0
+        means unknown; the prediction is then kept. Only the first call for a sent ticket has an
+        effect.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -575,7 +590,8 @@ class Queue:
             except Exception as err:
                 self._orders.failures.add("settled", err)
         self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
-        run.place = None  # The ticket may be kept for a while, and must not keep the replica.
+        # The ticket may stay in memory for a while, and must not keep the replica in memory.
+        run.place = None
 
     def passed(
         self,
@@ -610,7 +626,7 @@ class Queue:
         """Remove the ticket of a client that has disconnected, if it waits.
 
         Returns True if it waited. Returns False if the ticket had ended, was never queued, or was
-        sent and so must be settled.
+        sent (then the driver must call `settle`).
         """
         if ticket.state == WAITING:
             self._wait_lists.drop(ticket, ENDED)
@@ -624,8 +640,9 @@ class Queue:
     def requeue(self, ticket: Ticket, now: float, into: Queue | None = None) -> bool:
         """Put a sent request back into its old position, even if the queue is full.
 
-        Its lease is released, and the driver calls `freed` next. `into`: the queue in which it
-        waits from now on, if that is another one. Returns False if the ticket has already ended.
+        The lease of the request is released, and the driver calls `freed` next. `into`: the queue
+        in which the request waits from now on, if that is another queue. Returns False if the
+        ticket has already ended.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -646,8 +663,8 @@ class Queue:
             self._wait(ticket, now)
         else:
             into.receive(ticket, now)
-        # The key's place is released after the ticket was queued, so that the ticket itself may get
-        # the place again if it is the first one.
+        # The key's place is released after the ticket was queued, so that the ticket may get this
+        # place again if it is the first one of the key.
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True
@@ -655,7 +672,7 @@ class Queue:
     def unreached(self, place: ReplicaLoad, now: float) -> None:
         """Stop sending requests to a fit replica for a pause, because a connection to it failed.
 
-        Otherwise the whole queue would be sent to a port that refuses connections.
+        Without the pause, all waiting requests would be sent to a port that refuses connections.
         """
         gate = self._gates.of(place)
         self._gates.shut(gate, now)
@@ -679,8 +696,11 @@ class Queue:
             ticket.excluded = ()
 
     def tick(self, now: float) -> Ticked:
-        """Do the periodic work (`timers.py`). The driver calls it at `next_at` or earlier; any
-        other call of the queue may set an earlier `next_at`."""
+        """Do the periodic work (`timers.py`).
+
+        The driver calls it at `next_at` or earlier; any other call of the queue may move `next_at`
+        to an earlier time.
+        """
         ticked = Ticked()
         self.next_at = INFINITY
         wait_lists, timers = self._wait_lists, self._timers
@@ -709,13 +729,17 @@ class Queue:
             if self._rules.reservations:
                 ticked.next_at = min(ticked.next_at, now + _LOOK_S)
             timers.urge(ticked, now)
-            self.next_at = min(self.next_at, ticked.next_at)  # A grant may have set an earlier one.
+            # A grant may have set an earlier time.
+            self.next_at = min(self.next_at, ticked.next_at)
         return ticked
 
     # -- the fleet, and reloads ---------------------------------------------------------------
 
     def gone(self, place: ReplicaLoad) -> None:
-        """Forget a replica that has left the fleet. Requests sent there are settled as usual."""
+        """Forget a replica that has left the fleet.
+
+        Requests that were sent to it are settled as usual.
+        """
         self._gates.forget(place)
         self._dirty = True
 
@@ -728,7 +752,7 @@ class Queue:
         return sum(1 for ticket in self._wait_lists.tickets() if ticket.model in models)
 
     def parted(self, queues: Mapping[str, Queue], default: Queue) -> list[Ticket]:
-        """Remove and return the tickets whose model belongs to another queue now.
+        """Remove and return the tickets whose model now belongs to another queue.
 
         `default`: the queue of models that no replica serves.
         """
@@ -797,7 +821,7 @@ class Queue:
         return self._wait_lists.waiting_by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that the oldest ticket of each class has waited; 0: none waits."""
+        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
         return self._wait_lists.ages_s(now)
 
     def tickets(self) -> list[Ticket]:
@@ -818,13 +842,15 @@ class Queue:
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
         """Return why a replica takes no more requests of the class; "": it takes one.
 
-        `connect` means a failed connection (`GateCache.shut`). See `gate.OBSTACLES` for the others.
+        `connect` means a failed connection (`GateCache.shut`). `gate.OBSTACLES` lists the other
+        texts.
         """
         return self._gates.why_closed(place, urgency)
 
 
 _SOON_S: Final = 0.1
-# Delay of the tick after the first ticket begins to wait: it may need an early poll.
+# Seconds from the start of the first ticket's wait to the next tick: the ticket may need an early
+# poll.
 _FIRST_S: Final = 0.02
 _LOOK_S: Final = 1.0  # Seconds between two updates of the reservations.
 # A request is refused at once if its expected wait is this many times longer than its time limit.
@@ -840,7 +866,7 @@ _REFUSED: Final = {
 
 
 def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
-    """Return the prompt tokens that a replica does not hold, by the last lookup, if any."""
+    """Return a ticket's prompt tokens that a replica does not hold, by the last prefix lookup."""
     tokens = ticket.view.prompt_tokens
     prefix = ticket.prefix
     return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))

@@ -1,6 +1,6 @@
 """The configuration of the queue as plain numbers, with one object for each class.
 
-They are created once from the configuration and read for every request.
+These objects are created once from the configuration and read for every request.
 
 Must never: be changed by the queue.
 """
@@ -43,7 +43,8 @@ class ClassRules:
         self.wait_s = own.wait_s if own.wait_s > 0.0 else inf
         self.absent_s = own.absent_s
         self.bound_s = own.starvation_s
-        # Tickets are promoted before their bound, which leaves time to serve earlier tickets first.
+        # Tickets are promoted before their starvation bound, which leaves time to serve earlier
+        # tickets first.
         self.promote_s = PROMOTED * own.starvation_s
         self.waiting = gates.waiting if own.waiting is None else own.waiting
         tokens = gates.prefill_tokens if own.prefill_tokens is None else own.prefill_tokens
@@ -80,7 +81,7 @@ class Rules:
     )
 
     def __init__(self, config: Config, *, by_class: bool = True) -> None:
-        """Reads `config.queue` and `config.classes`, and no other section.
+        """The constructor reads `config.queue` and `config.classes`, and no other section.
 
         `by_class`: whether the order policy orders each class separately.
         """

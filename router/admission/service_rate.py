@@ -16,13 +16,14 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES
 
-# Seconds. All requests of an engine may begin and end at the same times, with a minute or two
-# between them. A shorter average could be 0 between two such times.
+# Time constant of the averages in seconds. All requests of an engine may begin and end at the same
+# times, with a minute or two between them. A shorter average could be 0 between two such times.
 _AVERAGE_S: Final = 120.0
 _FORGET_S: Final = 120.0  # Seconds without waiting requests, after which an old rate is dropped.
 MOST_S: Final = 600
 UNKNOWN_S: Final = 5
-# A rate is known after this many seconds of waiting, or after this number of served requests.
+# A service rate is known after this many seconds in which requests waited, or after this number of
+# served requests.
 _YOUNG_S: Final = 10.0
 _FEW: Final = 5.0
 _MANY: Final = 20.0  # Minimum number of served requests for a wait to be treated as hopeless.
@@ -32,7 +33,7 @@ _ALL: Final = CLASSES
 class Rate:
     """The number of requests served while others waited, and the time in which requests waited.
 
-    Both are moving averages, updated at the time `mark`.
+    Both values are moving averages, last updated at the time `mark`.
     """
 
     __slots__ = ("mark", "served", "waited_s")
@@ -48,7 +49,10 @@ class Rate:
         self.mark = now
 
     def at(self, now: float) -> tuple[float, float]:
-        """Return the averages of served requests and of seconds of waiting; a request waits now."""
+        """Return the averages of served requests and of seconds with waiting requests.
+
+        A request must wait now.
+        """
         kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
         return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
 
@@ -68,15 +72,19 @@ class ServiceRate:
         self._rates = [Rate() for _ in range(CLASSES + 1)]
 
     def began(self, urgency: int, now: float, *, is_first: bool) -> None:
-        """Note that a request waits, as the only one of its class. `is_first`: as the only one of
-        all classes."""
+        """Note that the first request of a class begins to wait.
+
+        `is_first`: no request of another class waits.
+        """
         self._rates[urgency].begin(now)
         if is_first:
             self._rates[_ALL].begin(now)
 
     def served(self, urgency: int, now: float, *, waited: bool) -> None:
-        """Count a request that is sent while others wait. `waited`: its class has or had a waiting
-        request."""
+        """Count a request that is sent while others wait.
+
+        `waited`: the class of the request has or had a waiting request.
+        """
         if waited:
             self._rates[urgency].count(now)
         self._rates[_ALL].count(now)
@@ -94,7 +102,7 @@ class ServiceRate:
     def least_wait_s(self, ahead: int, now: float) -> float:
         """Return a lower bound of the seconds until `ahead` requests are served; 0: unknown.
 
-        It assumes that no other request is served in that time.
+        The bound assumes that no other request is served in that time.
         """
         served, waited_s = self._rates[_ALL].at(now)
         if waited_s < _YOUNG_S or served < _MANY:

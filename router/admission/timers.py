@@ -22,16 +22,18 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CLASSES as NAMES
 from router.core.urgency import HIGH
 
-# Maximum promotions or expiries of a class queue per tick; the rest follows in the next tick.
+# Maximum promotions or expiries of a class queue per tick; the other tickets follow in the next
+# tick.
 _AT_ONCE: Final = 1024
 _SOON_S: Final = 0.1
-_MOMENT_S: Final = 1e-3  # Added to a time at which a rule changes, to be safely after it.
+# Seconds added to the time of a rule change, so that the tick comes after the change.
+_MOMENT_S: Final = 1e-3
 # Retry-After in seconds if no replica is up: the usual time of an engine's start and a probe.
 _BACK_S: Final = 10
 # Seconds between two early polls of a replica. A page of metrics costs vLLM 0.32 about 5 ms, and
 # its gauges lag by up to a second, so more polls would be useless.
 EARLY_S: Final = 0.5
-_SELDOM_S: Final = 1.0  # The same, while polls change nothing.
+_SELDOM_S: Final = 1.0  # Seconds between two early polls while polls change nothing.
 _OVER: Final = {
     Reason.QUEUE_TIMEOUT: "the request waited in the queue for longer than allowed",
     Reason.DEADLINE_PASSED: "the client's deadline passed while the request waited in the queue",
@@ -41,8 +43,10 @@ _BLOCKED: Final = "the key's limit of concurrent requests was reached while the 
 
 
 def _over(ticket: Ticket, wait_s: float) -> float:
-    """Return the time at which a ticket has waited for `wait_s` seconds. Its time at a replica
-    before a preemption is excluded."""
+    """Return the time at which a ticket has waited for `wait_s` seconds.
+
+    The time of the ticket at a replica before a preemption is excluded.
+    """
     run = ticket.run
     return ticket.arrival + wait_s if run is None else ticket.arrival + run.ran_s + wait_s
 
@@ -63,10 +67,14 @@ class Ticked:
     __slots__ = ("expired", "granted", "next_at", "polls", "preempt")
 
     def __init__(self) -> None:
-        self.expired: list[Expired] = []  # Answer their clients.
-        self.granted: list[Ticket] = []  # Send each to its `place`, as tickets from `freed`.
-        self.preempt: list[Ticket] = []  # Cancel each at its `place`, then `requeue` or `settle`.
-        self.polls: list[ReplicaLoad] = []  # Poll each now: a waiting request may fit there.
+        self.expired: list[Expired] = []  # Expired tickets: the driver answers their clients.
+        # Granted tickets: the driver sends each to its `place`, as after `freed`.
+        self.granted: list[Ticket] = []
+        # Tickets to preempt: the driver cancels each at its `place`, then calls `requeue` or
+        # `settle`.
+        self.preempt: list[Ticket] = []
+        # Replicas to poll now, because a waiting request may fit there.
+        self.polls: list[ReplicaLoad] = []
         self.next_at = INFINITY  # When the next tick is due; infinity: no ticket waits.
 
 
@@ -107,7 +115,7 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, ticket.deadline)
 
     def urge(self, ticked: Ticked, now: float) -> None:
-        """For tickets that still wait after all grants: choose victims and early polls."""
+        """Choose victims and early polls for the tickets that still wait after all grants."""
         if self._rules.preemption:
             self._preempt(ticked, now)
         self._poll_early(ticked, now)
@@ -216,8 +224,7 @@ class QueueTimers:
                     missing -= 1
 
     def _poll_early(self, ticked: Ticked, now: float) -> None:
-        """Request a poll of each replica that is closed because of counts that only a poll can
-        update."""
+        """Request polls of replicas whose gate is closed by counts that only a poll can update."""
         wanting = self._wanting()
         for gate in self._gates.by_place.values():
             place = gate.place
@@ -227,7 +234,7 @@ class QueueTimers:
             if place.whole_older + place.whole_fresh + polled <= 0:
                 continue
             if now >= gate.poll_at:
-                # As long as a poll changes nothing, the interval grows.
+                # As long as a poll changes nothing, the interval between early polls grows.
                 gate.poll_s = min(_SELDOM_S, max(EARLY_S, 2.0 * gate.poll_s))
                 gate.poll_at = now + gate.poll_s
                 ticked.polls.append(place)

@@ -24,7 +24,7 @@ from router.observe.families.family import COUNTER, GAUGE, Family, Values
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Whether the process is ready, and whether it is draining."""
+    """Whether the router process is ready, and whether it is draining."""
 
     is_ready: Callable[[], bool]
     is_draining: Callable[[], bool]
@@ -51,7 +51,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """Return a function that reads the attribute of all replicas for which it is known."""
+    """Return a function that reads one attribute of all replicas for which it is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}
@@ -165,7 +165,8 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "access_log_lines_dropped",
         COUNTER,
         "Access log lines lost to a slow or full sink.",
-        # Includes logs that a reload has replaced, because their last lines may still be pending.
+        # The count includes logs that a reload has replaced, because their last lines may not be
+        # written yet.
         lambda parts: sum(log.dropped for log in (*parts.old_logs, parts.log)),
     ),
     Family(

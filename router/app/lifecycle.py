@@ -30,13 +30,13 @@ from router.wire.client import ClientConnection, as_protocol
 
 BACKLOG = 4096
 _SETTLE_TURNS = 1000  # Event loop turns within which aborted connections must report their end.
-_NAMED = 8  # Maximum number of down replicas that one event names.
+_NAMED = 8  # Maximum number of down replicas that one log event names.
 
 
 class App:
     """One router. Call `start` first, and `stop` once at the end."""
 
-    parts: Parts  # Set by `start`.
+    parts: Parts  # The parts of the router, set by `start`.
 
     def __init__(
         self,
@@ -87,7 +87,8 @@ class App:
             raise
         self._say_ready(at_start=True)
         if not self._is_said:
-            # Called in a later turn, because the fleet reports a replica before it gets requests.
+            # This is called in a later turn of the event loop, because the fleet reports a replica
+            # before it gets requests.
             parts.on_up = partial(parts.loop.call_soon, self._say_ready)
 
     def _collector(self, parts: Parts) -> Collector:
@@ -104,7 +105,7 @@ class App:
         return Collector(self.metrics, *sources)
 
     def _say_ready(self, *, at_start: bool = False) -> None:
-        """Log once that a replica is up. At the start, also log that none is up, and why."""
+        """Log once that a replica is up. At the start, also log that no replica is up, and why."""
         parts, config = self.parts, self.config
         if self._is_said or not (at_start or parts.fleet.ready):
             return
@@ -187,7 +188,7 @@ class App:
         for exchange in list(dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()
-        # In this turn of the event loop the answers from above are sent.
+        # In this turn of the event loop the error answers written above are sent to the clients.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
             client.transport.abort()
@@ -216,7 +217,7 @@ class App:
     def drain(self, *, by_hand: bool = False) -> None:
         """Finish the running requests, then set `drained`; a second call does nothing.
 
-        `by_hand`: a person has stopped the router (SIGINT). Then, if no client is connected, the
+        `by_hand`: a person has stopped the router (SIGINT). If so and no client is connected, the
         router does not wait for a load balancer to notice.
         """
         if not self.draining:

@@ -74,7 +74,8 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
-        self.on_up: Callable[[], object] | None = None  # Called when a replica has come up.
+        # The callback for a replica that has come up.
+        self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
@@ -111,7 +112,8 @@ class Parts:
         )
         self.batch_server: BatchServer | None = None
         if config.batches.enabled:
-            from router.batches.server import BatchServer  # Imported only if enabled: uses SQLite.
+            # The batch server is imported only if it is enabled, because it uses SQLite.
+            from router.batches.server import BatchServer
 
             rules = config.batches
             # Batches may use a quarter of the data port's connections; the rest is for clients.

@@ -47,7 +47,8 @@ async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
         try:
             await app.reload()
         except ConfigError:
-            pass  # `reload` has logged the error, and the old configuration stays in force.
+            # The method `reload` has logged the error, and the old configuration stays in force.
+            pass
 
     tasks: set[asyncio.Task[None]] = set()
 

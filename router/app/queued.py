@@ -14,7 +14,7 @@ from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 
-MOST: Final = 100  # Tenants in the report: those with the most waiting requests.
+MOST: Final = 100  # Maximum number of tenants in the report: those with the most waiting requests.
 _COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preempted")
 
 
@@ -27,7 +27,7 @@ def batch_lines_waiting(driver: QueueDriver, model: str) -> int:
     """Return how many requests of class batch wait for the replicas of a model.
 
     A request that its key's limit blocks does not count, so it cannot delay the batches of other
-    owners. Each key has few of these.
+    owners. Each key has only a few blocked batch requests.
     """
     return driver.pools.of(model).eligible[BATCH]
 
@@ -80,7 +80,8 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "classes": {
             name: {
                 "waiting": depth[number],
-                "blocked": depth[number] - eligible[number],  # Blocked by the limits of their keys.
+                # Waiting requests that the limits of their keys block.
+                "blocked": depth[number] - eligible[number],
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what in _COUNTED},
                 "dropped": {why: n for why in DROPS if (n := counts.dropped[why][number])},

@@ -1,7 +1,7 @@
 """Reloads the configuration: finds the differences to the present one, and applies them.
 
 `prepare` does everything that can fail, on new objects: it reads files, and creates policies and
-replicas. `commit` replaces the old objects by these; no step of it can fail.
+replicas. `commit` replaces the old objects by the new ones; no step of `commit` can fail.
 
 Must never: leave a configuration half applied, or create anything in `commit`.
 """
@@ -36,9 +36,10 @@ class Prepared(NamedTuple):
     orders: Sequence[OrderPolicy]  # One policy for each queue.
     upstream: Upstream
     keys: Sequence[KeyLine]
-    tls: ssl.SSLContext | None  # Has the data port's certificate; None without TLS.
+    # TLS context with the certificate of the data port; None without TLS.
+    tls: ssl.SSLContext | None
     log: AccessLog
-    wanted: Mapping[str, ReplicaConfig]  # All replicas, by ID.
+    wanted: Mapping[str, ReplicaConfig]  # All replicas of the new configuration, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
 
 
@@ -72,7 +73,8 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
     wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
     made = _new_replicas(parts, config, upstream, wanted)
-    # The log is opened last: it is the only object that a failure after it would have to close.
+    # The log is opened last: it is the only object that would have to be closed if a later step
+    # failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
@@ -80,7 +82,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """Create the replicas that are new or whose URL changed; all of them if `upstream` changed."""
+    """Create the replicas that are new or whose URL changed; all if `upstream` changed."""
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():

@@ -63,14 +63,15 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
-            "slots": slots_of(r),  # Reported by the engine, or learned.
+            "slots": slots_of(r),  # The number of slots, reported by the engine or learned.
             "slots_reported": r.signals.slots,
             "closed_to": closed.get(r.id, {}),
             "waiting": r.waiting,
             "load": r.load,
             "pending_tokens": r.pending_tokens,
-            "kv_usage": r.kv_polled,  # As the engine last reported it.
-            "kv_usage_estimate": r.kv_usage,  # The estimate for now, used by gates and policies.
+            "kv_usage": r.kv_polled,  # KV cache usage as the engine last reported it.
+            # The estimate of the KV cache usage now, used by gates and policies.
+            "kv_usage_estimate": r.kv_usage,
             "kv_tokens": r.kv_tokens,
             "prefix_blocks": parts.knowledge.prefixes.holding(r),
             "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
@@ -134,7 +135,8 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "saved_s": counts.would_save_s,
             },
         },
-        # A copy is sent after both delays: a multiple of the predicted time, and a fixed time.
+        # A second copy is sent after both delays have passed: a multiple of the predicted time, and
+        # a fixed time.
         "models": [
             {
                 "model": name or None,

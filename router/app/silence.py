@@ -1,8 +1,9 @@
 """Computes how long streaming clients have been waiting for content.
 
-The time is counted since the last content, or since the request if there was none. It is computed
-for all running requests when the metrics are read. A client that stopped reading is left out,
-because it causes the wait itself. Comments that keep the connection open are not content.
+The time is counted from the last content, or from the arrival of the request if no content was sent
+yet. It is computed for all running requests when the metrics are read. A client that stopped
+reading is left out, because the client itself causes the wait. Comments that keep the connection
+open are not content.
 
 Must never: add a cost to a request.
 """

@@ -13,7 +13,8 @@ from router.core.urgency import CLASSES
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import TenantUsage, Used, together
 
-_AT_ONCE: Final = 50  # Tenants per turn of the event loop: less than a millisecond.
+# Tenants reported per turn of the event loop: this takes less than a millisecond.
+_AT_ONCE: Final = 50
 
 
 async def described(usage: TenantUsage) -> dict[str, Any]:
@@ -34,7 +35,7 @@ async def described(usage: TenantUsage) -> dict[str, Any]:
             await asyncio.sleep(0)
     found.sort(key=_tokens, reverse=True)
     return {
-        "since": round(usage.since, 3),  # Seconds since 1970.
+        "since": round(usage.since, 3),  # Start of the counting, in seconds since 1970.
         "seconds": round(time() - usage.since, 3),
         "total": _used(total),
         "tenants": [entry for _, entry in found],
@@ -48,7 +49,7 @@ def _tokens(entry: tuple[int, dict[str, Any]]) -> int:
 def _used(used: Used) -> dict[str, Any]:
     return {
         "requests": used.requests,
-        "prompt_tokens": used.prompt,  # Includes the cached tokens.
+        "prompt_tokens": used.prompt,  # Prompt tokens, including the cached ones.
         "cached_tokens": used.cached,
         "output_tokens": used.output,
         "estimated": used.estimated,  # Requests whose tokens were estimated, at least in part.

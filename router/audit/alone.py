@@ -4,14 +4,16 @@ Streams are sorted into bins by the number of computed (uncached) tokens, four b
 bin's time is, in order of preference:
 
 1. The median of streams that were alone at their replica.
-2. The median of streams served *straight on*: they waited while another got its first token, and
-   the next first token at the replica was theirs. The time between the two is their prefill, plus
-   or minus a part that shared a step with the other, and the decoding of others in the meantime. A
-   fleet that is never idle has many of these.
-3. The fastest twentieth of all streams. These may have waited, so delays are then underestimated.
+2. The median of streams served *straight on*: they waited while another stream got its first
+   token, and the next first token at the replica was theirs. The time between the two tokens is the
+   prefill of the second stream, plus
+   or minus a part that shared a step with the other stream, and the decoding of others meanwhile. A
+   fleet that is never idle has many such streams.
+3. The time of the fastest twentieth of all streams. These streams may have waited, so delays are
+   then underestimated.
 
-The second value is capped by the third. A longer prompt is not faster than a shorter one, so no bin
-is slower than a bin of longer prompts. Between the means of bins the curve is linear.
+The second of these times is capped by the third. A longer prompt is not faster than a shorter one,
+so no bin is slower than a bin of longer prompts. Between the means of bins the curve is linear.
 """
 
 from __future__ import annotations
@@ -23,11 +25,11 @@ from typing import Final
 
 from router.core.sketch import Sketch
 
-_ENOUGH: Final = 5  # minimum number in a bin for its median to be used
+_ENOUGH: Final = 5  # minimum number of streams in a bin for the bin's median to be used
 _FAST: Final = 0.05
-_UNIT: Final = 256  # below this number of tokens, bins have a constant width of a quarter of it
+_UNIT: Final = 256  # below this number of tokens, each bin is a quarter of this number wide
 _MODELS_MAX: Final = 32  # maximum number of models with their own curve
-_MODEL_ENOUGH: Final = 50  # minimum number of requests for an own curve
+_MODEL_ENOUGH: Final = 50  # minimum number of requests of a model that has its own curve
 
 
 class _Bin:
@@ -39,7 +41,7 @@ class _Bin:
         self.everybody = Sketch()
         self.idle = Sketch()
         self.straight = Sketch()
-        self.tokens = 0  # total of all streams
+        self.tokens = 0  # total tokens of all streams in the bin
         self.idle_tokens = 0
 
     @property
@@ -47,7 +49,7 @@ class _Bin:
         return max(self.idle.count, self.straight.count) >= _ENOUGH
 
     def point(self) -> tuple[float, float]:
-        """(tokens, seconds)."""
+        """Tokens and seconds of the bin, as a point of the curve."""
         idle = self.idle.quantile(0.5)
         if idle is not None and (count := self.idle.count) >= _ENOUGH:
             return self.idle_tokens / count, idle
@@ -69,7 +71,7 @@ class Curve:
         self._seconds = [seconds for _, seconds in points]
 
     def seconds(self, tokens: int) -> float:
-        """0 if nothing is known."""
+        """The time to the first token after `tokens` computed tokens; 0 if nothing is known."""
         known, values = self._tokens, self._seconds
         if not known:
             return 0.0
@@ -82,7 +84,9 @@ class Curve:
 
 
 class Alone:
-    """Learns from streams, then answers. One curve per model, and a common one for rare models."""
+    """Learns from streams, then answers. There is one curve per model, and a common curve for rare
+    models.
+    """
 
     def __init__(self) -> None:
         self._bins: dict[str | None, dict[int, _Bin]] = {None: {}}
@@ -99,15 +103,15 @@ class Alone:
                 one.idle_tokens += uncached
 
     def add_straight(self, model: str, uncached: int, seconds: float) -> None:
-        """Record the same for a prompt that had waited, `seconds` after the previous first
-        token.
+        """Record a prompt that had waited and got its first token `seconds` after the previous
+        first token.
         """
         self._curves.clear()
         for one in self._bins_of(model, uncached):
             one.straight.add(seconds)
 
     def seconds(self, model: str, uncached: int) -> float:
-        """Time of such a prompt on an idle replica; 0 if nothing was learned."""
+        """Time to first token of a prompt on an idle replica; 0 if nothing was learned."""
         curve = self._curves.get(model)
         if curve is None:
             curve = self._curves[model] = self._curve_of(model)

@@ -1,24 +1,24 @@
 """The second pass: for each wait for a first token, the parties that caused it.
 
 A request's wait is its time from dispatch to first token, minus the time that it would take on an
-idle replica. The causes are computed over the life of the replica's *queue*. It begins when a
-request must wait at a replica where none waited, and ends when all requests there have their first
-tokens. So a request behind ten short ones, all delayed by a long one that has just finished, is
-attributed to the long one.
+idle replica. The causes are computed over the life of the replica's *queue*. The queue begins when
+a request must wait at a replica where no request waited, and ends when all requests there have
+their first tokens. So a request behind ten short ones, all delayed by a long one that has just
+finished, is attributed to the long one.
 
 Charges. While prefills run, the passing time is charged to a party once per running prefill.
-While none runs, the decoding requests share the time equally, because each gets one token per step
-(waiting requests then wait for a slot, for KV blocks, or for the end of the step). So prefills
+While no prefill runs, the decoding requests share the time equally, because each gets one token per
+step (waiting requests then wait for a slot, for KV blocks, or for the end of the step). So prefills
 count by their computed tokens and decoding sequences by their generated tokens, both in seconds of
-the engine. Waiting requests are charged with nothing.
+the engine. Waiting requests are not charged.
 
-A wait is divided as follows. The party's own part is its wait if it had been alone with its own
-other requests. The rest, up to the sum of all charges of others, is attributed to the others in
-proportion to their charges. If the charges do not cover the wait, the remainder is *unexplained*:
-the log shows no served request (a stall, load from elsewhere, a replica slower than the others). A
-party's own queue is Lindley's recursion over its prefills (D. V. Lindley, "The theory of queues
-with a single server", 1952): waiting work shrinks by the passing time and grows by each request's
-own time.
+A wait is divided as follows. The party's own part is the wait that the request would have if the
+replica had only requests of that party. The rest, up to the sum of all charges of others, is
+attributed to the others in proportion to their charges. If the charges do not cover the wait, the
+remainder is *unexplained*: the log shows no served request (a stall, load from elsewhere, a replica
+slower than the others). A party's own queue is Lindley's recursion over its prefills (D. V.
+Lindley, "The theory of queues with a single server", 1952): waiting work shrinks by the passing
+time and grows by each request's own time.
 
 Charges are running sums, one per party: a wait costs one subtraction per party, for any number of
 requests. Must never keep state of a replica without requests.
@@ -31,16 +31,16 @@ from typing import NamedTuple
 from router.audit.residency import Stay
 from router.audit.sweep import END, FIRST, PREFILL, START
 
-_ROUNDING_S = 1e-9  # of running sums
+_ROUNDING_S = 1e-9  # rounding error of running sums, in seconds
 
 
 class Wait(NamedTuple):
     """The parts of one request's time to first token, in seconds."""
 
     stay: Stay
-    alone: float  # its own prefill, as on an idle replica
-    router: float  # before it was sent to this replica
-    blamed: dict[int, float]  # by party, including its own other requests
+    alone: float  # the request's own prefill, as on an idle replica
+    router: float  # from arrival to dispatch to this replica
+    blamed: dict[int, float]  # seconds by party, including other requests of the own party
     unexplained: float
 
 
@@ -62,13 +62,13 @@ class _Line:
     def __init__(self, now: float) -> None:
         self.clock = now
         self.here = 0
-        self.waiting = 0  # requests without a first token
-        self.prefilling: dict[int, int] = {}  # party: requests
+        self.waiting = 0  # number of requests without a first token
+        self.prefilling: dict[int, int] = {}  # party: number of prefilling requests
         self.decoding: dict[int, int] = {}
         self.decoding_all = 0
-        self.charged: dict[int, float] = {}  # party: seconds
-        self.before: dict[int, float] = {}  # charges at the start of the queue
-        # party: (remaining work, at this time), as if it were alone
+        self.charged: dict[int, float] = {}  # party: charged seconds
+        self.before: dict[int, float] = {}  # charges at the start of the present queue
+        # party: (remaining work in seconds, time of that value), as if the party were alone
         self.own: dict[int, tuple[float, float]] = {}
 
     def advance(self, now: float) -> None:

@@ -1,4 +1,5 @@
-"""The options of `hedgerow audit`, and its run. Light to import: `main` imports the rest.
+"""The options of `hedgerow audit`, and its run. This module is light to import: `main` imports the
+rest.
 
 The report goes to standard output; the progress goes to standard error if it is a terminal.
 """
@@ -37,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read and print; returns the exit status (1: not an access log, 2: no such file)."""
+    """Read the logs and print the report; returns the exit status (1: not an access log, 2: no such
+    file).
+    """
     import msgspec
 
     from router.audit.examine import examine

@@ -1,7 +1,7 @@
 """Time that parties share at replicas, and the number of concurrent requests of each party.
 
-A party is at a replica from the dispatch of its first request there to the end of its last. The
-cost of an arrival or departure must never exceed the number of parties at the replica.
+A party is at a replica from the dispatch of its first request there to the end of its last request.
+The cost of an arrival or departure must never exceed the number of parties at the replica.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Crowd:
         self.now = 0
         self.peak = 0
         self.peak_at = 0.0
-        self.seconds = 0.0  # of all its requests together
+        self.seconds = 0.0  # summed running time of all requests of the party
 
 
 class Company:
@@ -24,8 +24,8 @@ class Company:
 
     def __init__(self) -> None:
         self.crowds: dict[int, Crowd] = {}
-        self.present_s: dict[int, float] = {}  # replica-seconds with the party present
-        # replica-seconds with both present; the lower number first
+        self.present_s: dict[int, float] = {}  # party: replica-seconds with the party present
+        # (party, party), the lower number first: replica-seconds with both parties present
         self.shared_s: dict[tuple[int, int], float] = {}
         # replica: party: [since, number of requests]
         self._there: dict[str, dict[int, list[float]]] = {}

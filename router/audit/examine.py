@@ -72,7 +72,7 @@ def _head(paths: Sequence[str]) -> Iterator[Row]:
 
 
 def _half(on_progress: Progress | None, number: int) -> Progress | None:
-    """Convert the progress of one of two passes to the total progress."""
+    """Convert the progress of pass `number` of two to the total progress."""
     if on_progress is None:
         return None
     return lambda share: on_progress((number + share) / 2)

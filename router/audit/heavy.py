@@ -1,9 +1,10 @@
 """The heaviest keys of a stream in bounded memory: the Space-Saving summary.
 
-Each key in it has a record of the caller's type. When it is full, a new key takes the place and the
-weight of the lightest, whose record is dropped. So a weight is never too low, and too high by at
-most `error`. Every key that is heavier than total/capacity is in it. Source: Metwally, Agrawal and
-El Abbadi, "Efficient computation of frequent and top-k elements in data streams", ICDT 2005.
+Each key in the summary has a record of the caller's type. When the summary is full, a new key takes
+the place and the weight of the lightest key, whose record is dropped. So a weight is never too low,
+and too high by at most `error`. Every key that is heavier than total/capacity is in the summary.
+Source: Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
+data streams", ICDT 2005.
 
 Must never hold more than `capacity` keys.
 """
@@ -37,7 +38,7 @@ class Heavy(Generic[K, V]):
         self._capacity = capacity
         self._make = make
         self._entries: dict[K, Entry[V]] = {}
-        # (weight, order, key); weights in it may be old and too low: see _lightest.
+        # (weight, order, key); weights in this heap may be old and too low: see _lightest.
         self._heap: list[tuple[float, int, K]] = []
         self._order = 0
 
@@ -57,14 +58,14 @@ class Heavy(Generic[K, V]):
         return entry.value
 
     def heaviest(self) -> list[tuple[K, Entry[V]]]:
-        """All keys in it, the heaviest first; equal ones in the order of their arrival."""
+        """All keys of the summary, the heaviest first; equal keys in the order of their arrival."""
         return sorted(self._entries.items(), key=lambda item: -item[1].weight)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _lightest(self) -> K:
-        """Remove the lightest key from the heap: the first whose weight there is up to date."""
+        """Remove the lightest key from the heap: the first key whose weight there is up to date."""
         heap, entries = self._heap, self._entries
         while True:
             weight, order, key = heap[0]

@@ -2,7 +2,7 @@
 
 A party is a tenant in a class. A tenant's batch and chat requests are separate parties, because
 only batch can be moved to another time. If no line names a tenant, the client's address is used
-instead; if there is only one address, the model. The report states which one was used.
+instead; if there is only one address, the model. The report states which attribute was used.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from router.audit.rows import Row
 
 By = Literal["tenant", "class", "model"]
-# the attribute that actually distinguishes parties
+# the attribute that actually distinguishes parties, which may differ from the requested one
 Grouping = Literal["tenant", "class", "model", "client"]
 
 OTHERS: Final = "all others"
@@ -21,8 +21,8 @@ HEAD_ROWS: Final = 10_000  # rows that are examined to find the available attrib
 
 
 class Party(NamedTuple):
-    name: str  # "": the line has none
-    priority: str  # its class; "" if there is none or it is not used
+    name: str  # name of the tenant, address or model; "": the line has none
+    priority: str  # class of the request; "" if there is none or it is not used
 
 
 def told_by(by: By, head: Iterable[Row]) -> Grouping:

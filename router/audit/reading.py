@@ -1,7 +1,7 @@
 """One pass over one or several logs: their stays in the order of their starts, and the progress.
 
 Several logs are those of several routers in front of one fleet, or the parts of a rotated log. Must
-never hold more than `residency.InOrder` holds of each.
+never hold more rows of each log than `residency.InOrder` holds.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from router.audit.rows import CUT, Row, rows
 from router.simulator.traffic import TraceError
 from router.traces.lines import Lines
 
-Progress = Callable[[float], None]  # called with the completed share, 0 to 1
+Progress = Callable[[float], None]  # called with the share of the log that was read, 0 to 1
 
-_TELL_EVERY: Final = 1024  # rows
+_TELL_EVERY: Final = 1024  # rows between two calls of `Progress`
 
 
 class Reading:
@@ -50,7 +50,7 @@ class Reading:
 
     @property
     def late(self) -> int:
-        """Number of stays that came too far out of order to be sorted in."""
+        """Number of stays that came too late to be sorted by their starts."""
         return sum(order.late for order in self._orders)
 
     @property
@@ -59,7 +59,7 @@ class Reading:
         return sum(lines.notes.get(CUT, 0) for lines in self._files)
 
     def error(self, problem: str) -> TraceError:
-        """An error for the last line of the last file."""
+        """An error that names the line that was read last, and its file."""
         return self._files[-1].error(problem)
 
     def _rows(self, lines: Lines) -> Iterator[Row]:

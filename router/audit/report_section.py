@@ -1,4 +1,4 @@
-"""Formats findings as text: the answer first, then its basis. Pure.
+"""Formats findings as text: first the conclusions, then the numbers behind them. Pure.
 
 Must never name a culprit below the thresholds here, or call an estimate a measurement.
 """
@@ -16,14 +16,14 @@ from router.audit.tables import causes, company, queue, replicas, short, waits
 from router.replay.report.words import seconds
 
 MATTERS: Final = 0.05  # minimum share of a party's p99 TTFT for a cause to be named
-STREAMS_MIN: Final = 20  # minimum streams of a victim; a p99 of fewer is not reliable
+STREAMS_MIN: Final = 20  # minimum number of streams of a victim; a p99 of fewer is not reliable
 _OWN_MATTERS: Final = 0.25  # share of its p99 TTFT that a party loses to its own other requests
 _SLOW: Final = 0.15  # share of a replica's times to first token that the log does not explain
 _BURST: Final = 4.0  # concurrent requests as a multiple of the average
 _BURST_MIN: Final = 8
 _KNOWN: Final = 0.9  # minimum share of streams whose time on an idle replica is known
 _WIDTH: Final = 100
-_MARK: Final = re.compile(r"- |\d+\. | +")  # start of a list entry, or of its further lines
+_MARK: Final = re.compile(r"- |\d+\. | +")  # start of a list entry, or of a further line of it
 _LABEL_CHARS: Final = 60
 _PLURALS: Final = {"class": "classes"}
 
@@ -64,7 +64,7 @@ def _heading(findings: Findings) -> list[str]:
 
 
 def _answers(findings: Findings, top: int) -> list[str]:
-    """Each victim and culprit in a sentence, the worst first; or that there is none."""
+    """One sentence per victim and culprit, the worst first; or a sentence that there is none."""
     parties = {party.label: party for party in findings.parties}
     known = [pair for pair in findings.pairs if parties[pair.victim].ttft.requests >= STREAMS_MIN]
     others = [pair for pair in known if not pair.itself]
@@ -198,7 +198,7 @@ def _span(length_s: float) -> str:
 
 
 def _until(begin: float, end: float) -> str:
-    """The end of a span; the date is included only if it differs from the begin's."""
+    """The end of a span; the date is included only if it differs from the date of the begin."""
     first, last = _moment(begin), _moment(end)
     return last.split()[1] if first.split()[0] == last.split()[0] else last
 

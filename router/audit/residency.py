@@ -3,11 +3,11 @@
 The log has the times of arrival, first token and end, and the answering attempt's own time, which
 gives the time of its dispatch to the replica. No log separates waiting from prefill before the
 first token. But an engine prefills a prompt in one go once it has begun, and the first token ends
-the prefill. So the prefill is taken to be the last part of that time, as long as such a prompt
-takes on an idle replica (`Alone`). The time before it is the wait.
+the prefill. So the prefill is taken to be the last part of the time before the first token, as
+long as such a prompt takes on an idle replica (`Alone`). The time before the prefill is the wait.
 
-Only streams show the time of their first token. For other answers it is computed back from their
-end, with the fleet's usual time per token.
+Only streams show the time of their first token. For other answers the time of the first token is
+computed back from their end, with the fleet's usual time per token.
 
 Times are seconds since 1970. Must never hold more stays than `STAYS_MAX`.
 """
@@ -25,7 +25,7 @@ from router.core.errors import Reason
 from router.fleet.prefix.index import TokenRatio
 from router.intake.prompt import GENERATES
 
-STAYS_MAX: Final = 500_000  # held while the log is sorted: about 200 MB
+STAYS_MAX: Final = 500_000  # maximum number of stays held while the log is sorted: about 200 MB
 SLACK_S: Final = 5.0  # tolerance for lines written in batches, and for clock adjustments
 
 
@@ -55,30 +55,31 @@ class Stay:
         self.party = party  # number of the party that sent it
         self.replica = intern(replica)
         self.model = intern(row.model or "")
-        self.waited = start - row.ts  # in the router, including other attempts
-        self.start = start  # sent to this replica
+        # Seconds in the router before the dispatch, including other attempts.
+        self.waited = start - row.ts
+        self.start = start  # when the request was sent to this replica
         self.end = row.ended
-        # Whether its first token is known.
+        # Whether the time of the first token is known.
         self.streamed = row.stream and row.ttft_ms is not None and row.kind in GENERATES
         self.first = self.end
         if self.streamed and row.ttft_ms is not None:
             self.first = min(max(row.ts + row.ttft_ms * 1e-3, start), self.end)
-        self.prefill = self.first  # begin of its prefill; see `place`
+        self.prefill = self.first  # begin of the prefill; see `place`
         self.alone = 0.0  # seconds from start to first token on an idle replica
         self.prompt = prompt_tokens(row)
         self.cached = min(row.cached_tokens or 0, self.prompt)
-        # Whether the engine reported both.
+        # Whether the engine reported prompt tokens and cached tokens.
         self.counted = row.prompt_tokens is not None and row.cached_tokens is not None
         self.ok = row.reason == Reason.OK
-        self.output = row.output_tokens  # None: not counted
+        self.output = row.output_tokens  # output tokens; None: not counted
         self.mark: object = None  # for the code that iterates over the stays
 
     def place(self, alone_s: float, pace_s: float) -> None:
-        """Place its prefill, which takes `alone_s` on an idle replica, directly before its first
+        """Place the prefill, which takes `alone_s` on an idle replica, directly before the first
         token.
 
-        If the time of that token is unknown, it is computed from the end and the fleet's `pace_s`
-        seconds per further token.
+        If the time of the first token is unknown, it is computed from the end and the fleet's
+        `pace_s` seconds per further token.
         """
         if not self.streamed:
             decode = pace_s * max((self.output or 0) - 1, 0)
@@ -92,7 +93,7 @@ class Stay:
 
     @property
     def ttft(self) -> float:
-        """From its arrival at the router; only for a stream."""
+        """Seconds from arrival at the router to the first token; only for a stream."""
         return self.waited + self.first - self.start
 
 
@@ -109,7 +110,7 @@ def stay_of(row: Row, party: int = 0) -> Stay | None:
 
 
 def prompt_tokens(row: Row) -> int:
-    """The engine's count, or the router's estimate, or an estimate from the size of the body."""
+    """Prompt tokens: the engine's count, else the router's estimate, else from the body's size."""
     return row.prompt_tokens or row.estimated_tokens or int(row.bytes_in / TokenRatio.DEFAULT)
 
 
@@ -117,8 +118,8 @@ class InOrder:
     """Sorts stays by start; the input is sorted by end. Iterate it once.
 
     A stay can be released when no later line can have started before it: once the log is ahead of
-    it by the longest stay. This is `longest_s`, or the longest so far if that is not known. A later
-    stay that breaks this order is counted in `late` and passed on.
+    it by the longest stay. The longest stay is `longest_s`, or the longest so far if `longest_s` is
+    not given. A later stay that breaks this order is counted in `late` and passed on.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The parties of the second pass, by number: the heaviest by name, the rest grouped by class.
 
-Numbers are small and dense, so that matrices of them are too. Must never hold more than `named`
-parties and `CLASSES_MAX` classes of the rest.
+Party numbers are small and without gaps, so that matrices by party are small. Must never hold more
+than `named` parties and `CLASSES_MAX` classes of the rest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CLASSES_MAX: Final = 16
 
 
 class Roster:
-    """Created once, from the first pass."""
+    """The parties by number. Created once, from the results of the first pass."""
 
     def __init__(self, watched: Heavy[Party, PartyFigures], named: int) -> None:
         self.parties: list[Party] = []

@@ -51,7 +51,7 @@ class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
 
 
 def rows(lines: Lines) -> Iterator[Row]:
-    """All rows in the order of the file, which is that of their ends. Raises TraceError."""
+    """All rows in the order of the file, which is the order of their ends. Raises TraceError."""
     decode = msgspec.json.Decoder(Row).decode
     for line in lines:
         try:

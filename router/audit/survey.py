@@ -22,9 +22,9 @@ from router.core.sketch import Sketch
 from router.core.urgency import NUMBERS
 from router.intake.prompt import GENERATES
 
-PARTIES_MAX: Final = 1024  # watched in the first pass
+PARTIES_MAX: Final = 1024  # maximum number of parties watched in the first pass
 REPLICAS_MAX: Final = 4096
-_ONE_STEP_S: Final = 0.003  # first tokens that are not further apart are from one step
+_ONE_STEP_S: Final = 0.003  # first tokens within this time of each other are from one step
 
 
 class PartyFigures:
@@ -34,12 +34,12 @@ class PartyFigures:
 
     def __init__(self) -> None:
         self.requests = 0
-        self.failed = 0  # because of the replica or the router
+        self.failed = 0  # requests that failed because of the replica or the router
         self.prompt = 0
         self.output = 0
-        self.known = 0  # prompt tokens with a known number of cached tokens
-        self.cached = 0  # cached tokens of these
-        self.ttft = Sketch()  # of streams
+        self.known = 0  # prompt tokens of requests whose number of cached tokens is known
+        self.cached = 0  # cached tokens of these requests
+        self.ttft = Sketch()  # times to first token of streams
 
     @property
     def hit_rate(self) -> float | None:
@@ -64,7 +64,7 @@ class QueueFigures:
     def __init__(self) -> None:
         self.requests = 0
         self.waits = Sketch()  # seconds in the queue, of requests that waited
-        self.in_vain = 0  # number of these that no replica answered
+        self.in_vain = 0  # requests that waited and that no replica answered
 
 
 class ReplicaFigures:
@@ -74,7 +74,7 @@ class ReplicaFigures:
 
     def __init__(self) -> None:
         self.attempts = 0
-        self.retries = 0  # of these, after another attempt had failed
+        self.retries = 0  # attempts here after another attempt had failed
         # attempts that failed because of the replica, by reason
         self.failures: Counter[str] = Counter()
 
@@ -88,7 +88,7 @@ class _Place:
         self.here = 0
         self.came = 0
         self.served_at = -inf  # time of the last first token
-        # for `Alone`, unless another first token follows in the same step
+        # arguments for `Alone`, unless another first token follows in the same step
         self.straight: tuple[str, int, float] | None = None
 
 
@@ -99,7 +99,7 @@ class Survey:
         self.rows = 0
         self.unanswered = 0  # requests that no replica answered
         self.failed = 0  # rows that ended because of the replica or the router
-        self.answers = 0  # of routes that generate
+        self.answers = 0  # answers of routes that generate tokens
         self.streams = 0  # streams with a known first token
         self.uncounted = 0  # prompts without an engine's count
         self.uncached_unknown = 0  # prompts without a count of cached tokens
@@ -108,7 +108,7 @@ class Survey:
         self.longest_s = 0.0
         self.parties: Heavy[Party, PartyFigures] = Heavy(PARTIES_MAX, PartyFigures)
         self.replicas: Heavy[str, ReplicaFigures] = Heavy(REPLICAS_MAX, ReplicaFigures)
-        self.queues: dict[str, QueueFigures] = {}  # by class
+        self.queues: dict[str, QueueFigures] = {}  # figures by class
         self.tpot = Sketch()  # seconds per token after the first
         self.alone = Alone()
         self._name_of = name_of
@@ -133,7 +133,7 @@ class Survey:
         if what == START:
             place.here += 1
             place.came += 1
-            # Alone at its first token: no other request was there at its start or since.
+            # The stream was alone: no other request was at the replica at its start or since.
             stay.mark = place.came if place.here == 1 else 0
         elif what == FIRST:
             if stay.streamed:
@@ -147,10 +147,10 @@ class Survey:
                 del self._places[stay.replica]
 
     def _served(self, now: float, stay: Stay, place: _Place) -> None:
-        """Handle a first token: check whether it was served straight on, in a step of its own."""
+        """Handle a first token: check whether the stream was served straight on, in its own step."""
         passed = now - place.served_at
         if passed < _ONE_STEP_S:
-            place.straight = None  # two in one step
+            place.straight = None  # two first tokens in one step
         else:
             self._settle(place)
             if stay.start < place.served_at:

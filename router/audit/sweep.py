@@ -1,6 +1,6 @@
 """All events at all replicas, in order of time.
 
-The events of a stay are: start (sent to the replica), begin of its prefill, first token, end.
+The events of a stay are: start (sent to the replica), begin of the prefill, first token, end.
 Simultaneous events are in the order of the stays' starts, and an end is before a start: a request
 that left when another arrived did not delay it.
 

@@ -1,4 +1,5 @@
-"""Adds up the waits of the second pass: by victim, by cause, and of the slowest hundredth.
+"""Adds up the waits of the second pass: by victim, by cause, and for the slowest hundredth of
+requests.
 
 Must never keep a wait.
 """
@@ -14,13 +15,13 @@ from router.core.sketch import Sketch
 
 @dataclass(slots=True)
 class Parts:
-    """Parts of times to first token, added up over some requests. Seconds."""
+    """Parts of times to first token, in seconds, summed over some requests."""
 
     requests: int = 0
-    alone_s: float = 0.0  # its own prefill, as on an idle replica
+    alone_s: float = 0.0  # the requests' own prefills, as on an idle replica
     others_s: float = 0.0  # waits for other parties' requests
-    itself_s: float = 0.0  # waits for its own other requests
-    router_s: float = 0.0  # before it was sent to the replica that answered
+    itself_s: float = 0.0  # waits for other requests of the same party
+    router_s: float = 0.0  # before dispatch to the replica that answered
     unexplained_s: float = 0.0
 
     def add(self, wait: Wait, others_s: float, itself_s: float) -> None:
@@ -47,8 +48,8 @@ class Victim:
 
     def __init__(self) -> None:
         self.all = Parts()
-        self.tail = Parts()  # of the requests at or above the party's p99
-        self.by: dict[int, float] = {}  # causing party: seconds
+        self.tail = Parts()  # parts for requests at or above the party's p99
+        self.by: dict[int, float] = {}  # causing party: seconds of wait
         self.tail_by: dict[int, float] = {}
         self.without = Sketch()  # TTFT minus the part attributed to others
 
@@ -59,13 +60,13 @@ class Site:
     __slots__ = ("seconds", "ttft", "unexplained_s")
 
     def __init__(self) -> None:
-        self.ttft = Sketch()  # from dispatch
-        self.seconds = 0.0  # sum of all these times
+        self.ttft = Sketch()  # time from dispatch to first token
+        self.seconds = 0.0  # sum of all times in `ttft`
         self.unexplained_s = 0.0
 
 
 class Tally:
-    """`tails`: by party, the TTFT from which on a request is in its slowest hundredth."""
+    """`tails`: by party, the TTFT from which a request is in the party's slowest hundredth."""
 
     def __init__(self, tails: Mapping[int, float]) -> None:
         self.victims: dict[int, Victim] = {}

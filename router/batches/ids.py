@@ -24,6 +24,6 @@ def is_id(text: str) -> bool:
 
 
 def request_id(batch_id: str, line: int) -> str:
-    """Equal for every attempt of a line, so that the access log shows repetitions."""
+    """The request ID of a line: equal for every attempt, so the access log shows repetitions."""
     digest = hashlib.blake2b(f"{batch_id}/{line}".encode(), digest_size=16)
     return "batch_req_" + digest.hexdigest()

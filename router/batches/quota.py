@@ -1,7 +1,7 @@
 """Limits how much each owner may store, and all owners together: files, and their bytes.
 
 Stored files count, results among them, and so do uploads in progress. Results are always stored,
-because their work is done. An owner above the limit may not upload more.
+because the requests were already executed. An owner above the limit may not upload more.
 """
 
 from __future__ import annotations

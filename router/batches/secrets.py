@@ -1,9 +1,9 @@
 """The clients' credentials with which the lines of some owners are sent, held only in memory.
 
-They are needed only if replicas require the client's credentials. An owner whose key the router
-knows is identified by name and needs none. Credentials are kept while a batch of the owner needs
-them. After a restart there are none, and lines wait until their owner sends a request, such as a
-poll of the batch.
+Credentials are needed only if replicas require the client's credentials. An owner whose key the
+router knows is identified by name and needs no credentials. Credentials are kept while a batch of
+the owner needs them. After a restart no credentials are known, and lines wait until their owner
+sends a request, such as a poll of the batch.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Secrets:
         self._users: dict[str, int] = {}
 
     def hold(self, owner: str) -> None:
-        """A batch that needs its owner's credentials begins."""
+        """Record that a batch begins that needs its owner's credentials."""
         self._users[owner] = self._users.get(owner, 0) + 1
 
     def release(self, owner: str) -> None:
-        """Such a batch has ended."""
+        """Record that a batch has ended that needed its owner's credentials."""
         self._users[owner] -= 1
         if not self._users[owner]:
             del self._users[owner]
@@ -34,7 +34,8 @@ class Secrets:
         if owner not in self._users:
             return False
         is_news = owner not in self._known
-        self._known[owner] = secret  # the newest counts: the owner may have changed the key
+        # The newest credentials count: the owner may have changed the key.
+        self._known[owner] = secret
         return is_news
 
     def find(self, owner: str) -> Secret | None:

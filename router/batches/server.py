@@ -1,7 +1,7 @@
 """The lifecycle of the batch server: open the folder, answer requests, send lines, drain, stop.
 
-It does not listen on a port. The data plane gives it connections (`connect`), each one half of a
-socket pair, so every client of the batch server has passed the data port.
+The batch server does not listen on a port. The data plane gives it connections (`connect`), each
+one half of a socket pair, so every client of the batch server has passed the data port.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from router.batches.api.batch_api import BatchApi
 
-HOUSE_S: Final = 600.0  # between two searches for expired files and batches
-CLOSE_TIMEOUT_S: Final = 1.0  # for running requests when it stops
+HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
+CLOSE_TIMEOUT_S: Final = 1.0  # seconds for running requests when the server stops
 
 
 class BatchServer:
@@ -58,7 +58,7 @@ class BatchServer:
         return 0 if self.runner is None else self.runner.lines.under_way
 
     async def open(self) -> None:
-        """Open the folder and get ready to answer. Raises ConfigError if it cannot be used."""
+        """Open the folder and get ready to answer. Raises ConfigError if the folder is unusable."""
         from aiohttp import web
 
         from router.batches.api.application import build
@@ -123,8 +123,8 @@ class BatchServer:
             self.runner.rest()
 
     async def stop(self) -> None:
-        """Stop everything and close the folder; no effect if it was never opened, or the second
-        time.
+        """Stop everything and close the folder. A second call, or a call without `open`, does
+        nothing.
         """
         if self._is_closed:
             return

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 
 # A label of a host name. RFC 1123 does not allow the underscore, but Docker Compose uses it in
-# names, and every resolver accepts it.
+# names, and every resolver accepts the underscore.
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
 # RFC 3986 section 3.3: the characters of a path, percent-escapes included.
@@ -46,14 +46,15 @@ class ReplicaUrl:
 
     @property
     def engine(self) -> tuple[str, int, str]:
-        """Equal for two URLs that certainly lead to the same engine."""
+        """A value that is equal for two URLs that certainly lead to the same engine."""
         host = "127.0.0.1" if self.host == "localhost" else self.host
         return host, self.port, self.base_path
 
 
 def split_host_port(text: str) -> tuple[str, int]:
     """Split `127.0.0.1:8080`, `name:8080`, `[::1]:8080` or a bare port. A bare port means every
-    interface; port 0 means any free port."""
+    interface; port 0 means any free port.
+    """
     if _PORT.match(text):
         return "0.0.0.0", _parse_port(text, lowest=0)
     host, colon, port = text.rpartition(":")

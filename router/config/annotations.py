@@ -21,7 +21,7 @@ def hints(cls: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
-    """`X | None` -> (X, True); anything else -> (itself, False). `Annotated` is removed."""
+    """`X | None` -> (X, True); any other type T -> (T, False). `Annotated` is removed."""
     if get_origin(kind) in (Union, types.UnionType):
         members = [member for member in get_args(kind) if member is not type(None)]
         if len(members) < len(get_args(kind)):
@@ -32,7 +32,7 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def metas(kind: Any) -> Iterator[msgspec.Meta]:
-    """The facts declared beside the type: ranges, unit, whether a restart is needed."""
+    """The facts that `Annotated` adds to a type: ranges, unit, whether a restart is needed."""
     if get_origin(kind) is Annotated:
         yield from (item for item in get_args(kind)[1:] if isinstance(item, msgspec.Meta))
         yield from metas(get_args(kind)[0])

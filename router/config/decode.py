@@ -40,7 +40,7 @@ _EXAMPLES = {
 }
 _RANGE = re.compile(r"Expected `(?:int|float)` (>=|<=|>|<) (\S+)")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
-# Settings that had another name.
+# Settings that had another name in earlier versions.
 _RENAMED = {
     "queue.aging": "queue.batch_becomes_normal_after",
     "queue.classes": "classes",
@@ -106,7 +106,7 @@ def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems)
 
 
 def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
-    """`data` as a value of the annotation `kind`; _MISSING if it is invalid (it is reported)."""
+    """`data` as a value of the annotation `kind`; _MISSING if `data` is invalid (and reported)."""
     if problems.is_spoiled(path):
         return _MISSING
     inner, is_optional = without_none(kind)
@@ -172,7 +172,8 @@ def _has_places(kind: Any) -> bool:
 
 def _hint(key: str, siblings: list[str], path: str) -> str:
     """The key that was probably meant: a key of this section with nearly the same spelling, the
-    same key in another section, or a similar key of this section."""
+    same key in another section, or a similar key of this section.
+    """
     successor = _RENAMED.get(join(path, key)) or (
         in_file(key) if in_file(key) in siblings else None
     )

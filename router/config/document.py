@@ -1,9 +1,10 @@
 """Parses YAML text into plain dicts, lists and scalars, and reports duplicate keys and unsupported
 syntax by path.
 
-It creates only str, int, float, bool, None, list and dict. It refuses features that make a small
-file large in memory (aliases, deep nesting, size). Scalars follow the core schema of YAML 1.2, not
-PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not 630.
+The parser creates only str, int, float, bool, None, list and dict. The parser refuses features that
+make a small file large in memory (aliases, deep nesting, size). Scalars follow the core schema of
+YAML 1.2, not PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not
+630.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool",
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes only; `_plain` below creates the values."""
+    """Composes YAML nodes only; `_plain` below creates the values."""
 
     yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol)
     depth = 0

@@ -22,7 +22,7 @@ import msgspec
 from router.config.model import ClassName, Count, Weight
 from router.core.unreadable import NOT_JSON
 
-PREFIX: Final = "hr-"  # of generated keys: people and secret scanners recognise it
+PREFIX: Final = "hr-"  # prefix of generated keys, which people and secret scanners recognise
 _BITS: Final = 256
 SHORTEST: Final = 20  # characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
@@ -42,20 +42,21 @@ class KeyLine(
     name: str  # the tenant of the key
     hash: str
     tier: str = ""  # one of `priority.tiers`: the class of its requests
-    ceiling: ClassName | None = None  # the most urgent class; None: that of its tier
+    # The most urgent class of its requests; None: that of its tier.
+    ceiling: ClassName | None = None
     models: tuple[str, ...] | None = None  # allowed models, including adapters; None: any
     # The limits apply to all classes but batch, which gets the rest (`admission/limits.py`).
     # Requests at replicas at once. More requests wait in the queue, or get 429 without a queue.
     concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
-    weight: Weight = 1.0  # its share relative to other tenants
+    weight: Weight = 1.0  # the tenant's share relative to other tenants
     names_users: bool = False  # its requests may name the tenant's user
     may_hedge: bool = False  # `x-hedge: on` is accepted in its requests
 
 
 class KeysProblem(Exception):
-    """The file cannot be used. The text names the line."""
+    """The keys file cannot be used. The text of the error names the line."""
 
 
 _decode = msgspec.json.Decoder(KeyLine).decode

@@ -29,8 +29,9 @@ def load(
     """Read a configuration from the file at `path` (None: no file) and apply `overrides` to it.
 
     `overrides` has the shape of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`. Mappings
-    are merged; any other value replaces that of the file. `serves`: a router will run with it, so
-    replicas are required; a replay takes them from the log. Raises ConfigError with all problems.
+    are merged; any other value replaces that of the file. `serves`: a router will run with the
+    configuration, so replicas are required; a replay takes its replicas from the log. Raises
+    ConfigError with all problems.
     """
     problems = Problems()
     text = "" if path is None else _read(path, problems)
@@ -77,12 +78,12 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = value
         elif below is None or isinstance(below, Mapping):
             merged[key] = _merged(below or {}, value)
-        # else: the file has no mapping there; `decode` reports it
+        # else: the file has no mapping at this path; `decode` reports that
     return merged
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """A replica may be written as its bare URL."""
+    """Replace each replica that is written as a bare URL by a mapping with that URL."""
     replicas = data.get("replicas")
     if isinstance(replicas, list | tuple):
         short = [{"url": item} if isinstance(item, str) else item for item in replicas]

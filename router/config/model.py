@@ -4,10 +4,10 @@ This module only declares settings. `load` reads YAML and flags, and `checks` co
 each other. `hedgerow config reference` prints these settings and the policies' options
 (`reference`).
 
-To declare a setting, add one field. Its text is the comment on its line and the comment lines
-directly above it. The name in the file is the field's name, without the suffix `_s` of a duration,
-because the value in the file has a unit (`connect_s` here is `connect: 2s` in the file). `Restart`
-marks settings that a reload cannot change.
+To declare a setting, add one field. The field's text is the comment on its line and the comment
+lines directly above it. The name in the file is the field's name, without the suffix `_s` of a
+duration, because the value in the file has a unit (`connect_s` here is `connect: 2s` in the file).
+`Restart` marks settings that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ else:  # the list comes from the files in router/fleet/engines
     Engine = Literal[tuple(ENGINES)]
     # The dialect in which priorities are sent to a replica.
     EnginePriority = Literal[(*DIALECTS, "none")]
-    # What a number in a body means. engine: the dialect of the engines that serve the model.
+    # The meaning of a number in a body's `priority`. engine: as for the model's engines.
     Dialect = Literal[("engine", "hedgerow", *DIALECTS)]
 ClassName = Literal["critical", "high", "normal", "low", "batch"]  # the most urgent class first
 
@@ -73,9 +73,9 @@ class KvEvents(Frozen, frozen=True):
 class Replica(Frozen, frozen=True):
     """One engine endpoint. A list item may also be the bare URL."""
 
-    # Its address: http://host:port or https://host:port, with an optional path prefix.
+    # The replica's address: http://host:port or https://host:port, with an optional path prefix.
     url: str
-    id: str = ""  # Name in logs and metrics. "": host:port, and the path prefix if there is one.
+    id: str = ""  # Name in logs and metrics. "": host:port, and the path prefix if the URL has one.
     # The models the replica serves. If "*" is among them, it accepts any other name, too. Unset:
     # read from the replica's /v1/models.
     models: tuple[str, ...] | None = None
@@ -83,14 +83,15 @@ class Replica(Frozen, frozen=True):
     # the engine decides. Unset: as the engine treats unknown names.
     unknown_models: Literal["reject", "forward"] | None = None
     weight: Weight = 1.0  # A replica with twice the weight gets twice the requests.
-    max_inflight: Count | None = None  # Most attempts at once. Unset: no limit.
+    max_inflight: Count | None = None  # Most attempts at this replica at once. Unset: no limit.
     engine: Engine | None = None  # The engine. Unset: detected from its answers.
-    # Where it publishes KV cache events. Unset: detected if `prefix.exact` is on.
+    # Where the replica publishes KV cache events. Unset: detected if `prefix.exact` is on.
     kv_events: KvEvents | None = None
-    # The dialect in which priorities are sent to it. Unset: the engine's own. none: none is sent.
+    # The dialect of priorities sent to it. Unset: the engine's own. none: no priority is sent.
     priority: EnginePriority | None = None
-    node: str = ""  # The machine it runs on. A second copy of a request prefers another machine.
-    zone: str = ""  # Its zone. A second copy of a request prefers another zone.
+    # The machine of the replica. A second copy of a request prefers another machine.
+    node: str = ""
+    zone: str = ""  # The zone of the replica. A second copy of a request prefers another zone.
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -114,10 +115,11 @@ class Routing(Frozen, frozen=True):
 class Polling(Frozen, frozen=True):
     """How the metrics of engines are read."""
 
-    interval_s: SecondsOrOff = 1.0  # Time between two reads, with 20 % jitter. 0: never.
+    # Time between two reads of a replica's metrics, with 20 % jitter. 0: never.
+    interval_s: SecondsOrOff = 1.0
     timeout_s: Seconds = 1.0  # Longest time one read may take.
-    size: Bytes = 4 * MiB  # A longer answer is ignored.
-    stale_s: Seconds = 10.0  # Older values count as unknown.
+    size: Bytes = 4 * MiB  # A longer metrics answer is ignored.
+    stale_s: Seconds = 10.0  # Metrics that are older than this count as unknown.
 
 
 class Prefix(Frozen, frozen=True):
@@ -215,7 +217,7 @@ class Retry(Frozen, frozen=True):
     # Longest pause before the first retry that is charged to the budget. It doubles with each
     # retry. The pause is drawn between 0 and this value.
     backoff_s: SecondsOrOff = 0.025
-    backoff_max_s: SecondsOrOff = 0.25  # The value at which the doubling ends.
+    backoff_max_s: SecondsOrOff = 0.25  # The longest value to which the pause is doubled.
 
 
 class Hedging(Frozen, frozen=True):
@@ -390,7 +392,8 @@ class QueueGates(Frozen, frozen=True):
 
 class QueueLimits(Frozen, frozen=True):
     """Bounds on the whole queue. If one is exceeded, a request returns 429: one of the flow that
-    holds most, or the new one."""
+    holds most, or the new one.
+    """
 
     # Waiting requests of one flow: an API key, one of its users, or a client address.
     flow: Count = 10_000
@@ -406,7 +409,8 @@ class Reservations(Frozen, frozen=True):
 
 class Preemption(Frozen, frozen=True):
     """Preemption: a request without content is put back into the queue, so that a high or critical
-    request is sent instead."""
+    request is sent instead.
+    """
 
     enabled: bool = False  # Turn preemption on.
     after_s: SecondsOrOff = 0.2  # How long an urgent request waits before it preempts another.
@@ -489,7 +493,7 @@ class Upstream(Frozen, frozen=True):
     """How the router connects to replicas."""
 
     token: str | None = None  # Sent as `Authorization: Bearer`; replaces the client's.
-    token_file: str | None = None  # The same, read from a file at start and at every reload.
+    token_file: str | None = None  # The same token, read from a file at start and at every reload.
     ca_file: str | None = None  # PEM certificates to trust. Unset: the system's.
     verify: bool = True  # Verify the replicas' certificates.
     server_name: str | None = None  # The name for TLS. Unset: the URL's host.
@@ -528,13 +532,14 @@ class Batches(Frozen, frozen=True):
     # Attempts of a line whose request fails. A busy fleet does not count as a failure.
     attempts: Count = 5
     retention_s: Seconds = 30 * 86400.0  # Files and finished batches are deleted after this time.
-    disk_free: BytesOrNone = 1024 * MiB  # Space left free on the disk; results wait for it.
+    # Space left free on the disk; results wait until there is more.
+    disk_free: BytesOrNone = 1024 * MiB
 
 
 class Drain(Frozen, frozen=True):
     """What happens between SIGTERM and the end."""
 
-    # First, for this time, /readyz returns 503 and requests are still accepted.
+    # First, /readyz returns 503 for this time, and requests are still accepted.
     lame_duck_s: SecondsOrOff = 5.0
     grace_s: SecondsOrOff = 600.0  # Then requests under way may finish within this time.
 
@@ -543,7 +548,7 @@ class Emulator(Frozen, frozen=True):
     """The fleet of `--emulate N`: emulated engines in a process of their own."""
 
     count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # Emulated engines. 0: none.
-    model: str = "emulated"  # The model they serve.
+    model: str = "emulated"  # The model that the emulated engines serve.
 
 
 class Config(Frozen, frozen=True):

@@ -1,6 +1,6 @@
 """Prints every setting and every policy from its declaration: `hedgerow config reference`.
 
-It reads the text of each setting from the comments in the source of `model`, so that a setting is
+The text of each setting comes from the comments in the source of `model`, so that a setting is
 declared in one place.
 
 Must never: invent a text. A setting without a text fails a test.

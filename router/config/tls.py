@@ -90,7 +90,7 @@ def upstream_token(upstream: Upstream) -> str | None:
 
 
 def _usable(field: str, token: str) -> str:
-    # A line break in a token would be another header line at the replica.
+    # A line break in a token would begin another header line at the replica.
     if not token or not all("!" <= char <= "~" for char in token):
         raise FileProblem(field, "a token is one word of visible ASCII characters")
     return token

@@ -14,7 +14,7 @@ _NETWORK: Final = 64  # Leading bits of an IPv6 address that identify its client
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address in a text; `None` if the text is no address."""
+    """Return the address in a text; `None` if the text is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -25,13 +25,13 @@ def parsed(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def counted(address: IPv4Address | IPv6Address) -> str:
-    """Return the address or network, as text, by which the client is counted."""
+    """Return the address or network, as text, by which a client address is counted."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((int(address), _NETWORK), strict=False))
     return str(address)
 
 
 def counted_peer(peer: str) -> str:
-    """Return the text by which a peer is counted; without an IP address it is `peer` itself."""
+    """Return the text by which a peer is counted; `peer` itself if it has no IP address."""
     address = parsed(peer)
     return peer if address is None else counted(address)

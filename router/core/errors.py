@@ -23,12 +23,12 @@ class Source(StrEnum):
 class Reason(StrEnum):
     """Why a request ended: the access log's field, the metric label and the error body's `code`."""
 
-    # Enum's own hash is Python code, and counters look up reasons for each request.
+    # The hash of `Enum` is Python code and slow; counters look up reasons for each request.
     __hash__ = str.__hash__
 
     OK = "ok"
 
-    # Caused by the client: the content of the request.
+    # Reasons caused by the client: the content of the request.
     BAD_REQUEST = "bad_request"  # The framing or the head of the request is invalid.
     BAD_TARGET = "bad_target"  # A request target that matches no possible route.
     BAD_HOST = "bad_host"
@@ -38,12 +38,12 @@ class Reason(StrEnum):
     BAD_MULTIPART = "bad_multipart"
     BAD_MODEL = "bad_model"  # The model's name is not a string, is empty or is too long.
     UNREAD_BODY = "unread_body"  # The body cannot be read, and a limit depends on its content.
-    BAD_PRIORITY = "bad_priority"  # Neither a known name nor a number.
-    KEY_REQUIRED = "key_required"  # No API key, or an unknown key.
-    MODEL_NOT_ALLOWED = "model_not_allowed"  # This key may not use the model.
-    KEY_CONCURRENCY = "key_concurrency"  # The key has reached its limit of requests at replicas.
-    KEY_REQUESTS = "key_requests"  # The key has reached its limit of requests.
-    KEY_TOKENS = "key_tokens"  # The key has reached its limit of tokens.
+    BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
+    KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
+    MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
+    KEY_CONCURRENCY = "key_concurrency"  # The API key has reached its limit of concurrent requests.
+    KEY_REQUESTS = "key_requests"  # The API key has reached its limit of requests per minute.
+    KEY_TOKENS = "key_tokens"  # The API key has reached its limit of tokens per minute.
     MODEL_REQUIRED = "model_required"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"  # The path is not served from this port.
@@ -56,18 +56,19 @@ class Reason(StrEnum):
     TARGET_TOO_LONG = "target_too_long"
     HEAD_TOO_LARGE = "head_too_large"
     BODY_TOO_LARGE = "body_too_large"
-    LOOP = "loop"  # The request's Via header names this router: it was forwarded back to it.
+    # The request's Via header names this router: the request was forwarded back to the router.
+    LOOP = "loop"
 
-    # Caused by the client: its timing, or its disconnection.
+    # Reasons caused by the client's timing or disconnection.
     HEAD_TIMEOUT = "head_timeout"
     BODY_TIMEOUT = "body_timeout"
     WRITE_TIMEOUT = "write_timeout"  # The client stopped reading.
     CLIENT_GONE = "client_gone"
-    # The client's own deadline passed while the request waited.
+    # The client's own deadline passed while the request waited in the queue.
     DEADLINE_PASSED = "deadline_passed"
     EARLY_DATA = "early_data"  # More pipelined data than the router keeps while the client waits.
 
-    # Caused by the replica.
+    # Reasons caused by the replica.
     CONNECT_FAILED = "connect_failed"
     CONNECT_TIMEOUT = "connect_timeout"
     REPLICA_RESET = "replica_reset"  # The connection was reset, or ended too early.
@@ -78,29 +79,32 @@ class Reason(StrEnum):
     EMPTY_STREAM = "empty_stream"
     STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
     SERVER_ERROR = "server_error"  # The replica answered 500, 502 or 504.
-    REPLICA_REFUSED = "replica_refused"  # The replica's own 4xx, forwarded.
+    # The replica answered with another 4xx, which is forwarded.
+    REPLICA_REFUSED = "replica_refused"
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
     STATE_LOST = "state_lost"  # The replica that held a stored response is gone.
 
-    # Caused by the router.
-    HEDGE_LOST = "hedge_lost"  # For an attempt: another copy of the request answered first.
-    # For an attempt: it was cancelled and its request queued again, for a more urgent request.
+    # Reasons caused by the router.
+    HEDGE_LOST = "hedge_lost"  # The attempt was cancelled: another copy answered first.
+    # The attempt was cancelled and its request queued again, to serve a more urgent request.
     PREEMPTED = "preempted"
     NO_REPLICA = "no_replica"  # No replica is up.
     # The model is known, but no replica serves it at the moment.
     MODEL_RESTARTING = "model_restarting"
-    FLEET_FULL = "fleet_full"  # Every replica is at its own limit.
-    QUEUE_FULL = "queue_full"  # The limit of waiting requests of its class is reached.
-    QUEUE_FLOW_FULL = "queue_flow_full"  # The limit of waiting requests of its flow is reached.
-    QUEUE_BYTES_FULL = "queue_bytes_full"  # The limit of bytes of all waiting bodies is reached.
+    FLEET_FULL = "fleet_full"  # Every replica is at its limit of attempts.
+    QUEUE_FULL = "queue_full"  # The limit of waiting requests of the request's class is reached.
+    # The limit of waiting requests of the request's flow is reached.
+    QUEUE_FLOW_FULL = "queue_flow_full"
+    # The limit of bytes of the bodies of all waiting requests is reached.
+    QUEUE_BYTES_FULL = "queue_bytes_full"
     # A waiting request was removed: its flow held the largest part of a full queue.
     QUEUE_EVICTED = "queue_evicted"
     QUEUE_TOO_LONG = "queue_too_long"  # The request could not be served before its deadline.
-    QUEUE_TIMEOUT = "queue_timeout"  # It waited as long as its class allows.
+    QUEUE_TIMEOUT = "queue_timeout"  # The request waited as long as its class allows.
     WHOLE_TIMEOUT = "whole_timeout"  # A response that is not streamed took longer than allowed.
     NO_FILES = "no_files"  # The process has no free file descriptor.
     NO_PORTS = "no_ports"  # The host has no free ephemeral port.
-    MEMORY_LIMIT = "memory_limit"  # The limit of bytes of all bodies in memory is reached.
+    MEMORY_LIMIT = "memory_limit"  # The limit of bytes of all request bodies in memory is reached.
     DRAINING = "draining"
     INTERNAL = "internal"
 
@@ -173,7 +177,7 @@ STATUS: dict[Reason, int] = {
     Reason.INTERNAL: 500,
 }
 
-# Refusals because a key has reached one of its limits. No replica was involved.
+# Refusals because an API key has reached one of its limits. No replica was involved.
 KEY_LIMITS = frozenset({Reason.KEY_CONCURRENCY, Reason.KEY_REQUESTS, Reason.KEY_TOKENS})
 # The client disconnected, or the router disconnected it because of the client's behaviour.
 DISCONNECTED = frozenset({Reason.CLIENT_GONE, Reason.WRITE_TIMEOUT, Reason.EARLY_DATA})

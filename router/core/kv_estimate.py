@@ -9,8 +9,8 @@ requests at the replica now (`load`).
    free place.
 2. More requests now: each additional request adds its uncached prompt tokens to the usage. This
    covers requests sent after the report, sent before it but not yet in the gauges, and waiting at
-   the engine. The estimate is the usage once their prefill is done. Their number is a net count,
-   so the sum is reduced in proportion when other requests have ended.
+   the engine. The estimate is the usage once their prefill is done. The number of additional
+   requests is a net count, so the sum is reduced in proportion when other requests have ended.
 3. If the engine reports no number of running requests, rule 1 does not apply, and rule 2 counts
    from the load at the time of the report.
 4. If the KV cache size (`kv_tokens`) is unknown, rule 2 adds nothing. The mean share of the running
@@ -31,7 +31,7 @@ from router.core.replica_load import ReplicaLoad
 
 
 def kv_estimate(place: ReplicaLoad, more: int = 0, tokens: int = 0) -> float:
-    """Return the estimated share, 0 to 1; -1: unknown.
+    """Return the estimated share of the KV cache in use, 0 to 1; -1: unknown.
 
     `more`: requests that are granted but hold no lease yet; `tokens`: their uncached prompt tokens.
     """

@@ -1,9 +1,9 @@
 """Counts the load of a replica: the router's own attempts, and the other requests that a poll
 shows.
 
-A lease is the right to one slot at a replica. It is taken when the replica is chosen, and released
-exactly once: only the first call of `release` has an effect. The lease is taken before the request
-is sent, so that the requests of one burst do not all choose the same replica.
+A lease is the right to one slot at a replica. The lease is taken when the replica is chosen, and
+released exactly once: only the first call of `release` has an effect. The lease is taken before the
+request is sent, so that the requests of one burst do not all choose the same replica.
 
 An engine's gauges lag: vLLM 0.32 shows a request 0.5 to 1 s after it was sent. So a poll shortly
 after a request was sent does not include it. The state of the router's own attempts therefore has
@@ -15,15 +15,15 @@ Rules for the waiting requests at a replica:
 1. An own stream waits from its choice until its first content event (`begun`).
 2. A whole attempt is unseen, and counts as waiting, until it ends or until a poll takes it over. A
    poll takes over the attempts that were sent at least `SETTLE_S` before the poll began.
-3. The gauges give the number of waiting attempts among those taken over. It is the number of
-   requests that wait at the engine, less the router's own attempts that are known to wait, plus the
-   router's own attempts that the gauges do not show.
+3. The gauges give the number of waiting attempts among those taken over. This number is the number
+   of requests that wait at the engine, less the router's own attempts that are known to wait, plus
+   the router's own attempts that the gauges do not show.
 4. An attempt that ends after it ran frees a place in the engine's batch, so one attempt that waits
    by rule 3 begins. The count therefore falls between two polls.
 5. Foreign load is the number of requests that a poll counted beyond the router's own attempts, now
-   or at the poll before (lagging gauges include requests that have just ended). It stays until the
-   next poll, or until the signals are too old. The foreign waiting requests never exceed the
-   foreign load.
+   or at the poll before (lagging gauges include requests that have just ended). The foreign load
+   stays until the next poll, or until the signals are too old. The foreign waiting requests never
+   exceed the foreign load.
 6. No count is ever negative. With no lease and no foreign load, every count is 0.
 
 Every step is O(1). Must never: do I/O, or read a clock.
@@ -36,7 +36,7 @@ from typing import Final
 from router.core.kv_estimate import renew_kv
 from router.core.replica_load import ReplicaLoad
 
-# Time until vLLM 0.32's gauges show a sent request: at most 1 s, plus the transfer.
+# Seconds until the gauges of vLLM 0.32 show a sent request: at most 1 s, plus the network delay.
 SETTLE_S: Final = 1.2
 
 
@@ -76,7 +76,7 @@ class Lease:
         return self._holder is not None
 
     def begun(self) -> None:
-        """Record the first content event: the attempt no longer waits."""
+        """Record the first content event: the attempt no longer counts as waiting."""
         holder = self._holder
         if holder is None or not self._waits:
             return
@@ -170,13 +170,12 @@ def signals_lost(slots: ReplicaLoad) -> None:
 
 
 def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
-    """Let the gauges describe the older generation of whole attempts; the fresh one becomes the
-    older."""
+    """Let the gauges describe the older whole attempts; the fresh generation becomes the older."""
     tokens = slots.whole_older_tokens
     slots.waiting -= slots.whole_older
     slots.pending_tokens -= tokens
     slots.whole_taken += slots.whole_older
-    # The engine has prefilled these tokens since the last poll, unless requests still wait there.
+    # If no request waits at the engine, it has prefilled these tokens since the last poll.
     slots.polled_tokens //= 2
     if not waiting:
         slots.polled_tokens = max(slots.polled_tokens, tokens)

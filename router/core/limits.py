@@ -17,5 +17,5 @@ def raise_open_files() -> int:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
         except (OSError, ValueError):
-            pass  # The system forbids it, so the present limit is returned.
+            pass  # The operating system refuses a higher limit, so the present limit is returned.
     return soft

@@ -30,14 +30,17 @@ class Progress:
         # Mean seconds from the dispatch to the first content of a stream that did not wait for
         # other requests; 0: unknown.
         self.first_s = 0.0
-        self.first_tokens = 0.0  # Mean uncached prompt tokens of such a stream.
+        # Mean uncached prompt tokens of a stream that did not wait for other requests.
+        self.first_tokens = 0.0
         # Mean seconds from the dispatch to a response that is not streamed; 0: unknown.
         self.whole_s = 0.0
 
     def first_token(self, took_s: float, tokens: int, is_alone: bool) -> None:
-        """Record the first content of a stream. `is_alone`: no other request waited there with it.
+        """Record the first content of a stream. `is_alone`: no other request waited at the replica
+        with this stream.
 
-        If the stream waited for other requests, its time measures their work, so it is not used.
+        If the stream waited for other requests, its time to first content measures their work, so
+        it is not used.
         """
         usual = self.first_s
         if usual <= 0.0:

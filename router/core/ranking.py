@@ -1,11 +1,11 @@
 """Keeps objects by a level that changes often, and returns one with the highest level.
 
 Objects of one level share a bucket. So a change costs the same for ten objects and for ten
-thousand. Finding the highest level needs no search: the top steps down over empty levels, at most
-as many steps as it was raised before. Levels are small whole numbers.
+thousand. Finding the highest level needs no search: the pointer to the highest level steps down
+over empty levels, at most as many steps as it was raised. Levels are small whole numbers.
 
 `move` only records a change. Recorded changes are applied by the next call of `largest`, or when
-there are many, because levels change with every request and the highest is rarely needed.
+there are many, because levels change with every request and the highest level is rarely needed.
 
 Must never: depend on the meaning of a level.
 """
@@ -24,9 +24,9 @@ class Ranked:
 
     def __init__(self) -> None:
         self.level = 0  # 0: the object is not in the ranking.
-        self._is_noted = False  # A change of its level is recorded, but not applied yet.
-        self._bucket = 0  # The level of the bucket that holds it; 0: none.
-        self._slot = 0  # Its index in the bucket.
+        self._is_noted = False  # A change of this object's level is recorded, but not applied yet.
+        self._bucket = 0  # The level of the bucket that holds this object; 0: none.
+        self._slot = 0  # The index of this object in its bucket.
 
 
 class Ranking:
@@ -37,7 +37,7 @@ class Ranking:
     def __init__(self) -> None:
         self._levels: dict[int, list[Ranked]] = {}
         self._noted: list[Ranked] = []
-        self._top = 0  # All levels above are empty.
+        self._top = 0  # All levels above this one are empty.
 
     def move(self, thing: Ranked, level: int) -> None:
         """Set the level of an object; 0 removes it."""

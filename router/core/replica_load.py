@@ -20,7 +20,10 @@ UNLIMITED = sys.maxsize
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ReplicaLoad(Candidate):
-    """The counts of one replica; each begins at 0. Compared and hashed by identity."""
+    """The counts of one replica; each count begins at 0.
+
+    Objects are compared and hashed by identity.
+    """
 
     __slots__ = (
         "cadence_s",
@@ -50,13 +53,15 @@ class ReplicaLoad(Candidate):
     def __init__(self, id: str, *, weight: float = 1.0) -> None:
         super().__init__(id, weight=weight)
         self.limit = UNLIMITED  # Maximum of attempts in progress.
-        self.cadence_s: float | None = None  # Seconds per output token now; None: no stream runs.
+        # Mean seconds per output token of the running streams; None: no stream runs.
+        self.cadence_s: float | None = None
         # The input of `core/kv_estimate.py`, which keeps `kv_usage` up to date.
-        self.kv_reported = -1.0  # Share in use by the engine's last report, 0 to 1; -1: unknown.
-        self.kv_counted = 0  # Requests that held this share.
+        self.kv_reported = -1.0  # KV cache share in use by the last report, 0 to 1; -1: unknown.
+        self.kv_counted = 0  # Requests that held the KV cache at the last report.
         self.kv_scales = False  # Whether the engine reported `kv_counted`.
-        self.kv_sent = 0  # Own attempts that the report does not include, or that were sent since.
-        self.kv_sent_tokens = 0  # The uncached prompt tokens of these attempts.
+        # Own attempts that the engine's last report does not include, or that were sent since.
+        self.kv_sent = 0
+        self.kv_sent_tokens = 0  # The uncached prompt tokens of the attempts in `kv_sent`.
         # The part of `load` that comes from other clients, running and waiting.
         self.foreign_load = 0
         self.foreign_waiting = 0  # The part of `waiting` that comes from other clients.
@@ -66,14 +71,16 @@ class ReplicaLoad(Candidate):
         # Prompt tokens of whole attempts that the engine prefilled between two polls.
         self.polled_tokens = 0
         # Attempts that are not streamed ("whole") and that no poll has taken over form two
-        # generations. The fresh generation was sent since `whole_marked_at`, the older one before.
+        # generations. The fresh generation was sent after `whole_marked_at`, the older one before
+        # it.
         self.whole_fresh = 0
         self.whole_fresh_tokens = 0
         self.whole_older = 0
         self.whole_older_tokens = 0
         self.whole_turn = 0  # The number of the fresh generation.
-        self.whole_marked_at = 0.0  # Monotonic seconds.
+        # Time at which the fresh generation began, in monotonic seconds.
+        self.whole_marked_at = 0.0
         # Whether the current poll began at least `SETTLE_S` after `whole_marked_at`.
         self.whole_settled = False
         self.whole_taken = 0  # Whole attempts in progress that a poll has taken over.
-        self.whole_seen = 0  # The attempts among these that wait.
+        self.whole_seen = 0  # The attempts in `whole_taken` that wait at the engine.

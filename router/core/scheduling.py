@@ -1,7 +1,7 @@
 """The clock and the timers that request drivers and queue drivers use.
 
-The proxy implements them with the event loop, the simulator with a virtual clock. They are base
-classes, so that compiled code calls them directly.
+The proxy implements the clock and timers with the event loop, the simulator with a virtual clock.
+Both are base classes, so that compiled code calls them directly.
 
 Must never: decide what a timer does.
 """
@@ -22,11 +22,11 @@ class Alarm(ABC):
 
     @abstractmethod
     def set(self, when: float) -> None:
-        """Call at `when` (monotonic seconds), instead of any earlier setting."""
+        """Set the time of the call to `when` (monotonic seconds), instead of an earlier one."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Cancel the call."""
+        """Cancel the scheduled call."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

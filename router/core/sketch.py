@@ -22,7 +22,7 @@ from mypy_extensions import mypyc_attr
 
 ACCURACY = 0.01
 BUCKETS_MAX = 2048
-_LEAST = 1e-9  # Values up to this one count as 0 (a nanosecond, if the values are seconds).
+_LEAST = 1e-9  # Values up to this limit count as 0 (a nanosecond, if the values are seconds).
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
@@ -80,7 +80,7 @@ class Sketch:
 
     @property
     def mean(self) -> float | None:
-        """The mean of all values; `None` if there are none."""
+        """The mean of all values; `None` if no value was counted."""
         count = self.count
         return self.total / count if count else None
 

@@ -4,8 +4,8 @@ The scale has five classes at whole numbers: critical 0, high 1, normal 2, low 3
 number is more urgent; fractions are allowed. A number belongs to the nearest class, and a number
 half-way between two classes to the less urgent one. So class high is the range [0.5, 1.5).
 
-Pure values. Must never: import another module of this project, or depend on clients, keys or
-engines.
+This module has pure values. Must never: import another module of this project, or depend on
+clients, keys or engines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOW: Final = 3
 BATCH: Final = 4
 
 HALF: Final = 0.5  # The distance from a class's number to the end of the class.
-# With this many steps, a number moves half of the way to the end of its class.
+# With this many steps, an urgency number moves half of the way to the end of its class.
 _STEPS_HALFWAY: Final = 3.0
 
 
@@ -39,7 +39,8 @@ class Urgency:
         self.rank = class_of(number)  # The class as a number, 0 to 4.
         self.name = CLASSES[self.rank]  # The class as a name.
         self.source = source
-        self.stated = self.name if source else ""  # The name; "" if the class is the default.
+        # The name of the class; "" if the class is the default.
+        self.stated = self.name if source else ""
 
     def __repr__(self) -> str:
         return f"Urgency({self.number:g} {self.name}, by {self.source})"
@@ -58,14 +59,14 @@ def class_of(number: float) -> int:
 
 
 def within(number: float) -> float:
-    """Return the number, limited to the scale. It must not be NaN."""
+    """Return `number`, limited to the scale of urgencies. It must not be NaN."""
     if number <= CRITICAL:
         return float(CRITICAL)
     return float(BATCH) if number >= BATCH else float(number)
 
 
 def clamped(number: float, ceiling: int) -> float:
-    """Return the number, limited to be no more urgent than the class `ceiling`."""
+    """Return `number`, limited to be no more urgent than the class `ceiling`."""
     return float(ceiling) if number < ceiling else number
 
 

@@ -5,7 +5,7 @@ is counted and logged. In large fleets, a policy gets only a sample of the candi
 candidates that hold the prefix. Examining a thousand replicas would cost more than the slightly
 better choice is worth.
 
-Must never: do I/O, or count load (the lease does).
+Must never: do I/O, or count load (the lease counts it).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NOBODY: Final[Mapping[Replica, int]] = {}
 
 
 class Policies(NamedTuple):
-    """The policies of one configuration. They are built and replaced together."""
+    """The policies of one configuration. All policies are built and replaced together."""
 
     default: RoutingPolicy
     by_model: Mapping[str, RoutingPolicy]
@@ -61,8 +61,9 @@ class Chooser:
         self._rng = rng
         self._clock = clock
         self._ctx = Context(rng)
-        self._asked: tuple[int, ...] | None = None  # The blocks of the last prefix lookup.
-        self._held: Mapping[Replica, int] = _NOBODY  # The holders found by it.
+        self._asked: tuple[int, ...] | None = None  # The prompt blocks of the last prefix lookup.
+        # The replicas found by the last prefix lookup, with the number of blocks that each holds.
+        self._held: Mapping[Replica, int] = _NOBODY
         self._crowd: Sequence[Replica] = ()  # The candidates of a large fleet.
         self._places: dict[Replica, int] = {}  # The index of each replica in `_crowd`.
         self.adopt(policies, sample)
@@ -114,9 +115,11 @@ class Chooser:
         window = [*candidates[start : start + self._sample]]
         if len(window) < self._sample:
             window += candidates[: self._sample - len(window)]
-        # If very many replicas hold the prefix, some are in the window in most cases.
+        # If very many replicas hold the prefix, the adjacent candidates contain some of them in
+        # most cases.
         if 0 < len(held) <= self._sample:
-            if candidates is not self._crowd:  # The tuple changes only when the fleet changes.
+            # The tuple of candidates changes only when the fleet changes.
+            if candidates is not self._crowd:
                 self._crowd = candidates
                 self._places = {c: place for place, c in enumerate(candidates)}
             places = self._places
@@ -132,7 +135,8 @@ class Chooser:
         """Add the request's prefix to the index entry of `replica`, to which the request is sent.
 
         The index is updated at once, so that a burst of similar requests goes to one replica.
-        Returns the estimated uncached prompt tokens, and the number of leading blocks held there.
+        Returns the estimated uncached prompt tokens, and the number of leading blocks held at the
+        replica.
         """
         blocks = view.blocks
         tokens = view.prompt_tokens

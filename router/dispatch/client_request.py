@@ -1,6 +1,7 @@
 """The data of one client request, read once when the request is complete.
 
-Must never: change after the dispatcher has filled it in, or refer to an attempt or an answer.
+An instance must never change after the dispatcher has filled it in, or refer to an attempt or an
+answer.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from router.intake.routes import JSON, Route
 from router.intake.values import is_given, output_tokens_of
 from router.wire.http1.heads import RequestHead
 
-_CHOICES: Final = 1024  # The largest number of choices that is used in estimates.
+_CHOICES: Final = 1024  # The largest number of choices of one request that is used in estimates.
 _OUTPUT: Final = 256  # Assumed tokens of each of several choices, if the client sets no limit.
 
 
@@ -63,17 +64,18 @@ class ClientRequest:
         self.route = route
         self.path = path
         self.fields = fields
-        # Copies, because these two are read often, and `fields` is slow to read in compiled code.
-        self.model = fields.model  # From the body or `x-router-model`; `None`: not named.
+        # Copies, because the next two fields are read often, and `fields` is slow to read in
+        # compiled code.
+        self.model = fields.model  # Named in the body or in `x-router-model`, or `None`.
         self.streamed = bool(fields.stream)
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.
         self.flow = flow  # The flow whose share of the fleet the request uses.
-        self.arrived_wall = time()  # Seconds since 1970.
+        self.arrived_wall = time()  # The time of arrival in seconds since 1970.
         self.common = b""  # The header lines that are sent to every replica.
         self.forwards_key = False  # Whether the client's own credentials are forwarded.
         # The body contains `priority`, or may contain it in a place that the scan of a large body
-        # did not read; it must be rewritten, or the engine obeys the client's value.
+        # did not read; the member must be rewritten, or the engine obeys the client's value.
         is_unread = body_bytes > SCAN_ABOVE and type(fields) is Unread
         self.has_priority = route.inference and (
             fields.priority is not None or (is_unread and route.is_known)
@@ -82,16 +84,19 @@ class ClientRequest:
         self.aborter: Aborter | None = None
         if aborter is not None and body_bytes <= SCAN_ABOVE:
             self.aborter = aborter if is_nameable(path, fields) else None
-        # The body has a name chosen by the client, or may have one. No engine may use that name.
+        # The body has, or may have, a request name chosen by the client. No engine may use that
+        # name.
         self.has_rid = is_given(fields.rid) or is_unread
-        # The body's `parameters` as a member without such a name; `None`: there is no name in it.
+        # The body's `parameters` as a member without a name chosen by the client; `None`: it
+        # contains no name.
         self.parameters: bytes | None = None
         if fields.parameters is not None:
             self.parameters = unnamed_parameters(fields.parameters)
-        # The body names the response that it creates, so it could name another client's response.
+        # The client's body names the response that the request creates, so it could name another
+        # client's response.
         self.names_response = route.kind == "responses" and is_given(fields.request_id)
         options = fields.stream_options if self.streamed else None
-        # A copy, because the field is a view that would keep the whole body in memory.
+        # A copy, because the decoded field is a view that would keep the whole body in memory.
         self.stream_options = None if options is None else bytes(options)
 
     def expected_output(self) -> int:

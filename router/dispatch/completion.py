@@ -1,6 +1,7 @@
 """Records a request that has ended: its tenant's usage, and its line in the access log.
 
-It is called once per request, whatever ended the request, after `request_end.end_request`.
+The recorder is called once per request, whatever ended the request, after
+`request_end.end_request`.
 
 Must never: raise, do I/O, or keep the request.
 """
@@ -28,7 +29,8 @@ from router.wire.tunnel import Tunnel
 
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
-_HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}  # Other values are not logged.
+# Other values of `x-hedge` are not logged.
+_HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}
 
 
 class Completion:
@@ -172,7 +174,7 @@ class Completion:
         work, key = x.work, x.asked.key
         usage = work.usage
         prompt = output = cached = 0
-        # The received part of a broken answer counts. A refused request has no counts.
+        # The tokens of the received part of a broken answer count. A refused request has no counts.
         has_used = usage is not UNKNOWN or (work.replica is not None and reason is Reason.OK)
         if has_used:
             reported = usage.prompt_tokens

@@ -54,7 +54,7 @@ class Context:
         scheduler: Scheduler,
         rng: Random,
     ) -> None:
-        """Raises PolicyConfigError."""
+        """The constructor raises PolicyConfigError."""
         self.rules = Rules(config)
         self.fleet = fleet
         self.chooser = chooser
@@ -67,7 +67,7 @@ class Context:
             self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler)
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
-        self.closing = False  # The router is stopping; it begins no request and no attempt.
+        self.closing = False  # The router is stopping; then it begins no request and no attempt.
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
         self.crashed: Callable[[Exception], None] = _raise
         self._rng = rng
@@ -76,7 +76,7 @@ class Context:
         """Apply a new configuration.
 
         Requests that have already started keep their `Rules`. `orders`: the order policies, one for
-        each queue; `None`: they are built here.
+        each queue; `None`: these policies are built here.
         """
         self.rules = Rules(config)
         self.budget.adopt(config.retry)
@@ -87,7 +87,8 @@ class Context:
     def takes_steps(self) -> bool:
         """Whether pending requests of a flow make its next request less urgent.
 
-        This is unnecessary if the queue's order policy shares capacity fairly between flows.
+        A lower urgency is unnecessary if the queue's order policy shares capacity fairly between
+        flows.
         """
         return self.rules.steps and (self.queue is None or not self.queue.is_fair)
 

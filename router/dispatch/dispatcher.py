@@ -71,7 +71,8 @@ from router.wire.sweep import Sweeper
 from router.wire.tunnel import LocalServer, Tunnel
 
 _MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body can be extended.
-_SMALL = 4096  # Bytes; the parsed fields of a larger body are dropped before the request is placed.
+# Bytes of a body above which its parsed fields are dropped before a replica is chosen.
+_SMALL = 4096
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -99,13 +100,15 @@ class Dispatcher(Handler, Keeper):
         self.metrics = metrics
         self.exchanges: set[Exchange] = set()
         self.completion = Completion(metrics, log)
-        self.token_ids: TokenIds | None = None  # Set when KV events are enabled.
+        # Gets the token ids of prompts; set when KV events are enabled.
+        self.token_ids: TokenIds | None = None
         # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
         self.context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
         self.context.crashed = self.crashed
-        self.queue = self.context.queue  # `None`: requests are sent without queueing.
+        # The queue driver; `None`: requests are sent without queueing.
+        self.queue = self.context.queue
         # Serves files and batches; `None`: these paths are forwarded to replicas.
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
@@ -125,7 +128,7 @@ class Dispatcher(Handler, Keeper):
         """Apply a new configuration.
 
         Requests that have already started keep their `Rules`. `orders`: the order policies, one for
-        each queue; `None`: they are built here.
+        each queue; `None`: these policies are built here.
         """
         self.config = config
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
@@ -206,7 +209,7 @@ class Dispatcher(Handler, Keeper):
                 head.content_encoding,
                 head.watch,
             )
-        # The engine reads the body's model; the model header is not forwarded.
+        # The engine reads the model in the body; the header `x-router-model` is not forwarded.
         own_model = fields.model
         if own_model is None and head.routing.model is not None:
             fields.model = head.routing.model.decode("utf-8", "replace")[:256]
@@ -215,7 +218,7 @@ class Dispatcher(Handler, Keeper):
         is_inference = route.inference
         if is_inference and not route.is_edited:
             tenants.check_unedited(key, fields, head.content_type, self._pool_of(fields))
-            # On these routes, fields with these names belong to another API.
+            # On routes whose bodies are not edited, fields with these names belong to another API.
             fields.priority = fields.service_tier = None
         urgency = UNSAID
         if is_inference:
@@ -303,7 +306,7 @@ class Dispatcher(Handler, Keeper):
                 return
             view.chains = question.chains if question is not None else None
         if size > _SMALL:
-            # The fields are views that would keep the body in memory after it was sent.
+            # The fields are views that would keep the body in memory after the body was sent.
             fields.drop()
         self._place(exchange)
 
@@ -329,7 +332,7 @@ class Dispatcher(Handler, Keeper):
     def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
         """Set the time until which the client waits for an answer.
 
-        Raises RouterError (DEADLINE_PASSED) if that time has passed.
+        Raises RouterError (DEADLINE_PASSED) if the deadline has passed.
         """
         patience_s, sdk_s = head.routing.patience_s, head.routing.sdk_patience_s
         # An SDK timeout ends with the first byte. A waiting stream is sent comments, so the timeout
@@ -337,7 +340,7 @@ class Dispatcher(Handler, Keeper):
         if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
             patience_s = sdk_s
         if patience_s <= 0.0:
-            exchange.wanted_until = arrived  # For the log.
+            exchange.wanted_until = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
         if patience_s != inf:
@@ -346,7 +349,7 @@ class Dispatcher(Handler, Keeper):
     def _place_with_tokens(self, exchange: Exchange, chains: TokenChains | None) -> None:
         """Choose a replica for a request that waited for its token ids.
 
-        `chains`: `None` if they came too late.
+        `chains`: `None` if the token ids came too late.
         """
         exchange.question = None
         exchange.view.chains = chains
@@ -389,10 +392,10 @@ class Dispatcher(Handler, Keeper):
         exchange.hedges_as = self._hedges_as(exchange, head, fields, body_bytes)
         if not exchange.route.is_known:
             if type(fields) is not Unread and not is_form(head.content_type):
-                # A JSON body is mostly text; assume 4 bytes per token.
+                # A JSON body is mostly text; the estimate assumes 4 bytes per token.
                 view.prompt_tokens = body_bytes // 4
         elif body_bytes < self._block_bytes:
-            # The body is smaller than one block, so the exact size matters little.
+            # The body is smaller than one block, so the exact size of the prompt matters little.
             view.prompt_tokens = body_bytes // 4
         elif self._hashes_prefixes:
             tenant = b""
@@ -455,7 +458,7 @@ class Dispatcher(Handler, Keeper):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Forget a request that has ended and was counted."""
+        """Forget a request that has ended and is recorded."""
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         try:
@@ -488,9 +491,9 @@ class Dispatcher(Handler, Keeper):
             replica.checks_keys = True
         elif status == 200 and reason is Reason.OK:
             if not flow.tenant:
-                replica.checks_keys = False  # It served a request that had no credential.
+                replica.checks_keys = False  # The replica served a request that had no credential.
             elif head.authorization is None or head.api_key is None:
-                # With two credentials it is unknown which one the engine checked.
+                # If a request has two credentials, it is unknown which one the engine checked.
                 self.tenants.flows.confirm(flow)
 
     # -- choosing -----------------------------------------------------------------------------
@@ -498,8 +501,9 @@ class Dispatcher(Handler, Keeper):
     def _owner(self, exchange: Exchange, path: bytes) -> Replica | None:
         """Return the replica that holds the stored response that the request refers to.
 
-        Returns `None` if the request refers to no stored response, or if its replica is unknown.
-        Raises RouterError (STATE_LOST) if the replica is unknown and keys are required.
+        Returns `None` if the request refers to no stored response, or if the replica of that
+        response is unknown. Raises RouterError (STATE_LOST) if the replica is unknown and keys are
+        required.
         """
         fields = exchange.asked.fields
         stored = fields.previous_response_id
@@ -509,7 +513,8 @@ class Dispatcher(Handler, Keeper):
             return None
         exchange.pinned = owner = self.fleet.owner_of(stored, exchange.asked.flow.party)
         if owner is None and self.tenants.requires_keys:
-            # The response may be older than this process; then its owner is unknown.
+            # The response may be older than this process; then the owner of the response is
+            # unknown.
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
 
@@ -524,7 +529,7 @@ class Dispatcher(Handler, Keeper):
             self.fleet.check(model)
         fit = self.fleet.serving(model)
         if not fit:
-            # Raises RouterError with the reason why no replica is fit.
+            # This call raises RouterError with the reason why no replica is fit.
             fit = tuple(exchange.candidates(()))
         return min(fit, key=_load)
 
@@ -552,7 +557,7 @@ class Dispatcher(Handler, Keeper):
                     raise RouterError(
                         Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                     )
-                # Raises RouterError with the reason why the model is missing.
+                # This call raises RouterError with the reason why the model is missing.
                 self.fleet.eligible(self.fleet.routed(name))
                 return False
             body = found
@@ -593,7 +598,8 @@ def _called(head: RequestHead, name: bytes) -> bytes:
 
 
 def _may_be_edited(head: RequestHead, body: list[bytes]) -> bool:
-    """Whether a priority in a body that was not parsed can be overridden, or has no effect.
+    """Whether a priority in a body that was not parsed can be overridden, or has no effect at the
+    engine.
 
     A member can be appended to an uncompressed JSON object. In a compressed body a priority has no
     effect, because no supported engine reads compressed bodies.
@@ -614,4 +620,5 @@ def _raised_at(err: Exception) -> str:
 
 
 def _load(replica: Replica) -> tuple[int, int]:
-    return replica.load, replica.inflight  # Light requests count only in `inflight`.
+    # Replicas are compared by `inflight`, too, because light requests count only there.
+    return replica.load, replica.inflight

@@ -67,7 +67,7 @@ class Keeper(ABC):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Forget a request that has ended and was counted. Called once per request."""
+        """Forget a request that has ended and is recorded. Called once per request."""
 
 
 class Exchange(AttemptedRequest, ClientExchange):
@@ -117,8 +117,9 @@ class Exchange(AttemptedRequest, ClientExchange):
             http_1_0=asked.head.http_1_0,
             gap_s=times.token_gap_s,
         )
-        # When the answer must begin: the client's own deadline. NEVER if the client has none, while
-        # the request is queued (the queue checks the deadline then), and after the first content.
+        # Time at which the answer must begin: the client's own deadline. NEVER if the client has no
+        # deadline, while the request is queued (the queue checks the deadline then), and after the
+        # first content.
         self.begin_due = NEVER
         self._commit_due = NEVER
         if view.stream and route.streams_events and times.commit_after_s:
@@ -127,7 +128,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.deadline = min(self.total_due, self._commit_due)
 
     def limit(self, until: float) -> None:
-        """Set the time by which the client wants the answer to begin, and check it from now on."""
+        """Set the client's deadline for the start of the answer, and check it from now on."""
         self.want_until(until)
         self.begin_due = until
         self.deadline = min(until, min(self.total_due, self._commit_due))
@@ -139,7 +140,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def on_granted(self, now: float) -> None:
         self.begin_due = self.wanted_until
         if self._commit_due != NEVER and self.driver.state.commit == Commit.NOTHING:
-            # The early 200 was postponed while the request could still be refused.
+            # An early 200 was due but postponed, because the request could still be refused.
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, min(self.begin_due, self._commit_due))
 
@@ -204,7 +205,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.release_body()
 
     def is_sending(self) -> bool:
-        """Whether a part of the body has not been sent to a replica yet."""
+        """Whether a part of the request's body has not been sent to a replica yet."""
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is not None and conn.is_sending:
@@ -220,26 +221,29 @@ class Exchange(AttemptedRequest, ClientExchange):
         return stream.rest(self.body or [])
 
     def shown_at(self) -> float:
-        """Return when the last content came, or the request's arrival if there was none.
+        """Return the time of the last content, or of the request's arrival if no content came.
 
-        Returns infinity while the client does not read, because the client itself causes that wait.
+        The result is infinity while the client does not read, because the client itself causes that
+        wait.
         """
         return self.said_at() if self._stall_due == NEVER else NEVER
 
     def said_at(self) -> float:
-        """Return when the replica's last content came, or the request's arrival if there was
-        none."""
+        """Return the time of the replica's last content, or else of the request's arrival."""
         if not self.work.first_at:
             return self.arrived
         return self.work.broke_at or self.reply.gap_due - self.reply.gap_s
 
     def release_body(self) -> None:
-        """Stop keeping the body for other attempts. Its memory is released after all was sent."""
+        """Stop keeping the body for other attempts.
+
+        The memory of the body is released after all of it was sent.
+        """
         self.body = None
         self.body_sent()
 
     def body_sent(self) -> None:
-        """Release the client's body memory, if the body was sent and is not kept."""
+        """Release the memory of the client's body, if the body was sent and is not kept."""
         if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
 
@@ -259,7 +263,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
         """Commit to an attempt that shows its first content.
 
-        Returns the reply that relays its bytes; `None` if they are discarded.
+        Returns the reply that relays its bytes; `None` if these bytes are discarded.
         """
         now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
@@ -294,8 +298,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         return reply
 
     def _learn_response(self, made: str, replica: Replica) -> None:
-        """Record which replica holds a stored response, and the owner if this request created
-        it."""
+        """Record the replica of a stored response, and its owner if this request created it."""
         owners = self.context.fleet.owners
         if not self.route.inference:
             owners.shown(made, replica.id)
@@ -311,7 +314,8 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
         """Relay an attempt's event stream to the client.
 
-        `before`: the replica whose broken stream this attempt continues; `None` if it is the first.
+        `before`: the replica whose broken stream this attempt continues; `None` if this attempt is
+        the first one.
         """
         context, reply = self.context, self.reply
         stream = reply.continuation
@@ -331,7 +335,8 @@ class Exchange(AttemptedRequest, ClientExchange):
             meter=replica.cadence,
         )
         if self._stall_due == NEVER:
-            # These events contain no token: the first content, the events before it, and the end.
+            # The following events are not counted as tokens: the first content, the events before
+            # it, and the end.
             self.work.flows(replica.cadence, now, io.quiet_events + 2)
         if stream is not None and before is not None:
             context.metrics.continuation(Outcome.CONTINUED)
@@ -344,7 +349,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             reply.watch(tap)
 
     def awaits_rest(self, now: float) -> None:
-        """Note that the stream broke and that another replica was asked for the rest."""
+        """Note that another replica was asked for the rest of the broken stream."""
         self.work.stops(now)
         self.work.broke_at = self.said_at()
         self.reply.gap_due = NEVER
@@ -417,7 +422,8 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._begin_reply(reader, replica)
         reply.relay(reader)
         reason = error_of(reader.head.status)
-        if reason is Reason.OK:  # The status was 200; the error was inside the stream.
+        # The status of the answer was 200; the error was inside the stream.
+        if reason is Reason.OK:
             reason = Reason.STREAM_ERROR
         self._finish(reason, monotonic(), is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
@@ -486,12 +492,12 @@ class Exchange(AttemptedRequest, ClientExchange):
         client.close_after_writing()
 
     def _may_commit(self) -> bool:
-        """Whether an early 200 may be sent: the request will not be refused any more."""
+        """Whether an early 200 may be sent, because the request will not be refused any more."""
         ticket, queue = self.ticket, self.context.queue
         if ticket is None or queue is None:
             return True
         if self.unreached_since >= 0.0:
-            return False  # A 503 may follow.
+            return False  # No early 200, because a 503 may follow.
         if self.waits_since >= 0.0 and (self._client.is_draining or self.total_due != NEVER):
             return False
         return queue.allows_early_status(ticket)
@@ -499,7 +505,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def _commit_status(self) -> None:
         if self.driver.state.commit == Commit.NOTHING:
             if not self._may_commit():
-                return  # The next deadline check tries again.
+                return  # The next check of the deadlines tries again.
             self.driver.state.committed_status()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
@@ -520,7 +526,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._abandon(reason)
 
     def _abandon(self, reason: Reason) -> None:
-        """End the request without sending anything more to the client."""
+        """End the request without sending anything else to the client."""
         try:
             self._cancel(reason)
         except Exception as err:
@@ -538,10 +544,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is None:
-                continue  # Nothing was sent to an engine.
+                continue  # This attempt was not sent to an engine.
             head = conn.reader.head
             if head is not None and head.status != 200:
-                continue  # The engine refused the request.
+                continue  # The engine of this attempt refused the request.
             asked = self.asked
             prompt = asked.prompt_tokens(self.view.prompt_tokens)
             self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)
@@ -605,7 +611,8 @@ class Exchange(AttemptedRequest, ClientExchange):
         elif gap_due <= now and self._stall_due == NEVER:
             self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
         elif self.begin_due <= now and self._stall_due == NEVER:
-            self.outlived()  # Not a failure of the replica.
+            # The client's deadline has passed, which is not a failure of the replica.
+            self.outlived()
         else:
             self.driver.look(now)
             if self._done:
@@ -633,9 +640,9 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.crashed(err)
 
     def crashed(self, err: Exception) -> None:
-        """End the request after an unexpected exception, as `shut` does.
+        """End the request after an unexpected exception, in the same way as `shut`.
 
-        The failing code may fail again, so each further step runs less code.
+        The failing code may fail again, so each further attempt to end the request runs less code.
         """
         self.context.crashed(err)
         if self._done:
@@ -656,7 +663,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self._cancel(err.reason)
             self._finish(err.reason, monotonic(), is_whole=True)
             self._client.close_after_writing()
-        # Before the status is sent, the client has received nothing of the winning attempt.
+        # Before the status is sent, the client has received no byte of the winning attempt.
         elif self.driver.state.commit == Commit.CONTENT and self.reply.status and not self._done:
             self._cancel(err.reason)
             self.truncate(err.reason)
@@ -680,7 +687,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.body = None
         self._client.exchange = None
         reply = self.reply
-        # An exception here must not stop the steps below.
+        # An exception here must not prevent the steps below.
         try:
             self._count_tokens(is_whole)
         except Exception as err:
@@ -700,7 +707,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
 
 def io_of(attempt: Attempt) -> AttemptIO:
-    """Return the `AttemptIO` of an attempt in the proxy."""
+    """Return the `AttemptIO` object of an attempt in the proxy."""
     io = attempt.io
     assert isinstance(io, AttemptIO)
     return io

@@ -1,7 +1,7 @@
 """Logs one warning per model if clients send priority numbers that the model's pool ignores.
 
-Must never: warn while the pool's engines may still be detected, or keep the name of a model that
-the fleet does not serve.
+Must never: warn while the engines of the pool may still be detected, or keep the name of a model
+that the fleet does not serve.
 """
 
 from __future__ import annotations
@@ -13,21 +13,24 @@ from typing import Final
 from router.fleet.dialects import UNKNOWN
 from router.observe.events import log_event
 
-PATIENCE_S: Final = 60.0  # Time within which the engines of a pool are usually detected.
+PATIENCE_S: Final = 60.0  # Seconds within which the engines of a pool are usually detected.
 
 
 class IgnoredNumbers:
-    """Records which warnings were logged. Its size is bounded by the number of served models."""
+    """Records which warnings were logged.
+
+    The size of the record is bounded by the number of served models.
+    """
 
     __slots__ = ("_since", "_warned")
 
     def __init__(self) -> None:
-        # Model -> time of the first ignored number while the pool's dialect was unknown.
+        # For each model, the time of the first ignored number while the pool's dialect was unknown.
         self._since: dict[str, float] = {}
         self._warned: set[str] = set()
 
     def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
-        """Handle a number that was ignored in a model's pool.
+        """Handle a client's priority number that a model's pool ignores.
 
         `models`: the models that the fleet serves. `dialect`: the pool's priority dialect.
         """

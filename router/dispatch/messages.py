@@ -1,4 +1,7 @@
-"""Error messages for clients when the router ends a request. They contain no internal address."""
+"""Error messages for clients when the router ends a request.
+
+The messages contain no internal address.
+"""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ The reply frames the body (by Content-Length, by chunks, or by the end of the co
 its bytes. Its exchange decides what is sent and when a connection may be reused. An event stream is
 read by a `UsageTap` while it is relayed.
 
-Every token takes the calls `AttemptIO.on_data` → `relay` → `client.write`. They need no task, no
-await, no log call and no timer, and one concatenation.
+Every token causes the calls `AttemptIO.on_data` → `relay` → `client.write`. These calls need no
+task, no await, no log call and no timer, and one concatenation.
 
 Must never: decide about an attempt, end the request, or write after its exchange has ended it.
 """
@@ -41,7 +41,7 @@ _COMMENT: Final = b": waiting for the first token\n\n"
 _FRAME_BYTES: Final = 256  # Assumed bytes of an answer that are not its text.
 _LINE_BYTES: Final = 400  # Bytes of a line with one token; the lines of /api/chat have about 130.
 _COLON: Final = 0x3A  # The first byte of a comment in an event stream.
-_NONE: Final = Progress()  # Used until the replica is known; nothing reads it.
+_NONE: Final = Progress()  # Used until the replica is known; nothing reads this object.
 
 
 class Reply:
@@ -88,26 +88,27 @@ class Reply:
         self._no_body = no_body
         self._http_1_0 = http_1_0
         self.gap_s = gap_s  # The longest time between two pieces of a body, in seconds.
-        # When the replica's next bytes are due; NEVER before the first content.
+        # Time at which the replica's next bytes are due; NEVER before the first content.
         self.gap_due = NEVER
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body that were written.
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
-        self.is_complete = False  # All of the response was written.
-        self.is_work = False  # The response is an engine's answer for which tokens are counted.
-        # The answer is of a path that the router does not know, and it may be text.
+        self.is_complete = False  # Whether all of the response was written.
+        # Whether the response is an engine's answer for which tokens are counted.
+        self.is_work = False
+        # Whether the path of the answer is unknown to the router and the answer may be text.
         self.is_text = False
         self.progress = _NONE  # The progress of the replica whose content is relayed.
-        self._is_sized = False  # The response's head has a Content-Length.
+        self._is_sized = False  # Whether the response's head has a Content-Length.
         self._chunked = False
-        # Called with each part of the body; returns the bytes to relay.
+        # The function that is called with each part of the body and returns the bytes to relay.
         self._look: Callable[[bytes], bytes] | None = None
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
         self._whole: Usage | None = None  # The usage of an answer that came in one piece.
-        # Wraps the tap if the stream may be continued.
+        # Wraps the stream's `UsageTap` if the stream may be continued.
         self.continuation: Continuation | None = None
-        # The replica's response has ended, but its last bytes were withheld.
+        # Whether the replica's response has ended, but its last bytes were withheld.
         self._has_ended = False
 
     # -- responses of the replica -------------------------------------------------------------
@@ -122,8 +123,8 @@ class Reply:
     def begin(self, reader: ResponseReader, replica: str | None, *, counts_tokens: bool) -> None:
         """Write the response's head. If the response is complete and not a stream, write all of it.
 
-        `replica`: its name for a debug header; `None`: no such header. `counts_tokens`: read token
-        counts from the body.
+        `replica`: the replica's name for a debug header; `None`: no such header. `counts_tokens`:
+        token counts are read from the body.
         """
         head = reader.head
         assert head is not None
@@ -150,7 +151,7 @@ class Reply:
             replica=replica,
         )
         if whole and length is not None and not bodyless:
-            # An answer that is not a stream usually needs only this write.
+            # An answer that is not a stream usually needs only this one write.
             body = b"".join(reader.parts)
             lines += body
             self.bytes_out += length
@@ -166,10 +167,11 @@ class Reply:
         self.is_work = counts_tokens
 
     def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
-        """Read the counts of an event stream. Called before `begin`, if the response has not begun.
+        """Read the token counts of an event stream from now on. Called before `begin`, if the
+        response has not begun.
 
-        `continuation` wraps the tap. If another replica continues the stream, this is called again
-        with another tap.
+        `continuation` wraps the tap. If another replica continues the stream, this method is called
+        again with another tap.
         """
         self._tap = tap
         self.continuation = continuation
@@ -237,7 +239,7 @@ class Reply:
     def let_go(self) -> bool:
         """Send the client the withheld error of a broken stream that no replica continues.
 
-        Returns True if the response is complete with it.
+        Returns True if the response is complete with this error.
         """
         stream = self.continuation
         if stream is None or not stream.is_broken:
@@ -271,7 +273,10 @@ class Reply:
         return self._tap is not None and self._tap.errors.blames_server
 
     def usage(self, is_whole: bool) -> Usage:
-        """Return the token counts known so far. `is_whole`: the response came to its end."""
+        """Return the token counts known so far.
+
+        `is_whole`: the response was received completely.
+        """
         if self.continuation is not None:
             return self.continuation.usage(is_whole)
         if self._tap is not None:
@@ -283,7 +288,7 @@ class Reply:
     def estimated_output(self) -> int:
         """Estimate the output tokens of an answer without counts from the bytes relayed so far."""
         lines = 0 if self._end is None else self._end.lines
-        # In a stream of JSON lines, each line has a token; a long line has several.
+        # In a stream of JSON lines, each line has a token; a long line has several tokens.
         if lines > 1:
             return max(lines, self.bytes_out // _LINE_BYTES)
         return max(0, self.bytes_out - _FRAME_BYTES) // 4
@@ -341,11 +346,12 @@ class Reply:
     def truncate(self, err: RouterError) -> bool:
         """Make it visible that the rest of a response is missing.
 
-        Returns True if the connection may be closed in the usual way; False if it must be reset.
+        Returns True if the connection may be closed in the usual way; False if the connection must
+        be reset.
         """
         if self._tap is not None and not self._is_sized:
             self.late_error(shapes.of_router(err))
             return True
         # The last chunk is missing, or the body is shorter than Content-Length, so every client
-        # sees that it is incomplete. An error event would be read as a part of the body.
+        # sees that the response is incomplete. An error event would be read as a part of the body.
         return self._chunked or self._is_sized

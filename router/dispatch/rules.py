@@ -1,9 +1,9 @@
 """The settings that requests read, as plain values of compiled classes.
 
-They are built once for a configuration and replaced together on a reload. A request keeps the
-`Rules` with which it began. `Config` is not a compiled class, so its fields are slower to read.
+The settings are built once for a configuration and replaced together on a reload. A request keeps
+the `Rules` with which it began. `Config` is not a compiled class, so its fields are slower to read.
 
-Must never: be changed after it is made.
+An instance must never be changed after it is made.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ class Times:
     )
 
     def __init__(self, usual: Timeouts, own: ClassTimeouts | None = None) -> None:
-        """`own`: the settings that differ for a class."""
+        """`own`: the time limits that differ for the class."""
         self.is_own = own is not None
-        self.commit_after_s = usual.commit_after_s  # 0: never.
+        # Seconds after which an early 200 is sent; 0: never.
+        self.commit_after_s = usual.commit_after_s
         self.connect_s = usual.connect_s
         self.first_token_s = usual.first_token_s
         self.token_gap_s = usual.token_gap_s
-        self.total_s = usual.total_s  # 0: no limit.
+        self.total_s = usual.total_s  # Total timeout of a request in seconds; 0: no limit.
         self.whole_s = usual.whole_s
         if own is not None:
             if own.connect_s is not None:
@@ -69,7 +70,7 @@ class Rules:
 
     def __init__(self, config: Config) -> None:
         limits, timeouts = config.limits, config.timeouts
-        self.times = Times(timeouts)  # For classes without their own timeouts.
+        self.times = Times(timeouts)  # The time limits for classes without their own timeouts.
         none = ClassTimeouts()
         self._by_class = {
             name: Times(timeouts, settings.timeouts)
@@ -77,20 +78,23 @@ class Rules:
             if settings.timeouts != none
         }
         self.write_stall_s = timeouts.write_stall_s
-        self.response_hold = limits.response_hold  # Bytes.
-        self.retry_body = limits.retry_body  # Bytes; a larger body is not kept for a retry.
+        # Maximum bytes of a response that are held before it is relayed.
+        self.response_hold = limits.response_hold
+        self.retry_body = limits.retry_body  # Maximum bytes of a body that is kept for a retry.
         self.attempts = config.retry.attempts
-        self.backoff_s = config.retry.backoff_s  # The pause before a retry on the budget.
+        # The base of the pause in seconds before a retry on the budget.
+        self.backoff_s = config.retry.backoff_s
         self.backoff_max_s = config.retry.backoff_max_s
         self.asks_for_usage = config.usage.inject
         self.debug_headers = config.debug_headers
         self.continues = config.continuation.enabled
-        self.continuations = config.continuation.attempts  # The limit for one request.
-        self.steps = config.priority.steps  # Further requests of a flow become less urgent.
+        # Maximum number of continuations of one request.
+        self.continuations = config.continuation.attempts
+        self.steps = config.priority.steps  # Whether further requests of a flow become less urgent.
         self.level_s = level_s(config.queue.aging)  # For the priority numbers sent to engines.
 
     def times_of(self, priority: str) -> Times:
-        """Return the timeouts of a class by name, "" for none."""
+        """Return the timeouts of a class by name, "" for no class."""
         if not self._by_class:
             return self.times
         return self._by_class.get(priority or "normal", self.times)

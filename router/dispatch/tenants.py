@@ -2,10 +2,10 @@
 
 The steps are `identify` (the API key), `urgency` (the priority), `flow` (the flow by which the
 fleet is shared), and `enter` (the limits). `enter` is called when the size of the prompt is known.
-`TenantShare.leave` releases what `enter` returned; only its first call has an effect.
+`TenantShare.leave` releases what `enter` returned; only the first call of `leave` has an effect.
 
-On a reload, the used amounts of limits are kept: accounts are found by the key's name and get the
-new limits.
+On a reload, the used amounts of limits are kept: accounts are found by the key's name and the
+accounts get the new limits.
 
 The batch server gets the name of each client (`introduce`); such a name is not secret. Later, the
 batch server sends requests on behalf of the client, with that name in the `x-router-owner` header.
@@ -56,8 +56,10 @@ _WORDS = {
 
 
 class TenantShare:
-    """The part of its tenant's limits that one request holds, and its place among the pending
-    requests of its flow."""
+    """The part of a tenant's limits that one request holds.
+
+    It also counts the request as pending in its flow.
+    """
 
     __slots__ = ("_flow", "_grant", "_pending", "concurrency", "steps")
 
@@ -68,18 +70,20 @@ class TenantShare:
         grant: Grant | None,
         concurrency: Concurrency | None,
     ) -> None:
-        self.steps = 0  # Pending requests of its flow when it arrived.
-        # Counts the request while it is at a replica; `None`: the key has no limit, or the request
-        # was counted at its arrival.
+        self.steps = 0  # Number of pending requests of the flow when this request arrived.
+        # The limit that counts the request while it is at a replica; `None`: the key has no limit,
+        # or the request was counted at its arrival.
         self.concurrency = concurrency
         self._flow = flow
-        self._pending = pending  # Counts the request as pending; `None`: it is not counted.
+        # The counter of pending requests of the flow; `None`: this request is not counted.
+        self._pending = pending
         self._grant = grant
 
     def leave(self, usage: Usage, worked: bool, now: float) -> None:
         """Release the limits of a request that is over, and charge the tokens it used.
 
-        No tokens are charged if no engine worked for it. Only the first call has an effect.
+        No tokens are charged if no engine worked for the request. Only the first call has an
+        effect.
         """
         pending, self._pending = self._pending, None
         if pending is not None:
@@ -123,7 +127,7 @@ class Tenants:
         """`hashed`: the access log's salted hash."""
         self._accounts: dict[str, Account] = {}
         self.flows = Flows(hashed, config.trusted_proxies)
-        self.token = token_hex(16)  # Identifies the batch server.
+        self.token = token_hex(16)  # The secret by which the batch server is identified.
         self.pending = Pending()
         self.judge = Judge(config.priority)
         self.adopt(config, lines, hashed, now)
@@ -142,7 +146,7 @@ class Tenants:
         self.requires_keys = rules.required
         self._names_users = rules.names_users
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
-        # The client's key is forwarded to replicas.
+        # Whether the client's key is forwarded to replicas.
         self.forwards = rules.forward or not len(self._keys)
         self.judge.adopt(config.priority, {key.tier for key in self._keys.by_name.values()})
         accounts: dict[str, Account] = {}
@@ -169,8 +173,8 @@ class Tenants:
     def at_replicas(self) -> int:
         """The number of requests at replicas that count in a key's limit.
 
-        The queues that hold requests of keys with a limit are added. Used to check that everything
-        was released.
+        The queues that hold requests of keys with a limit are added. This number is used to check
+        that all limits were released.
         """
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
@@ -200,7 +204,7 @@ class Tenants:
         """
         token, _, owner = said.partition(b" ")
         if not compare_digest(token, self.token.encode()):
-            # The token is wrong, so the request does not come from the batch server.
+            # The token in the header is wrong, so the request does not come from the batch server.
             head.owner = None
             return None
         if not owner.startswith(_NAMED):
@@ -214,8 +218,8 @@ class Tenants:
         """Return header lines that name the client to the batch server, each with a CRLF before it.
 
         They include the client's own credentials if these are forwarded to replicas. `is_replaced`:
-        the router replaces the client's Authorization header, so it is left out. Raises RouterError
-        (KEY_REQUIRED).
+        the router replaces the client's Authorization header, so that header is left out. Raises
+        RouterError (KEY_REQUIRED).
         """
         lines = b"\r\nx-router-owner: " + owner_of(self.identify(head), head)
         if self.forwards:
@@ -230,8 +234,8 @@ class Tenants:
     ) -> Urgency:
         """Return the urgency of an inference request.
 
-        `pool`: the priority dialect of the engines that serve its model. Raises RouterError
-        (BAD_PRIORITY).
+        `pool`: the priority dialect of the engines that serve the request's model. Raises
+        RouterError (BAD_PRIORITY).
         """
         header = head.routing.priority
         return self.judge.urgency(fields, header, head.path_class, head.joined, peer, key, pool)
@@ -245,7 +249,7 @@ class Tenants:
             user = user_of(header_of(head.joined, self._header), fields.user)
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
-            # The request is a line of a batch. Its owner sent a credential with the batch.
+            # The request is a line of a batch. The owner of the batch sent a credential with it.
             authorization = head.owner
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 
@@ -254,9 +258,9 @@ class Tenants:
     ) -> None:
         """Reject a body that was not parsed, if a limit depends on its contents.
 
-        The limit may be on the model, the priority or the tokens; it cannot be checked without the
-        contents. `is_known`: the router knows the members of the route's bodies. Raises RouterError
-        (UNREAD_BODY).
+        The limit may be on the model, the priority or the tokens; such a limit cannot be checked
+        without the contents. `is_known`: the router knows the members of the route's bodies. Raises
+        RouterError (UNREAD_BODY).
         """
         limits_it = is_inference and is_known and self.has_keys
         if not limits_it and key is not None:
@@ -268,8 +272,8 @@ class Tenants:
     def check_unreadable(self, key: Key | None, fields: Unread, pool: str) -> None:
         """Reject a body that was not parsed and cannot be edited, if a priority ceiling applies.
 
-        It may contain a priority that the router cannot replace. `pool`: the priority dialect of
-        the engines that serve its model. Raises RouterError (UNREAD_BODY).
+        The body may contain a priority that the router cannot replace. `pool`: the priority dialect
+        of the engines that serve the request's model. Raises RouterError (UNREAD_BODY).
         """
         if self.judge.ceiling_of(key) != CRITICAL and pool != NONE:
             raise _unread("a priority ceiling applies", fields.why)
@@ -279,16 +283,17 @@ class Tenants:
     ) -> None:
         """Reject a priority in a body that the router cannot rewrite, if a ceiling applies.
 
-        Such a body is a form, or its path is unknown. It matters only if the engines support
-        priorities. `pool`: the priority dialect of these engines. Raises RouterError (BAD_PRIORITY,
-        UNREAD_BODY).
+        Such a body is a form, or its path is unknown. Its priority matters only if the engines
+        support priorities. `pool`: the priority dialect of these engines. Raises RouterError
+        (BAD_PRIORITY, UNREAD_BODY).
         """
         if self.judge.ceiling_of(key) == CRITICAL or pool == NONE:
             return
         if type(fields) is not Unread:
             check_no_priority(fields)
         elif self.has_keys and (content_type is None or b"json" in content_type.lower()):
-            # Engines also accept UTF-16, and numbers that are not valid JSON.
+            # A body that was not parsed is rejected, because engines also accept UTF-16, and
+            # numbers that are not valid JSON.
             raise _unread("API keys are used", fields.why)
 
     def enter(
@@ -303,7 +308,7 @@ class Tenants:
         takes_steps: bool,
         waits: bool,
     ) -> TenantShare | None:
-        """Check the limits of an inference request, and count it.
+        """Check the limits of an inference request, and count the request.
 
         Returns `None` if the request holds no part of a tenant's limits.
 
@@ -348,7 +353,7 @@ def _granted(
     tokens = account.expected(prompt, most_output)
     verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
     if verdict != LimitCheck.WITHIN:
-        # The time is unknown, because any running request may end at any moment.
+        # The time to wait is unknown, because any running request may end at any moment.
         wait_s = max(1, ceil(account.wait_s))
         raise RouterError(_REASONS[verdict], _WORDS[verdict], retry_after_s=wait_s)
     return Grant(account, tokens, prompt, is_batch=is_batch, waits=waits)
@@ -367,7 +372,7 @@ def models_of(key: Key | None) -> frozenset[str] | None:
 def owner_of(key: Key | None, head: RequestHead) -> bytes:
     """Return a name of the client that is not secret and does not change when the router restarts.
 
-    The batch server stores it on disk.
+    The batch server stores this name on disk.
     """
     if key is not None:
         return _NAMED + key.name.encode()
@@ -380,7 +385,7 @@ def owner_of(key: Key | None, head: RequestHead) -> bytes:
 def check_model(key: Key, model: str | None, fields: Fields) -> frozenset[str] | None:
     """Return the models that the key may use; `None`: any model.
 
-    `model`: the body's own member; without it, an engine serves its default model. Raises
+    `model`: the member `model` of the body; without it, an engine serves its default model. Raises
     RouterError (MODEL_NOT_ALLOWED) if the key may not use the model.
     """
     models = key.models

@@ -44,12 +44,12 @@ class Engine:
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()
-        # Priorities of the last requests as received; None: no priority.
+        # Priorities of the last requests, as received; None: the request had no priority.
         self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
         self.scrapes = 0  # number of served metrics pages
         self._lagging = LaggingGauges(settings.gauge_lag_s) if settings.gauge_lag_s else None
         self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
-        self.on_step: Callable[[], None] | None = None  # after each step boundary
+        self.on_step: Callable[[], None] | None = None  # called after each step boundary
         self.on_finished: Callable[[Job], None] | None = None
         self.kv_listener: KvListener | None = None
         self._loop = asyncio.get_running_loop()
@@ -66,7 +66,7 @@ class Engine:
     def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
         """Delay before a straggler's jobs enter the queue: a multiple of its prefill time here.
 
-        0 for a job that is not slowed down.
+        The delay is 0 for a job that is not slowed down.
         """
         if faults.straggle == 1.0 or not jobs:
             return 0.0
@@ -75,7 +75,7 @@ class Engine:
     def abort(self, job: Job) -> None:
         """Abort a job because its client left or the rest is not needed. No effect after its end.
 
-        Not counted as ended by "abort": vLLM does not count these either.
+        The job is not counted as ended by "abort", because vLLM does not count such requests.
         """
         self.core.abort(job.id, monotonic())
         self._note_gauges()
@@ -83,7 +83,7 @@ class Engine:
     def kill(self, job: Job, error: Exception | None = None) -> bool:
         """End a job by request; its client gets the output so far, or this error.
 
-        False: it has already ended.
+        False: the job has already ended.
         """
         if not self.core.abort(job.id, monotonic()):
             return False
@@ -109,7 +109,9 @@ class Engine:
             self._lagging.note(state, monotonic())
 
     def set_faults(self, faults: Faults) -> bool:
-        """Replace the faults of all requests and of the engine. False: meant for another engine."""
+        """Replace the faults of all requests and of the engine. False: `faults` name another
+        engine.
+        """
         if not self.faults.set(faults):
             return False
         self.core.slowdown = faults.slow
@@ -124,13 +126,13 @@ class Engine:
             self.reset_cache()
 
     def reset_cache(self) -> bool:
-        """False: not while blocks are held."""
+        """Drop the prefix cache. False: not possible, because blocks are held."""
         is_reset = self.core.reset_cache()
         self._tell_kv()
         return is_reset
 
     def restart(self) -> list[Job]:
-        """Behave like a restarted process: all state is lost. Returns the lost jobs."""
+        """Behave like a restarted process: the engine loses all state. Returns the lost jobs."""
         lost = self.core.rows() + self.core.queued()
         self.core = EngineCore(self.settings.core_config(), self.settings.timing())
         self.core.slowdown = self.faults.current.slow
@@ -202,14 +204,15 @@ class Engine:
                 self.abort(job)
                 continue
             if job.done.done():
-                continue  # ended by a fault, or its client left in this turn
+                continue  # the job was ended by a fault, or its client left in this turn
             if job.cut_after != 0:
                 if job.on_token is not None:
                     job.on_token(job.sent)
                 job.sent += 1
             if job.sent == job.cut_after:
                 job.done.set_result(False)
-        if tokens:  # every decoding request gets one token per step: they all waited for this one
+        # Every decoding request gets one token per step, so all of them waited for this step.
+        if tokens:
             stats.between_tokens(core.clock - before, tokens)
         if core.kv_log:
             self._tell_kv()

@@ -29,7 +29,7 @@ from router.emulator.settings import EngineSettings
 if TYPE_CHECKING:
     from router.emulator.http.kv_publisher import KvPublisher
 
-_GRACE_S = 0.5  # grace period for running handlers at the end
+_GRACE_S = 0.5  # seconds that running handlers have at the end
 
 
 def run(
@@ -107,7 +107,8 @@ async def _serve(
 
 def _publisher(settings: EngineSettings, sock: socket.socket) -> KvPublisher:
     """Raises OSError without a free port."""
-    from router.emulator.http.kv_publisher import KvPublisher  # needs pyzmq
+    # Imported here, because it needs pyzmq.
+    from router.emulator.http.kv_publisher import KvPublisher
 
     url, host = _url(sock), sock.getsockname()[0]
     topic = settings.kv_events_topic.format(

@@ -16,7 +16,7 @@ PERSONAS = tuple(name for name, engine in ENGINES.items() if engine.is_recognise
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """Raises ValueError for sizes that do not fit together."""
+    """The settings of one engine. Raises ValueError for sizes that do not fit together."""
 
     name: str = "emulated-0"
     persona: str = PERSONAS[0]
@@ -24,18 +24,20 @@ class EngineSettings:
     models: tuple[str, ...] = ("emulated",)  # the first one labels the metrics
     profile: str = DEFAULT_PROFILE
     speed: float = 1.0  # factor on the profile's speed
-    seed: int = 0  # of the faults' random draws; answers depend on the prompt alone
+    seed: int = 0  # seed of the faults' random draws; answers depend on the prompt alone
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     num_blocks: int = 8192
     block_size: int = 16
     max_model_len: int = 65536
-    max_queued_requests: int | None = None  # more are refused; None: unlimited
+    # A request above this number is refused; None: unlimited.
+    max_queued_requests: int | None = None
     scheduling_policy: str = "priority"  # or "fcfs", which is every engine's own default
-    low_priority_values_first: bool = False  # where the persona can reverse its order
-    forgets_leavers: bool = False  # where the persona may continue abandoned streams
+    # Used where the persona can reverse its order of priorities.
+    low_priority_values_first: bool = False
+    forgets_leavers: bool = False  # used where the persona may continue abandoned streams
     prefix_caching: bool = True
-    wait_first_token: bool = False  # stream heads come with the first token
+    wait_first_token: bool = False  # a stream's response head comes with the first token
     keep_alive_s: float | None = None  # silence before an SSE comment; None: the persona's default
     gauge_lag_s: float = 0.0  # age of the gauges in /metrics, where they can lag
     metrics: bool = True  # False: like an engine started without its metrics flag

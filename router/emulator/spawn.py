@@ -1,8 +1,8 @@
 """A fleet of emulated engines as a child process, for `serve --emulate` and for tests.
 
 The child is in its own session, so that Ctrl-C reaches only the parent and streams can be drained
-before their engines stop. It also holds the read end of a pipe of the parent, so that it ends when
-the parent ends, however that happens.
+before their engines stop. The child also holds the read end of a pipe of the parent, so that the
+child ends when the parent ends for any reason.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class FleetError(RuntimeError):
-    """The child did not start; the reason is on standard error, which it shares with the parent."""
+    """The child did not start; the reason is on standard error, which parent and child share."""
 
 
 class EmulatedFleet:

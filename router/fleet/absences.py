@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 
 class Absences:
-    """The known names that have no fit replica, each with the time since when."""
+    """The known names that have no fit replica, each with the time since which it has none."""
 
     __slots__ = ("_since",)
 
@@ -21,7 +21,10 @@ class Absences:
         self._since: dict[str, float] = {}
 
     def update(self, known: Collection[str], present: Collection[str], now: float) -> None:
-        """Update the times. `known`: the fleet's names. `present`: those with a fit replica."""
+        """Update the times.
+
+        `known`: the names that the fleet knows. `present`: the known names that have a fit replica.
+        """
         since = self._since
         for name in known:
             if name not in present:
@@ -31,5 +34,5 @@ class Absences:
                 del since[name]
 
     def since(self, name: str) -> float | None:
-        """Return when the name was lost or first known; `None` if it is present or unknown."""
+        """Return since when the name has had no fit replica; `None` if it has one or is unknown."""
         return self._since.get(name)

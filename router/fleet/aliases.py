@@ -54,13 +54,12 @@ class Aliases:
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: its engine may have been detected by it."""
+        """Note an answer from the replica: the engine may have been detected by this answer."""
         if self._engines.get(replica) != replica.engine:
             self._is_stale = True
 
     def of(self, name: str) -> str:
-        """Return the model that stands for an unlisted name, or `ANY`; if no rule applies, the name
-        itself."""
+        """Return the model that stands for an unlisted name, or `ANY`; without a rule, the name."""
         if self._is_stale:
             self._build()
         model = name.rpartition(_MORE)[0]

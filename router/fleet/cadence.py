@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import Final
 
-# The running time, summed over all streams, that one measurement needs. Less time is carried over
-# to the next call of `look`.
+# Seconds of running time, summed over all streams, that one measurement needs. A shorter time is
+# carried over to the next call of `look`.
 LEAST_S: Final = 0.25
 SMOOTHING: Final = 0.1  # Weight of one finished stream in the average of tokens per event.
 MOST_TOKENS: Final = 64.0  # Upper limit of tokens per event.
@@ -28,16 +28,18 @@ class Cadence:
     __slots__ = ("_at", "_event_tokens", "_last_s", "_ran_s", "_streams", "events")
 
     def __init__(self) -> None:
-        self.events = 0  # Relayed events since the last `look`, less those that carry no token.
-        self._streams = 0  # Streams that run now.
+        self.events = 0  # Relayed events since the last `look`, without those that carry no token.
+        self._streams = 0  # Number of streams that run now.
         self._ran_s = 0.0  # Running time of all streams since the last `look`, until `_at`.
         self._at = 0.0  # Time (monotonic seconds) until which `_ran_s` was counted.
         self._event_tokens = 1.0
         self._last_s: float | None = None
 
     def begins(self, now: float, events: int = 0) -> None:
-        """Add a stream that starts to run. `events`: number of its later events that carry no
-        token."""
+        """Add a stream that starts to run.
+
+        `events`: number of later events of the stream that carry no token.
+        """
         self._ran(now)
         self._streams += 1
         self.events -= events

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
-# Engine name ("" if not detected), the names of the replica's own model, the names of its adapters.
+# Key of an entry: engine name ("" if not detected), the names of the replica's own model, the names
+# of its adapters.
 ModelsOfReplica = tuple[str, frozenset[str], frozenset[str]]
 
 
@@ -30,7 +31,7 @@ class Defaults:
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        # Value: engine and adapters.
+        # Value: the engine's name and the adapters.
         self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}
         self._by_model: dict[str, list[ModelsOfReplica]] = {}
         self._all: Sequence[ModelsOfReplica] = ()
@@ -41,7 +42,7 @@ class Defaults:
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: its engine or its adapters may have changed."""
+        """Note an answer from the replica: its engine or the adapters may have changed."""
         if self._seen.get(replica) != (replica.engine, replica.adapters):
             self._is_stale = True
 
@@ -64,7 +65,7 @@ class Defaults:
             own = owns.get((models, adapters))
             if own is None:
                 # A configured model counts as the replica's own model, unless the engine lists it
-                # as an adapter. Several names may mean the same model.
+                # as an adapter. Several configured names may mean the same model.
                 own = owns[models, adapters] = models - adapters - {ANY}
             if not own and replica.listed is not None:
                 own = replica.listed - adapters

@@ -22,7 +22,7 @@ UNKNOWN: Final = "unknown"  # No engine of the pool has been detected yet.
 
 
 def spoken(replica: Replica) -> str:
-    """Return the dialect of a replica: the configured one, or its engine's; NONE or UNKNOWN."""
+    """Return the dialect of a replica: the configured or its engine's; or NONE or UNKNOWN."""
     configured = replica.config.priority
     if configured is not None and configured != NONE:
         return configured
@@ -68,7 +68,7 @@ class Dialects:
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: its engine may have been detected by it."""
+        """Note an answer from the replica: the engine may have been detected by this answer."""
         if self._spoken.get(replica) != spoken(replica):
             self._is_stale = True
 

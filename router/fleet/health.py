@@ -4,22 +4,22 @@
 take it down. A replica that waits for its first probe (`await_probe`) is not up; that first probe
 alone decides.
 
-*Passive*: requests that fail in a row eject a replica for a period that doubles each time (Envoy's
-outlier detection). After the period, one trial request decides (half-open). A good probe never ends
-an ejection, because `/health` may answer 200 while generation hangs.
+*Passive*: requests that fail in a row eject a replica for a period that doubles with each ejection
+(Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
+never ends an ejection, because `/health` may answer 200 while generation hangs.
 
-Answers 429, other 4xx answers and errors that the client caused never count as failures: they show
-nothing about the replica.
+Answers 429, other 4xx answers and errors that the client caused never count as failures: such
+answers show nothing about the replica.
 
-*Busy*: a replica that answers 429 or 503 is avoided for the time it asks for (`Retry-After`), or
-else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
+*Busy*: a replica that answers 429 or 503 is avoided for the time that it asks for (`Retry-After`),
+or else for a short pause that doubles each time. A busy replica is not unhealthy, and it is not
 ejected for this.
 
 *Zombie*: a replica that answers probes and accepts requests, but generates nothing. A busy replica
 is not a zombie. So the caller counts an overdue token, a timeout or a lost race only while the
 replica shows no work for any request (`core/progress.py`). The first overdue first token makes a
-replica suspect. A second one, or the failure of the overdue attempt, ejects it. Only work clears
-the suspicion; a good probe, or an answer without generated content, does not.
+replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects it.
+Only work clears the suspicion; a good probe, or an answer without generated content, does not.
 
 With hedging, an attempt is mostly cancelled before it is overdue. A race is lost if the copy of an
 attempt shows content first. Several lost races in a row, without any work in between, also make a
@@ -28,7 +28,8 @@ replica suspect. One more lost race after the suspicion has expired ejects it.
 If an ejected zombie shows work, its ejection ends at once (`revived`).
 
 *Half-open*: one attempt at a time is the trial, in addition to the attempts that were in progress
-when the ejection ended. Only an attempt that was sent after that time decides.
+when the ejection ended. Only an attempt that was sent after that time decides whether the ejection
+is over.
 
 `breaker` returns the whole state as the state of a circuit breaker: closed, suspect, open or
 half_open.
@@ -63,7 +64,8 @@ BLAMED: frozenset[Reason] = frozenset(
     }
 )
 
-# The results in BLAMED that only show silence. A busy replica is not blamed for them.
+# The results in BLAMED that only show silence. A replica that works for other requests is not
+# blamed for them.
 SILENT: frozenset[Reason] = frozenset(
     {Reason.TTFT_TIMEOUT, Reason.WHOLE_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT}
 )
@@ -72,10 +74,11 @@ SILENT: frozenset[Reason] = frozenset(
 # retried without the retry budget, because overload is not the cause of its failures.
 KNOWN_DEAD = 3
 
-COLDEST = 0.1  # The smallest share of its weight that a replica gets (Envoy: 10 %).
+# The smallest share of its weight that a replica gets in its slow start (Envoy: 10 %).
+COLDEST = 0.1
 
-# Lost races in a row that make a replica suspect. A good replica may lose one race by chance, but
-# hardly three in a row.
+# Lost races in a row that make a replica suspect. A healthy replica may lose one race by chance,
+# but hardly three in a row.
 RACES: Final = 3
 
 # The pause for a busy replica that sends no Retry-After: the first pause, and the longest.
@@ -115,24 +118,30 @@ class Health:
         self.rules = rules
         self.up = True  # Result of the probes; a replica without probes is up.
         self.is_new = False  # No probe has returned yet; see `await_probe`.
-        self.probe_streak = 0  # > 0: good probes in a row; < 0: bad probes in a row.
+        # Above 0: number of good probes in a row; below 0: number of bad probes in a row.
+        self.probe_streak = 0
         self.failures = 0  # Failed attempts in a row that count against the replica.
-        # Recent ejections, without a long healthy time between them; each doubles the next period.
+        # Number of recent ejections without a long healthy time between them; each doubles the
+        # period of the next one.
         self.ejections = 0
-        self.ended = 0.0  # When the last ejection ended.
+        self.ended = 0.0  # Time at which the last ejection ended.
         self.ejected_at = 0.0
         self.ejected_until = 0.0
         self.half_open = False  # One trial request is allowed.
-        # When it became suspect, by an overdue first token or lost races; None: it is not suspect.
+        # When the replica became suspect, by an overdue first token or lost races; `None`: it is
+        # not suspect.
         self.suspected_at: float | None = None
-        self.zombie = False  # It was ejected for showing no work: its trial must show content.
-        self.warm_since: float | None = None  # When its slow start began; None: it is warm.
+        # The replica was ejected because it showed no work, so its trial request must show content.
+        self.zombie = False
+        # When the replica's slow start began; `None`: the slow start is over.
+        self.warm_since: float | None = None
         self.races_lost = 0  # Races lost in a row by first attempts, without content in between.
-        self.busy_since = 0.0  # When it was last found to be busy.
-        self.busy_until = 0.0  # Until when it is avoided because it is busy.
-        self.refusals = 0  # Pauses in a row without a Retry-After; each one doubles the next pause.
-        self.why = ""  # The reason of the last suspicion or ejection, for people.
-        self.why_down = ""  # The problem that the last probe found, for people; "" if none.
+        self.busy_since = 0.0  # When the replica last answered that it is busy.
+        self.busy_until = 0.0  # Until when the replica is avoided because it is busy.
+        self.refusals = 0  # Pauses in a row without a Retry-After; each pause doubles the next one.
+        self.why = ""  # The reason of the last suspicion or ejection, as text for people.
+        # The problem that the last probe found, as text for people; "" if there was no problem.
+        self.why_down = ""
 
     @property
     def known_dead(self) -> bool:
@@ -146,7 +155,7 @@ class Health:
 
         A suspicion expires after the length of a first ejection. Otherwise, if no result came in
         that time (because the client left), the replica would never get another request. The next
-        overdue token still ejects it.
+        overdue token still ejects the replica.
         """
         since = self.suspected_at
         return since is not None and now - since < self.rules.eject_base_s
@@ -181,8 +190,11 @@ class Health:
         self.is_new = True
 
     def probed(self, good: bool, now: float | None = None) -> bool:
-        """Take a probe's result. Returns True if it decides a first probe, or changes up to down or
-        back."""
+        """Take a probe's result.
+
+        Returns True if the result decides a first probe, or changes the replica from up to down or
+        back.
+        """
         streak = self.probe_streak
         self.probe_streak = max(streak, 0) + 1 if good else min(streak, 0) - 1
         was_new, self.is_new = self.is_new, False
@@ -200,9 +212,9 @@ class Health:
     def succeeded(
         self, now: float | None = None, *, content: bool = True, dispatched: float | None = None
     ) -> bool:
-        """Record that an attempt succeeded. Returns True if that ends a half-open trial.
+        """Record that an attempt succeeded. Returns True if this ends a half-open trial.
 
-        `content`: the attempt had to generate content, and did. Any other success is no evidence
+        `content`: the attempt had to generate content, and did. Any other success says nothing
         about a suspected zombie. `dispatched`: as in `showed_content`.
         """
         ends = content and self.showed_content(now, dispatched)
@@ -217,8 +229,9 @@ class Health:
         """Record the first content of an attempt. Returns True if that ends a zombie's half-open
         trial.
 
-        Call it at the first content event, while the attempt continues. `dispatched`: when the
-        attempt was sent. An attempt that was sent before the trial began does not decide the trial.
+        Call this method at the first content event, while the attempt continues. `dispatched`: when
+        the attempt was sent. An attempt that was sent before the trial began does not decide the
+        trial.
         """
         self.suspected_at = None
         self.races_lost = 0
@@ -231,8 +244,10 @@ class Health:
         return True
 
     def took(self, dispatched: float | None) -> None:
-        """Record that the replica answered a request well, so it is not busy. `dispatched`: as in
-        `showed_content`."""
+        """Record that the replica answered a request successfully, so it is not busy.
+
+        `dispatched`: as in `showed_content`.
+        """
         if dispatched is None or dispatched >= self.busy_since:
             self.refusals = 0
 
@@ -247,9 +262,9 @@ class Health:
     def overdue(
         self, now: float, rng: Random, may_eject: bool, dispatched: float | None = None
     ) -> bool:
-        """Record that a first token is overdue. Returns True if the replica is ejected for it.
+        """Record that a first token is overdue. Returns True if the replica is ejected for this.
 
-        Call it once per attempt, and not while the replica shows work for other requests.
+        Call this method once per attempt, and not while the replica shows work for other requests.
         """
         if self.is_ejected(now):
             return False
@@ -262,11 +277,11 @@ class Health:
 
     def outrun(self, now: float, rng: Random, may_eject: bool) -> bool:
         """Record that a first attempt lost to its copy. Returns True if the replica is ejected for
-        it.
+        this.
 
         Three lost races in a row make a replica suspect. Attempts that are in progress at that
-        moment may lose as well. So the next lost race counts only after the suspicion has expired,
-        because then it is a new failure.
+        moment may lose as well. So another lost race counts only after the suspicion has expired,
+        because only then is it a new failure.
         """
         self.races_lost += 1
         if self.races_lost < RACES or self.is_ejected(now) or self.is_suspect(now):
@@ -303,13 +318,13 @@ class Health:
         was_overdue: bool = False,
         dispatched: float | None = None,
     ) -> bool:
-        """Record a failed attempt that counts against the replica. Returns True if it is ejected
-        for it.
+        """Record a failed attempt that counts against the replica. Returns True if the replica is
+        ejected for this.
 
         `was_overdue`: `overdue` was called for this attempt. `dispatched`: as in `showed_content`.
         """
         if self.half_open and not self._is_trial(dispatched):
-            return False  # The replica was already ejected for such failures.
+            return False  # The replica was already ejected for failures of this kind.
         self.failures += 1
         if self.is_ejected(now) or not may_eject:
             return False
@@ -322,7 +337,8 @@ class Health:
     def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
-            # It was healthy for a long time. If it fails repeatedly, the period stays long.
+            # The replica was healthy for a long time, so its ejections are forgotten. If it fails
+            # repeatedly, the period stays long.
             self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
         self.ejected_at = now

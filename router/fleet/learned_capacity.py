@@ -1,12 +1,12 @@
 """Learns how many requests an engine runs at once, from its polls.
 
-It is needed if neither the configuration nor the engine states that number:
+The learned number is needed if neither the configuration nor the engine states that number:
 
 1. Running requests hold a share of the KV cache. The number of running requests divided by this
    share is the number that would fill the cache.
 2. If an engine has a queue, and its running count does not grow from one poll to the next, the
-   running requests are its capacity. One poll is enough if the KV cache is full or the engine has
-   preempted a request. A queue may also consist of prompts that wait for their prefill. So more
+   running requests are its capacity. One such poll is enough if the KV cache is full or the engine
+   has preempted a request. A queue may also consist of prompts that wait for their prefill. So more
    polls are needed if more prompt tokens than one batch wait and the cache has free space.
 3. If an engine runs more requests than its learned capacity, it was not full then. If it runs many
    more (at least one slot), its slots are unknown again.
@@ -22,22 +22,32 @@ from __future__ import annotations
 
 from typing import Final
 
-POLLS: Final = 2  # Polls in a row with a queue and no growth.
-POLLS_PREFILL: Final = 5  # The same, if the queue may be prompts that wait for their prefill.
-PREFILL_TOKENS: Final = 8192  # The prefill batch of vLLM 0.32. Further tokens wait for a later one.
+# Number of polls in a row, with a queue and no growth of the running requests, that show a full
+# engine.
+POLLS: Final = 2
+# Number of such polls, if the queue may consist of prompts that wait for their prefill.
+POLLS_PREFILL: Final = 5
+# Tokens of one prefill batch of vLLM 0.32. Further tokens wait for a later batch.
+PREFILL_TOKENS: Final = 8192
 MUCH_MORE: Final = 1.1  # Factor above the learned capacity from which the slots are unknown again.
-STEADY: Final = 0.9  # Share of the peak in these polls. With fewer requests, the load is falling.
-# Share of the sent requests. A poll that shows fewer was taken before the last of them arrived.
+# Share of the highest running count in these polls. With fewer running requests, the load is
+# falling.
+STEADY: Final = 0.9
+# Share of the requests that were sent. A poll that shows a smaller share was taken before the last
+# request arrived.
 SHOWN: Final = 0.9
-KV_FULL: Final = 0.8  # Share of the cache in use. Above it, waiting requests wait for cache space.
-KV_LEAST: Final = 0.02  # Below this share, the estimate of what fits is too uncertain.
+# Share of the KV cache in use. Above it, waiting requests wait for cache space.
+KV_FULL: Final = 0.8
+# Share of the KV cache in use below which the estimate of the requests that fit is too uncertain.
+KV_LEAST: Final = 0.02
 SMOOTHING: Final = 0.25  # Weight of one poll in the learned averages.
-FIRST: Final = 8.0  # Twice the slots of the smallest engines.
-GROWTH: Final = 4.0  # A poll may be a second old. Three polls reach 256 slots.
+FIRST: Final = 8.0  # The guess before the first poll: twice the slots of the smallest engines.
+# Factor of the guess per poll, because a poll may be a second old. Three polls reach 256 slots.
+GROWTH: Final = 4.0
 
 
 class LearnedCapacity:
-    """The requests that an engine runs at once, learned from its polls."""
+    """The number of requests that an engine runs at once, learned from its polls."""
 
     __slots__ = ("_fit", "_full", "_is_sure", "_peak", "_preemptions", "_queued", "guess")
 
@@ -46,25 +56,28 @@ class LearnedCapacity:
 
     def forget(self) -> None:
         """Forget everything: the engine has restarted, perhaps with other settings."""
-        # Running requests while the engine had a queue; None: it never had one.
+        # Number of running requests while the engine had a queue; `None`: it never had a queue.
         self._full: float | None = None
-        self._fit: float | None = None  # Requests that would fit into its cache; None: unknown.
+        # Number of requests that would fit into the engine's KV cache; `None`: unknown.
+        self._fit: float | None = None
         self._is_sure = False  # No later poll has contradicted `_full`.
-        self._queued = 0  # Polls in a row that showed a queue and no growth.
-        self._peak = 0  # The highest running count in these polls.
+        # Number of polls in a row that showed a queue and no growth of the running requests.
+        self._queued = 0
+        self._peak = 0  # The highest number of running requests in the polls that `_queued` counts.
         self._preemptions: int | None = None
-        self.guess = FIRST  # Requests that may be there while `slots` is None.
+        # Number of requests that may be sent to the engine while `slots` is `None`.
+        self.guess = FIRST
 
     @property
     def requests(self) -> float | None:
-        """The learned number of requests; `None` if nothing was learned."""
+        """The learned number of requests that run at once; `None` if nothing was learned."""
         if self._full is None or self._fit is None:
             return self._fit if self._full is None else self._full
         return min(self._full, self._fit)
 
     @property
     def slots(self) -> float | None:
-        """The learned number, only if the engine was observed to be full; else `None`."""
+        """The learned number of requests, only if the engine was seen to be full; else `None`."""
         return self.requests if self._is_sure else None
 
     def observed(
@@ -80,7 +93,8 @@ class LearnedCapacity:
 
         `running`, `waiting`: requests of all clients at the engine. `kv_usage`: the share of the KV
         cache that they hold. `preemptions`: the engine's total. `tokens`: prompt tokens that wait
-        there. `sent`: this router's requests in progress there when the poll returned.
+        at the engine. `sent`: this router's requests in progress at the engine when the poll
+        returned.
         """
         before, self._preemptions = self._preemptions, preemptions
         has_preempted = before is not None and preemptions is not None and preemptions > before
@@ -90,7 +104,7 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
-            # A difference below one slot is caused by averaging.
+            # A difference of less than one slot is caused by averaging.
             is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
             self._is_sure = self._is_sure and is_little
             self._full = float(running)
@@ -100,7 +114,7 @@ class LearnedCapacity:
             self._queued = 0
             return
         if not running:
-            self._queued = 0  # A queue without running requests: the engine hangs.
+            self._queued = 0  # A queue without running requests means that the engine hangs.
             return
         is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
         if is_steady:

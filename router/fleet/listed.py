@@ -1,4 +1,5 @@
-"""The models of one replica, by its configuration and by its own list, and their text in errors.
+"""The models of one replica, by its configuration and by its own list, and the text for them in
+error messages.
 
 Pure functions. Must never: look at a replica, or send a request to one.
 """
@@ -16,7 +17,7 @@ _NAMED: Final = 20
 
 
 def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the models of a replica that listed `learned`; `None` if they are unknown."""
+    """Return the models of a replica that listed `learned`; `None` if its models are unknown."""
     names = learned
     if config.models is not None:
         names = frozenset(config.models)
@@ -32,7 +33,7 @@ def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | N
 def served_text(listed: Iterable[str], models: Container[str] | None) -> str:
     """Return listed models as text for an error message.
 
-    `models`: the models that the client may use; `None`: all.
+    `models`: the models that the client may use; `None`: all models.
     """
     names = [n for n in listed if n != ANY and (models is None or n in models)]
     if not names:

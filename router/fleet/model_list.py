@@ -3,7 +3,7 @@
 A list may have thousands of entries, so encoding it takes milliseconds, and a client may request it
 often.
 
-Must never: be changed. The fleet makes a new object when its list changes.
+An instance must never be changed. The fleet makes a new object when its list changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-_KEPT: Final = 16  # Filtered lists that are cached.
+_KEPT: Final = 16  # Maximum number of filtered lists that are cached.
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -23,7 +23,7 @@ class ModelList:
 
     def __init__(self, entries: dict[str, dict[str, Any]]) -> None:
         self._entries = {name: _encode(entry) for name, entry in entries.items()}
-        # Key: the model names that an API key may see.
+        # Cached filtered lists, by the model names that an API key may see.
         self._parts: dict[frozenset[str], bytes] = {}
         self.whole = _listed(list(self._entries.values()))
 

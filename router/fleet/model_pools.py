@@ -20,15 +20,15 @@ Models = frozenset[str] | None
 
 
 class ModelPool:
-    """The replicas that serve the models in `names`."""
+    """A pool: the replicas that serve the models in `names`."""
 
     __slots__ = ("candidates", "ejected", "fit", "is_panicking", "members", "names")
 
     def __init__(self, members: Sequence[Replica]) -> None:
         self.names: list[str] = []  # Empty if the members list no models.
-        self.members = members  # In the order of the fleet.
+        self.members = members  # The replicas of the pool, in the order of the fleet.
         self.candidates = members  # Members that may get requests.
-        self.fit = len(members)  # Members that are up and not ejected.
+        self.fit = len(members)  # Number of members that are up and not ejected.
         self.ejected = 0
         # True if so few members are fit that every member that is up is a candidate.
         self.is_panicking = False
@@ -36,7 +36,7 @@ class ModelPool:
     def judge(
         self, away: Collection[Replica], ejected: Collection[Replica], panic_share: float
     ) -> None:
-        """Determine the candidates. `away`: replicas that are down or asleep."""
+        """Determine the members that may get requests. `away`: replicas that are down or asleep."""
         up = fit = members = self.members
         if away or ejected:
             up = [r for r in members if r not in away]
@@ -48,7 +48,10 @@ class ModelPool:
         self.candidates = up if self.is_panicking else fit
 
     def may_eject(self, is_fit: bool, share: float) -> bool:
-        """Return whether one more member may be ejected. `is_fit`: that member is still fit."""
+        """Return whether one more member may be ejected.
+
+        `is_fit`: the member to eject is still fit.
+        """
         if self.fit - is_fit < 1:
             return False
         return self.ejected + 1 <= max(1, int(len(self.members) * share))
@@ -61,7 +64,7 @@ class ModelPools:
 
     def __init__(self, replicas: Iterable[Replica] = ()) -> None:
         members = list(replicas)
-        places: dict[Models, list[int]] = {}  # Model list -> places of its replicas in `members`.
+        places: dict[Models, list[int]] = {}  # Model list -> indexes of its replicas in `members`.
         for place, replica in enumerate(members):
             places.setdefault(replica.models, []).append(place)
         self._of: dict[Models, tuple[Models, list[ModelPool]]] = {m: (m, []) for m in places}

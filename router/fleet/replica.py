@@ -24,7 +24,9 @@ from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
-MISSES = 3  # Requests. One request alone may miss because its blocks were evicted.
+# Number of missed requests that show a cache reset. A single request may miss because its blocks
+# were evicted.
+MISSES = 3
 
 
 class Replica(ReplicaLoad):
@@ -68,7 +70,7 @@ class Replica(ReplicaLoad):
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
-        """`pool`: the connections of the replica; `None` if there are none, as in a simulation."""
+        """`pool`: the connections of the replica; `None` if it has none, as in a simulation."""
         super().__init__(config.id, weight=config.weight)
         self.config = config
         self.address = parse_replica_url(config.url)
@@ -82,40 +84,48 @@ class Replica(ReplicaLoad):
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # The models that the replica listed last.
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
-        # None: unknown, because no probe has succeeded yet or because the replica lists no models.
+        # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
+        # because the replica lists no models.
         self.models: frozenset[str] | None = served(config, None)
-        self.is_unlisted = False  # Its models are unknown, while other replicas list their models.
+        # The models of this replica are unknown, while other replicas list their models.
+        self.is_unlisted = False
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
-        self.served = 0  # Attempts that succeeded.
+        self.served = 0  # Number of attempts that succeeded.
         # Polls that may still fail before the engine is treated as one that reports no metrics.
         self.polls_awaited = 0
         # All facts about the engine of this replica.
         self.descriptor: Engine = engine_of(config.engine)
         self.signals = NO_SIGNALS
         self.signals_at = 0.0
-        # When the current poll, or else the last poll, was sent (monotonic seconds).
+        # Time at which the current poll, or else the last poll, was sent (monotonic seconds).
         self.asked_at = 0.0
         # Replicas with the same start time that are proven to be different engines.
         self.apart: set[Replica] = set()
         # The engine has answered 401 to a request without a valid API key.
         self.checks_keys = False
         # How the engine schedules requests; None if it does not report that.
-        self.by_priority: bool | None = None  # The engine orders requests by priority.
-        self.low_first: bool | None = None  # Lower numbers are served first.
-        self.metrics_on: bool | None = None  # The engine has Prometheus metrics.
+        self.by_priority: bool | None = None  # Whether the engine orders requests by priority.
+        # Whether requests with lower priority numbers are served first.
+        self.low_first: bool | None = None
+        self.metrics_on: bool | None = None  # Whether the engine has Prometheus metrics.
         # The engine has reported that it does not support priorities.
         self.refuses_priority = False
-        self.last_priority = b""  # The last priority number that was sent to it with a request.
-        # The last reported signals. They stay when they are too old; `signals` is then reset.
+        # The last priority number that was sent to the replica with a request.
+        self.last_priority = b""
+        # The last reported signals. These signals stay here when they are too old; `signals` is
+        # then reset.
         self.last_signals = NO_SIGNALS
-        # Requests that have ended since the last prefix-cache hit, and should have been hits.
+        # Number of requests that should have been prefix-cache hits and have ended since the last
+        # hit.
         self.expected_hits = 0
-        # When a poll showed the last hit. The hit belongs to a request sent before that time.
+        # Time of the poll that showed the last prefix-cache hit. The hit belongs to a request sent
+        # before that time.
         self.hit_seen_at = 0.0
-        self._doubted_hits = 0  # `expected_hits` at the previous poll.
+        self._doubted_hits = 0  # The value of `expected_hits` at the previous poll.
         self.learned = LearnedCapacity()
-        self.cadence = Cadence()  # The streams that are relayed from this replica count here.
+        # Measures the speed of the streams that are relayed from this replica.
+        self.cadence = Cadence()
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """Apply new settings for the same replica. Everything that was learned about it stays."""
@@ -133,7 +143,7 @@ class Replica(ReplicaLoad):
     def continues(self, other: Replica) -> None:
         """Copy from `other` the models that it serves and whether it is up.
 
-        Both objects are the same engine, with other connection settings.
+        Both objects stand for the same engine, with other connection settings.
         """
         self.objects = other.objects
         self.listed = other.listed
@@ -145,7 +155,10 @@ class Replica(ReplicaLoad):
 
     @property
     def engine(self) -> str | None:
-        """The name of the engine; `None` if not detected yet. Requests read `descriptor`."""
+        """The name of the engine; `None` if not detected yet.
+
+        Code for requests reads `descriptor` instead.
+        """
         return self.descriptor.name or None
 
     @engine.setter
@@ -162,8 +175,8 @@ class Replica(ReplicaLoad):
     def kv_polled(self) -> float | None:
         """Share of the KV cache in use as the engine last reported it; `None` if unknown.
 
-        It is for metrics and reports. Decisions read `kv_usage`, the estimate for the present
-        moment.
+        This value is for metrics and reports. Decisions read `kv_usage`, the estimate for the
+        present moment.
         """
         return None if self.kv_reported < 0.0 else self.kv_reported
 
@@ -178,14 +191,15 @@ class Replica(ReplicaLoad):
             self._pool.close_idle()
 
     def give_up(self) -> None:
-        """Let requests that wait for a connection here go to other replicas; this one is not
-        fit."""
+        """Send requests that wait for a connection to other replicas; this replica is not fit."""
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
-        """Close the pool, because the replica has left the fleet. Each connection closes when it is
-        free."""
+        """Close the pool, because the replica has left the fleet.
+
+        A connection in use closes after its response.
+        """
         if self._pool is not None:
             self._pool.close()
 
@@ -208,10 +222,10 @@ class Replica(ReplicaLoad):
 
     def should_have_hit(self, sent_at: float) -> None:
         """Count a request that ended well and was sent at `sent_at`, when its prefix seemed to be
-        cached here.
+        cached at this replica.
 
         Engines count a hit when a request begins. So a request that was sent before a poll showed
-        the last hit does not count: it may be that hit, even if it ends much later.
+        the last hit does not count: the request may be that hit, even if it ends much later.
         """
         if sent_at > self.hit_seen_at:
             self.expected_hits += 1
@@ -219,10 +233,10 @@ class Replica(ReplicaLoad):
     def misses_cache(self, before: int | None, now: int | None, at: float) -> bool:
         """Return whether the engine's prefix cache must have been reset.
 
-        That is so if `MISSES` requests that should have been hits have ended, one more poll has
-        passed (counters may lag), and none of these requests was a hit. `before`, `now`: the
-        engine's hit totals at the previous poll and at the poll of time `at`. An engine that never
-        had a hit may have no prefix cache. No engine reports a cache reset by a counter.
+        The cache must have been reset if `MISSES` requests that should have been hits have ended,
+        one more poll has passed (counters may lag), and none of these requests was a hit. `before`,
+        `now`: the engine's hit totals at the previous poll and at the poll of time `at`. An engine
+        that never had a hit may have no prefix cache. No engine reports a cache reset by a counter.
         """
         if not before or now != before:
             self.expected_hits = self._doubted_hits = 0
@@ -268,7 +282,8 @@ class Replica(ReplicaLoad):
             and self.signals.generated_tokens is not None
             and now - self.signals_at <= rules.suspect_min_s / 2
         ):
-            return rules.suspect_min_s  # Recent metrics would show any work.
+            # The short limit is enough, because recent metrics would show any work.
+            return rules.suspect_min_s
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
         slots = self.slots
         is_full = wholes > 0 if slots is None else wholes + self.foreign_load >= slots
@@ -279,14 +294,16 @@ class Replica(ReplicaLoad):
 
     @property
     def limit_now(self) -> int:
-        """Return the maximum of attempts now. While half-open, one trial is added to the attempts
-        that ran before the trial."""
+        """Return the maximum number of attempts in progress now.
+
+        While half-open, one trial is added to the attempts that ran before the trial.
+        """
         if not self.health.half_open:
             return self.max_inflight
         return min(self.max_inflight, self.before_trial + 1)
 
     def state(self, now: float) -> str:
-        """Return the state as one word, for people and metrics."""
+        """Return the state of the replica as one word, for people and metrics."""
         if self.removed:
             return "draining"
         if self.health.is_new:

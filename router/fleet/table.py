@@ -1,13 +1,13 @@
 """The fleet: which replicas exist, which of them are fit, and which replica serves which model.
 
 Requests read two prepared structures: `ready` and the lists per model. Each change of the fleet (a
-probe, a failure, a reload, a model list) rebuilds them. Results of requests enter only through
-these methods: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`, `showed_content`,
+probe, a failure, a reload, a model list) rebuilds them. Results of requests enter the table only
+through these methods: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`, `showed_content`,
 `overdue`.
 
-A replica is eligible only if its state is known: it waits for its first good probe and for its
-model list. A replica that lists no models serves any model, but only if no replica of the fleet
-lists its own models.
+A replica is eligible only if its state is known: a new replica waits for its first good probe and
+for its model list. A replica that lists no models serves any model, but only if no replica of the
+fleet lists its own models.
 
 For each model, the table keeps the fit replicas, and those of them that are preferred. A suspect or
 busy replica gets no request while a replica that is neither serves the model.
@@ -49,21 +49,27 @@ from router.fleet.signals import NO_SIGNALS, Signals
 from router.wire.http1.retry_after import seconds_of
 from router.wire.sweep import NEVER, Register
 
-RETRY_AFTER_S = 2  # A replica that was just lost is often back within seconds.
-SUSPICION_S = 1.0  # Time between two checks of a suspect or an ejected zombie.
-WARMING_S = 0.5  # Time between two steps of a slow start.
+# Retry-After in seconds while no replica is fit: a replica that was just lost is often back within
+# seconds.
+RETRY_AFTER_S = 2
+SUSPICION_S = 1.0  # Seconds between two checks of a suspect or an ejected zombie.
+WARMING_S = 0.5  # Seconds between two steps of a slow start.
 POLLS_AWAITED = 3  # Failed polls in a row after which an engine is treated as one without metrics.
-# A poll that fails for one of these reasons has that effect at once.
+# A poll that fails for one of these reasons makes the engine count as one without metrics at once.
 WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
-# Number of replicas. In a larger fleet, busy answers do not cause a rebuild each; the next tick of
-# the sweep handles all of them together.
+# Number of replicas in a fleet. In a larger fleet, busy answers do not cause a rebuild each; the
+# next tick of the sweep handles all of them together.
 LARGE = 64
 _KNOWN_MAX = 10_000  # Maximum of model names that are remembered while their replicas are down.
-_SAME_S = 0.001  # The attempt's own last content is not a later sign of work.
+# Tolerance in seconds: the last content of an attempt itself is not a later sign of work.
+_SAME_S = 0.001
 
 
 class Fleet:
-    """All replicas by id. `on_change` is called after each change, with the ids that exist."""
+    """All replicas by id.
+
+    `on_change` is called after each change, with the ids of the replicas in the fleet.
+    """
 
     def __init__(
         self,
@@ -77,39 +83,43 @@ class Fleet:
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self.knowledge = knowledge
-        self.stale_s = stale_s  # Older signals count as unknown.
+        self.stale_s = stale_s  # Age in seconds above which signals count as unknown.
         self._clock = clock
-        self.polls_failed: dict[str, int] = {}  # Key: the problem.
+        self.polls_failed: dict[str, int] = {}  # Number of failed polls, by problem.
         self.rules = rules
         self.replicas: dict[str, Replica] = {}
-        self.dialects = Dialects(self.replicas)  # The meaning of a number in a client's `priority`.
-        self.aliases = Aliases(self.replicas)  # For model names that no replica lists.
-        self.defaults = Defaults(self.replicas)  # For engines that do not read a body's `model`.
-        # Removed from the fleet, but still with unreleased leases.
+        # The priority dialects: the meaning of a number in a client's `priority`.
+        self.dialects = Dialects(self.replicas)
+        # The served models that stand for model names that no replica lists.
+        self.aliases = Aliases(self.replicas)
+        # The own models of replicas, for engines that do not read a body's `model`.
+        self.defaults = Defaults(self.replicas)
+        # Replicas that were removed from the fleet, but whose leases are not all released.
         self.leaving: set[Replica] = set()
         self.owners = ResponseAffinity()
         self._same_engine = SameEngine()
-        self.ready: tuple[Replica, ...] = ()  # A tuple, because policies get this object itself.
+        # The replicas that may get requests; a tuple, because policies get this object itself.
+        self.ready: tuple[Replica, ...] = ()
         self.ready_ids: dict[str, Replica] = {}
         self._pools = ModelPools()
         self._by_model: dict[str, tuple[Replica, ...]] = {}
         # Ready replicas, if no replica of the fleet lists its models.
         self._any_model: tuple[Replica, ...] = ()
-        # Fit but not preferred; used when all preferred replicas were tried. Key None: the whole
-        # fleet.
+        # Replicas by model that are fit but not preferred; used when all preferred replicas were
+        # tried. Key None: the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
-        # None: the list is made at the next request for it.
+        # The answer to /v1/models; `None`: it is made at the next request for it.
         self._model_list: ModelList | None = None
-        # The replicas and models from which the list was made.
+        # The replicas and models from which the answer to /v1/models was made.
         self._listing: dict[Replica, frozenset[str] | None] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
-        # Since when no replica is ready; set here and in `rebuild`.
+        # Since when no replica is ready; set in the constructor and in `rebuild`.
         self._absent_since = clock()
         self._one_pool = True
-        self._lists_models = False  # A replica of the fleet lists its models.
-        self.awaits_probe = False  # A replica of the fleet waits for its first probe.
+        self._lists_models = False  # Whether any replica of the fleet lists its models.
+        self.awaits_probe = False  # Whether any replica of the fleet waits for its first probe.
         # Called when a replica got its first probe, or left the fleet without one.
         self.on_first_probe: Callable[[], None] | None = None
         self._has_limits = False
@@ -117,8 +127,8 @@ class Fleet:
         self._rng = rng
         self._on_change = on_change
         self._on_event = on_event
-        # Called with a replica that may have free capacity now. None: fleet membership or fitness
-        # changed, so recompute everything.
+        # The callback for a replica that may have free capacity now. None: fleet membership or
+        # fitness changed, so recompute everything.
         self.on_room: Callable[[Replica | None], None] | None = None
         # The next time at which an ejection, a suspicion, a pause or a slow start must be checked.
         self.deadline = NEVER
@@ -143,8 +153,8 @@ class Fleet:
     def remove(self, replica_id: str, successor: Replica | None = None) -> None:
         """Remove a replica: it gets no new request, and the requests in progress finish.
 
-        Its connections close when they become free. `successor` takes over its place and its id,
-        and the requests that wait for a connection.
+        The replica's connections close when they become free. `successor` takes over the place and
+        the id of the replica, and the requests that wait for a connection.
         """
         replica = self.replicas.pop(replica_id)
         replica.removed = True
@@ -185,8 +195,8 @@ class Fleet:
     ) -> Sequence[Replica]:
         """Return the fit replicas for a model that are not in `tried`.
 
-        `model`: `None` if the request names none. `anyone`: the request needs no model, so any fit
-        replica can take it. Raises RouterError if there is no such replica.
+        `model`: `None` if the request names no model. `anyone`: the request needs no model, so any
+        fit replica can take it. Raises RouterError if there is no such replica.
         """
         if model is None and not self._one_pool and not anyone:
             raise _unnamed()
@@ -243,16 +253,20 @@ class Fleet:
         return self._by_model.get(model) or self._any_model
 
     def absent_since(self, model: str | None) -> float:
-        """Return since when no fit replica serves a model (`None`: any model); infinity if one
-        does."""
+        """Return since when no fit replica serves a model.
+
+        `model`: `None` means any model. Infinity: a fit replica serves it.
+        """
         if self.serving(model):
             return NEVER
         since = None if model is None else self._absent_models.since(model)
         return self._absent_since if since is None else since
 
     def replica_absent_since(self, replica_id: str) -> float:
-        """Return since when one replica is not fit; infinity if it is fit, minus infinity if it is
-        unknown."""
+        """Return since when a replica is not fit.
+
+        Infinity: it is fit; minus infinity: it is unknown.
+        """
         if replica_id in self.ready_ids:
             return NEVER
         since = self._absent_replicas.since(replica_id)
@@ -354,7 +368,7 @@ class Fleet:
         content is the whole answer.
 
         `is_alone`: no other request waited at the replica when this one was sent. `is_timed`: False
-        if the content may have arrived before it was read; then its time is not used.
+        if the content may have arrived before it was read; then the time is not used.
         """
         progress = replica.progress
         progress.at = now
@@ -404,9 +418,9 @@ class Fleet:
     def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
         """Record that an attempt lost the race to its copy, which was sent later.
 
-        Call it only for such attempts. Returns True if that makes the replica suspect or ejects it.
-        It does not count if the replica has shown work since `dispatched`: then it was busy and did
-        not hang.
+        Call this method only for such attempts. Returns True if this makes the replica suspect or
+        ejects it. A lost race does not count if the replica has shown work since `dispatched`: then
+        it was busy and did not hang.
         """
         health = replica.health
         if replica.removed or replica.progress.at > dispatched:
@@ -452,15 +466,18 @@ class Fleet:
         was_overdue: bool = False,
         request_id: bytes = b"",
     ) -> None:
-        """Record that an attempt at the replica failed. `dispatched`: when it was sent. `shown`:
-        when it last showed content, or else `dispatched`."""
+        """Record that an attempt at the replica failed.
+
+        `dispatched`: when the attempt was sent. `shown`: when the attempt last showed content, or
+        else `dispatched`.
+        """
         if reason not in BLAMED or replica.removed:
             return
         now = self._clock()
         if reason in SILENT:
             worked_at = replica.progress.at
             if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
-                return  # The replica works for other requests.
+                return  # The replica works for other requests, so the failure does not count.
         health = replica.health
         may_eject = self._may_eject(replica, now)
         if health.failed(
@@ -484,7 +501,8 @@ class Fleet:
         was_new = health.is_new
         if replica.removed or not health.probed(good, self._clock()):
             return
-        # Connections from before the change may be stale, so they are closed, as in Envoy.
+        # Connections that were opened before the change may be stale, so they are closed, as in
+        # Envoy.
         if health.up:
             replica.close_idle()
         else:
@@ -522,7 +540,7 @@ class Fleet:
             self.rebuild()
 
     def _noticed(self, replica: Replica) -> None:
-        """Note an answer from the replica: its engine may have been detected by it."""
+        """Note an answer from the replica: the engine may have been detected by this answer."""
         self.dialects.noticed(replica)
         self.aliases.noticed(replica)
         self.defaults.noticed(replica)
@@ -558,11 +576,12 @@ class Fleet:
                 self.rebuild()
         self.knowledge.sized(replica)
         self.knowledge.tend()
-        if restarted(last, signals):  # `last` may be older than `stale_s`.
+        if restarted(last, signals):  # The signals in `last` may be older than `stale_s`.
             self.knowledge.restarted(replica)
             replica.learned.forget()
             replica.health.begins_slowly(now)
-            replica.refuses_priority = False  # The new process may be another version.
+            # The new process may be another version of the engine.
+            replica.refuses_priority = False
             self._on_event("restarted", replica)
         elif replica.misses_cache(last.cache_hits, signals.cache_hits, now):
             self.knowledge.restarted(replica)
@@ -704,7 +723,7 @@ class Fleet:
                 del known[name]
 
     def _look_at_models(self) -> None:
-        """Find the replicas whose models are unknown while other replicas list theirs."""
+        """Find the replicas whose models are unknown while other replicas list their models."""
         self.awaits_probe = False
         self._lists_models = any(r.models is not None for r in self.replicas.values())
         for replica in self.replicas.values():
@@ -755,7 +774,7 @@ def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
 
 
 def _by(request_id: bytes) -> str:
-    """Return text for people that names the request; "" if it has no id."""
+    """Return text for people that names the request; "" if the request has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 

@@ -15,7 +15,7 @@ from router.fleet.replica import Replica
 
 
 def capacity(replica: Replica) -> float | None:
-    """Return the number of requests that can run at once; `None` if it is unknown."""
+    """Return the number of requests that can run at once; `None` if the number is unknown."""
     configured, slots = replica.configured_slots, replica.slots
     if configured is not None and slots is not None:
         return min(configured, slots)
@@ -28,7 +28,7 @@ def slots_of(replica: Replica) -> float | None:
     """Return the number of requests that the engine runs at once, reported or learned.
 
     `None`: the engine reports no slots, and no poll has shown it full. `max_inflight` is not used
-    here, because it may be far above the number that the engine runs.
+    here, because `max_inflight` may be far above the number of requests that the engine runs.
     """
     return replica.learned.slots if replica.slots is None else replica.slots
 

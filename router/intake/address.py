@@ -16,9 +16,9 @@ from typing import Final
 
 from router.core.client_address import counted, counted_peer, parsed
 
-_MEMO: Final = 4096  # values remembered in each table; a full table is cleared
-_LONGEST: Final = 256  # bytes of a field that is remembered
-_HOPS: Final = 32  # addresses of one field that are read
+_MEMO: Final = 4096  # maximum number of cached values in each table; a full table is cleared
+_LONGEST: Final = 256  # maximum bytes of a header field that is cached
+_HOPS: Final = 32  # maximum number of addresses that are read of one header field
 
 
 class Addresses:
@@ -30,7 +30,7 @@ class Addresses:
         self.adopt(trusted)
 
     def adopt(self, trusted: Sequence[str]) -> None:
-        """Trust these networks from now on."""
+        """Trust the proxies in the networks `trusted` from now on."""
         self._networks: list[IPv4Network | IPv6Network] = [
             ip_network(text, strict=False) for text in trusted
         ]
@@ -72,13 +72,13 @@ class Addresses:
         return own
 
     def _client_in(self, forwarded_for: bytes) -> str:
-        """The first address from the right that is no trusted proxy; "": the field has none."""
+        """The first address from the right that is not a trusted proxy; "": there is none."""
         found = ""
         entries = forwarded_for.rsplit(b",", _HOPS)[-_HOPS:]
         for entry in reversed(entries):
             address = parsed(_host(entry.decode("ascii", "replace").strip()))
             if address is None:
-                break  # Addresses to the left of it cannot be trusted.
+                break  # Addresses to the left of the client's address cannot be trusted.
             found = counted(address)
             if not self._is_proxy(address):
                 break

@@ -40,8 +40,10 @@ CHOOSERS: Final = frozenset({MODEL, _PATH, _NESTED_PATH, _NESTED_ID, ""})
 
 _OBJECT: Final = b"{"
 _NO_NUMBERS: Final = (b"{", b"[")
-_VALUE_BYTES: Final = 256 * 1024  # of a value that is decoded: about 20 ms, if it is a list
-_OBJECT_BYTES: Final = 1024 * 1024  # of an object that is looked through: about 14 ms
+# Maximum bytes of a value that is decoded: about 20 ms if the value is a list.
+_VALUE_BYTES: Final = 256 * 1024
+# Maximum bytes of an object whose members are searched: about 14 ms.
+_OBJECT_BYTES: Final = 1024 * 1024
 
 
 def check_adapters(fields: Fields, models: frozenset[str]) -> None:
@@ -64,10 +66,11 @@ def check_default(
     is_known: bool,
 ) -> None:
     """Raises RouterError (MODEL_NOT_ALLOWED) where an engine would ignore the body's `model` and
-    serve its own model, which is none of `models`.
+    serve its own model, which is not in `models`.
 
     `served`: of each replica that may get the request, its engine ("" if not detected), the names
-    of its own model, and the names of its adapters. `is_known`: the router knows the path.
+    of the model of that replica, and the names of its adapters. `is_known`: the router knows the
+    path.
     """
     for engine, own, adapters in served:
         if not own.isdisjoint(models):
@@ -87,9 +90,9 @@ def check_default(
 def _chooser(
     engine: str, path: bytes, model: str | None, adapters: frozenset[str], is_known: bool
 ) -> str:
-    """The member by which an engine chooses what it serves on a path; "": there is none."""
+    """The body's member by which an engine chooses the adapter on a path; "": there is none."""
     rules = engine_of(engine).adapters
-    if rules is None:  # it may be an engine that has such a path
+    if rules is None:  # the replica may run an engine that has such a path
         return "" if path in ADAPTER_PATHS else MODEL
     chooser = rules.by_path.get(path)
     if chooser is not None:
@@ -100,7 +103,7 @@ def _chooser(
 
 
 def _is_chosen(fields: Fields, chooser: str) -> bool:
-    """Whether the member names an adapter for every prompt."""
+    """Whether the member `chooser` of the body names an adapter for every prompt."""
     raw = fields.lora_path
     if chooser != _PATH:
         nested = _parameters(fields)
@@ -114,7 +117,8 @@ def _is_chosen(fields: Fields, chooser: str) -> bool:
 
 def check_no_priority(fields: Fields) -> None:
     """Raises RouterError (BAD_PRIORITY) where an engine could read a priority from the body of a
-    path that the router does not know."""
+    path that the router does not know.
+    """
     _check_no_number("priority", fields.priority)
     nested = _parameters(fields)
     if nested is not None:
@@ -122,7 +126,7 @@ def check_no_priority(fields: Fields) -> None:
 
 
 def _parameters(fields: Fields) -> Parameters | None:
-    """The body's `parameters`; None: there is no such object.
+    """The body's member `parameters`; None: the body has no such object.
 
     Raises RouterError (BAD_JSON, UNREAD_BODY).
     """
@@ -178,7 +182,7 @@ def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
 
 
 def _may_be_number(raw: msgspec.Raw) -> bool:
-    """Whether pydantic could make a number of a value, as the engines let it do with texts."""
+    """Whether pydantic, as engines use it, could convert a JSON value (also a string) to a number."""
     value = value_of(raw)
     if isinstance(value, str):
         try:

@@ -3,7 +3,8 @@
 The body is forwarded as it came. So the router refuses only a body that it cannot route: bytes that
 are not JSON where JSON is required, and a `model` that is not a usable name. A field of an
 unexpected type counts as unknown, and the engine decides whether to refuse it. A body that could
-not be read at all becomes `Unread`. It passes, unless a limit depends on its content.
+not be read at all becomes `Unread`. Such a body is forwarded, unless a limit depends on its
+content.
 
 The size of a JSON body decides how it is read, because no body may block the event loop for long:
 
@@ -34,10 +35,12 @@ from router.intake.stretch import Stretch
 from router.intake.values import value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
-DECODE_UP_TO: Final = 1024 * 1024  # bytes; a dense body of this size takes about 14 ms
+# Bytes of a body; decoding a dense body of this size takes about 14 ms.
+DECODE_UP_TO: Final = 1024 * 1024
 EACH_UP_TO: Final = 512 * 1024  # bytes of a body whose members may all be decoded: about 40 ms
-_LONG: Final = 64 * 1024  # bytes of a prompt that a large body's fields have no copy of
-MAX_MODEL: Final = 256  # characters; OpenAI's and the hub's names are far shorter
+_LONG: Final = 64 * 1024  # bytes of a prompt in a large body above which the prompt is not copied
+# Characters of a model name; names of OpenAI and Hugging Face are far shorter.
+MAX_MODEL: Final = 256
 
 
 _PROMPTS: Final = ("messages", "prompt", "input", "instructions", "system", "tools")
@@ -56,7 +59,7 @@ _RAWS: Final = (
     "lora_request",
     "parameters",
 )
-_OPENINGS: Final = (b'"', b"[", b"{")  # text, a list or an object
+_OPENINGS: Final = (b'"', b"[", b"{")  # first bytes of a JSON string, list or object
 _COUNTS: Final = ("max_tokens", "max_completion_tokens", "max_output_tokens", "n")
 
 _decode = msgspec.json.Decoder(Fields).decode
@@ -72,16 +75,17 @@ def read_fields(
     content_encoding: bytes | None,
     large: LargeBody | FormScan | None = None,
 ) -> Fields:
-    """The fields of a request body given in pieces of `size` bytes together; `large`: what was
-    seen of it while it came, if it was watched.
+    """The fields of a request body given in pieces of `size` bytes together; `large`: the
+    result of `watch`, if the body was scanned while it arrived.
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
     if content_encoding is not None and content_encoding != b"identity":
-        return Unread(why="its Content-Encoding is not supported")  # never inflated
+        # Compressed bodies are never decompressed.
+        return Unread(why="its Content-Encoding is not supported")
     if route.body != ANY:
         return _read(route, body, size, content_type, large)
-    # A path we do not know: the model if the body shows one, and the engine judges the rest.
+    # Unknown path: read the model if the body has one; the engine validates the rest.
     try:
         return _read(route, body, size, content_type, large) if size else Fields()
     except RouterError as err:
@@ -89,20 +93,21 @@ def read_fields(
 
 
 def may_be_large(size: int | None) -> bool:
-    """Whether a body is to be watched while it comes. `size`: its bytes; None: not known."""
+    """Whether to scan a body while it arrives. `size`: the body's size in bytes; None: unknown."""
     return size is None or size > DECODE_UP_TO
 
 
 def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | FormScan:
-    """What is to be fed with a body that may be large, as it comes."""
+    """The scanner to feed with a body that may be large, while the body arrives."""
     if _has_form(route, content_type):
         return FormScan(content_type or b"", _WANTED)
     return LargeBody(_ALL_MEMBERS, is_large=size is not None)
 
 
 def places_of(large: object, size: int) -> list[Place] | None:
-    """Where the wanted members of a body of `size` bytes stand; None: it was not scanned. `large`:
-    what `watch` gave, if it was watched."""
+    """The positions of the wanted members of a body of `size` bytes; None: the body was not
+    scanned. `large`: the result of `watch`, if the body was scanned while it arrived.
+    """
     if isinstance(large, LargeBody) and size > DECODE_UP_TO and large.scan.is_whole:
         return large.scan.places
     return None
@@ -150,8 +155,8 @@ def _from_json(raw: bytes) -> Fields:
     except msgspec.ValidationError:
         return _tolerant(raw)
     except NOT_JSON as err:
-        # Half a surrogate pair is bad text, not bad JSON: the engines take it, and to read our
-        # fields any other character does as well.
+        # Half a surrogate pair is invalid text, but not invalid JSON. The engines accept it, and
+        # for reading our fields any other character in its place is equivalent.
         mended = _SURROGATE.sub(rb"\\u003f", raw)
         if mended == raw:
             raise _bad_json(err) from None
@@ -164,7 +169,7 @@ def _from_json(raw: bytes) -> Fields:
 
 
 def _from_large_json(raw: bytes) -> Fields:
-    """As `_from_json`, but no member is looked at that is not wanted."""
+    """The same as `_from_json`, but only the wanted members are decoded."""
     try:
         fields = _decode(raw)
     except msgspec.ValidationError:
@@ -174,12 +179,12 @@ def _from_large_json(raw: bytes) -> Fields:
             raise _bad_json(err) from None
         return _scanned([raw], _scan([raw], _ALL_MEMBERS))
     if fields.priority is not None:
-        _whole(_scan([raw], _PRIORITY))  # refused, if it cannot be taken out
+        _whole(_scan([raw], _PRIORITY))  # a body whose priority cannot be removed is refused
     return fields
 
 
 def _tolerant(raw: bytes) -> Fields:
-    """Some field is of an odd type: read each for itself."""
+    """Read each field separately, because some field has an unexpected type."""
     try:
         members = _decode_members(raw)
     except msgspec.ValidationError:
@@ -201,7 +206,7 @@ def _tolerant(raw: bytes) -> Fields:
             count = int(count)  # some clients write every number as a float
         if isinstance(count, int) and not isinstance(count, bool):
             setattr(fields, name, count)
-    for name in _PROMPTS:  # text, a list or an object; nothing else is a prompt
+    for name in _PROMPTS:  # a string, a list or an object; no other value is a prompt
         raw_member = members.get(name)
         if raw_member is not None and bytes(memoryview(raw_member)[:1]) in _OPENINGS:
             setattr(fields, name, raw_member)
@@ -211,8 +216,9 @@ def _tolerant(raw: bytes) -> Fields:
 
 
 def _scanned(body: list[bytes], scan: MemberScan) -> Fields:
-    """The fields of a large body as a scan for all members has found them. The engine judges what
-    the scan does not look at."""
+    """The fields of a large body, from the members that a scan has found. The engine validates what
+    the scan does not decode.
+    """
     _whole(scan)
     for name in _RAW_MEMBERS:
         scan.members.pop(name, None)
@@ -241,7 +247,7 @@ def _scan(pieces: list[bytes], wanted: frozenset[str]) -> MemberScan:
 
 
 def _whole(scan: MemberScan) -> None:
-    """Raises RouterError (BAD_JSON) where the scan did not find one object."""
+    """Raises RouterError (BAD_JSON) if the scan did not find exactly one object."""
     if not scan.is_whole:
         raise RouterError(Reason.BAD_JSON, f"the body cannot be read: {scan.problem}")
 
@@ -313,4 +319,4 @@ def _text(value: bytes | None) -> msgspec.Raw | None:
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
 
 
-_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # pydantic's
+_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # as in pydantic

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 else:
     MaybeRaw = MaybeText = msgspec.Raw
 
-MAX_SESSION: Final = 256  # characters of a session key; a longer one is none
+MAX_SESSION: Final = 256  # characters of a session key; a longer key is ignored
 
 
 class Fields(msgspec.Struct, gc=False):
     """The fields of a body that routing needs. `None`: absent, or of a type that only the engine
     judges.
 
-    A `Raw` is JSON as the client wrote it, of any type (also `null`: call `is_given`). It is a view
-    that keeps the whole body alive, so call `drop` as soon as the fields have been read.
+    A `Raw` is JSON as the client wrote it, of any type (also `null`: call `is_given`). A `Raw` is a
+    view that keeps the whole body alive, so call `drop` as soon as the fields have been read.
     """
 
     model: str | None = None
     stream: bool | None = None
     previous_response_id: str | None = None
-    # The prompt, by kind of route.
+    # The members that hold the prompt, by kind of route.
     messages: MaybeText = None
     prompt: MaybeText = None
     input: MaybeText = None
@@ -43,8 +43,8 @@ class Fields(msgspec.Struct, gc=False):
     # Members that change the meaning of a prompt's prefix.
     tools: MaybeText = None
     cache_salt: MaybeRaw = None
-    # The conversation that the request belongs to. Raw, because bad text here must not make the
-    # body bad.
+    # The conversation that the request belongs to. Raw, because invalid text here must not make
+    # the whole body invalid.
     session_id: MaybeRaw = None
     prompt_cache_key: MaybeRaw = None
     user: MaybeRaw = None
@@ -59,7 +59,7 @@ class Fields(msgspec.Struct, gc=False):
     stream_options: MaybeRaw = None
     rid: MaybeRaw = None
     request_id: MaybeRaw = None
-    # Members by which an engine may take more than the router has judged (`authority`).
+    # Members by which an engine may exceed the limits that the router applied (`authority`).
     lora: MaybeRaw = None
     lora_path: MaybeRaw = None
     lora_request: MaybeRaw = None
@@ -75,13 +75,15 @@ class Fields(msgspec.Struct, gc=False):
 
 
 class Unread(Fields, gc=False):
-    """The fields of a body that could not be read as its engine may read it: nothing is certain."""
+    """The fields of a body that the router could not read as its engine may read it."""
 
-    why: str = ""  # Set by the router; never decoded.
+    why: str = ""  # The reason, in words. Set by the router; never decoded from a body.
 
 
 class Parameters(msgspec.Struct, gc=False):
-    """The members of a body's `parameters` that give a request authority, or name it."""
+    """The members of a body's `parameters` that choose an adapter or a priority, or name the
+    request.
+    """
 
     lora_path: MaybeRaw = None
     adapter_id: MaybeRaw = None

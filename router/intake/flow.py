@@ -35,14 +35,14 @@ from router.intake.address import Addresses
 from router.intake.keys import Key, token_of
 from router.intake.values import value_of
 
-_USER_BYTES: Final = 1024  # of the name of a user; a longer name is ignored
-_LINE_BYTES: Final = 2048  # of a line of a head that is remembered
-_MEMO: Final = 4096  # entries of each memo; a full memo is cleared
-CONFIRMED: Final = 16384  # confirmed credentials; the one confirmed longest ago is dropped first
+_USER_BYTES: Final = 1024  # maximum bytes of a user's name; a longer name is ignored
+_LINE_BYTES: Final = 2048  # maximum bytes of a head line that is cached
+_MEMO: Final = 4096  # maximum entries of each cache; a full cache is cleared
+CONFIRMED: Final = 16384  # maximum number of confirmed credentials; the oldest is dropped first
 
 
 class Flow(FlowIdentity):
-    """The party behind a request. Shared by its requests, never changed."""
+    """The party that sent a request. All requests of a party share one immutable object."""
 
     __slots__ = ("counted", "tenant", "user", "within")
 
@@ -56,9 +56,10 @@ class Flow(FlowIdentity):
         name: str = "",
         weight: float = 1.0,
     ) -> None:
-        """All are names without secrets, "" for none. `tenant`: the key or credential. `within`:
-        the client address whose share the request uses. `is_known`: the key is in the keys file,
-        under this `name` and with this `weight`."""
+        """All arguments are names without secrets, "" for none. `tenant`: the key or credential.
+        `within`: the client address whose share the request uses. `is_known`: the key is in the
+        keys file, under this `name` and with this `weight`.
+        """
         self.tenant = tenant
         self.within = within
         self.user = user
@@ -74,13 +75,14 @@ class Flow(FlowIdentity):
             is_member_counted=is_member_counted,
             weight=weight,
         )
-        # What limits and steps count by: an invented credential is no party of its own.
+        # The party whose requests limits and steps count: not a credential that may be invented.
         self.counted = (account, member if is_member_counted else "")
 
     @property
     def party(self) -> str:
         """The owner name for state that the request leaves at an engine; "" if the party is not
-        identified."""
+        identified.
+        """
         return self.account if self.is_known else self.tenant
 
     @property
@@ -101,7 +103,7 @@ class _Credential:
         self.name = name
         self.can_be_confirmed = can_be_confirmed
         self.confirmed: Flow | None = None
-        self.within: dict[str, Flow] = {}  # by client address
+        self.within: dict[str, Flow] = {}  # the credential's flows, by client address
 
 
 class Flows:
@@ -121,12 +123,13 @@ class Flows:
     def __init__(self, hashed: Callable[[bytes], str], trusted: Sequence[str] = ()) -> None:
         """`hashed`: the access log's salted hash. `trusted`: networks of trusted proxies."""
         self.addresses = Addresses(trusted)
-        self._confirmed: dict[str, None] = {}  # the one confirmed longest ago first
+        # Confirmed credentials, the oldest confirmation first.
+        self._confirmed: dict[str, None] = {}
         self._hash = hashed
         self._clear()
 
     def adopt(self, hashed: Callable[[bytes], str], trusted: Sequence[str]) -> None:
-        """Use these from now on. Another salt forgets which credentials are confirmed."""
+        """Use another hash and other proxies. With another salt, no credential is confirmed."""
         self.addresses.adopt(trusted)
         if hashed != self._hash:
             self._hash = hashed
@@ -137,7 +140,8 @@ class Flows:
         self._by_key: dict[str, Flow] = {}
         self._by_line: dict[bytes, _Credential] = {}
         self._by_name: dict[str, _Credential] = {}
-        self._bare: dict[str, Flow] = {}  # of requests without a credential, by client address
+        # Flows of requests without a credential, by client address.
+        self._bare: dict[str, Flow] = {}
         self._held = 0  # flows of unconfirmed credentials
 
     def of(
@@ -149,7 +153,9 @@ class Flows:
         forwarded_for: bytes | None,
         user: bytes,
     ) -> Flow:
-        """The flow of a request. The two lines are whole; `user` is b"" where none is named."""
+        """The flow of a request. `authorization` and `api_key` are whole head lines; `user` is
+        b"" if the request names none.
+        """
         if key is not None:
             flow = self._by_key.get(key.name)
             if flow is None:
@@ -236,7 +242,7 @@ def key_tenant(hashed: Callable[[bytes], str], name: str) -> str:
 
 
 def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
-    """The user that a request names: in the header, else in its body. b"": it names none."""
+    """The user that a request names in the header, else in the body; b"": no user is named."""
     user = b""
     if header:
         user = header
@@ -248,8 +254,9 @@ def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
 
 
 def header_of(lines: bytes, begins: bytes) -> bytes | None:
-    """The value of a field among a head's lines, each behind its CRLF. `begins`: how its line does,
-    in lower case: CRLF, name and colon."""
+    """The value of a header field in a head's lines, each with a CRLF before it. `begins`: the
+    begin of the field's line in lower case: CRLF, name and colon.
+    """
     at = lines.lower().find(begins)
     if at < 0:
         return None
@@ -270,8 +277,9 @@ class Pending:
         return len(self._counts)
 
     def come(self, flow: Flow) -> int:
-        """Count a request; returns the number counted before it. Exactly one `go` must follow.
-        Requests of an unidentified party are not counted."""
+        """Count a request; returns the number of pending requests of its flow before it. Exactly
+        one `go` must follow. Requests of an unidentified party are not counted.
+        """
         if flow.counted == NO_FLOW.counted:
             return 0
         before = self._counts.get(flow.counted, 0)
@@ -291,7 +299,8 @@ class Pending:
 
 def with_steps(urgency: Urgency, steps: int) -> Urgency:
     """Return the urgency of a request when `steps` requests of its own flow are pending before
-    it."""
+    it.
+    """
     if steps <= 0:
         return urgency
     number = stepped(urgency.number, steps)

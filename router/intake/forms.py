@@ -18,10 +18,10 @@ from typing import Final
 from router.core.errors import Reason, RouterError
 
 PARTS: Final = 256
-HEAD_BYTES: Final = 8192  # of one part
-VALUE_BYTES: Final = 4096  # of a wanted field
-PARAMETERS: Final = 16  # of one head line
-_BOUNDARY_BYTES: Final = 70  # RFC 2046 section 5.1.1
+HEAD_BYTES: Final = 8192  # maximum bytes of the head of one part
+VALUE_BYTES: Final = 4096  # maximum bytes of the value of a wanted field
+PARAMETERS: Final = 16  # maximum number of parameters in one head line
+_BOUNDARY_BYTES: Final = 70  # maximum bytes of a boundary (RFC 2046 section 5.1.1)
 _BREAK: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 _SPACE: Final = b" \t"
@@ -71,10 +71,10 @@ class FormScan:
         self._wanted = wanted
         self._fields: dict[bytes, bytes] = {}
         self._parts = 0  # parts that have begun
-        self._head = bytearray()  # from after the delimiter, as far as received
-        self._name = b""  # of the current part
+        self._head = bytearray()  # the bytes after the delimiter that have arrived
+        self._name = b""  # field name of the current part
         self._is_wanted = False
-        self._value = bytearray()  # the text of a wanted part, from its line break on
+        self._value = bytearray()  # the text of a wanted part, from the line break before it on
         self._tail = _BREAK  # the end of the text so far, if it may be the beginning of a delimiter
         self._state = _TEXT
         self._problem = ""  # reason why the form is refused
@@ -102,7 +102,7 @@ class FormScan:
         return self._fields
 
     def _text(self, data: bytes, start: int) -> int:
-        """Scan a text and the delimiter after it. Returns where to continue."""
+        """Scan a text and the delimiter after it. Returns the index at which to continue."""
         delimiter, tail, size = self._delimiter, self._tail, len(data)
         if tail:
             # Either the delimiter continues here, or the tail is text: a delimiter has only one CR,
@@ -156,14 +156,14 @@ class FormScan:
             self._tail = b""
 
     def _in_head(self, data: bytes, start: int) -> int:
-        """Scan the text after a delimiter. Returns where to continue."""
+        """Scan the text after a delimiter. Returns the index at which to continue."""
         head = self._head
         before = len(head)
         head += data[start : start + HEAD_BYTES - before]
         if head.startswith(b"--"):
             self._state = _OVER
             return len(data)
-        # At most three bytes of an end were in the earlier pieces.
+        # At most three bytes of the end of the head were in the earlier pieces.
         end = head.find(_END, before - 3 if before > 3 else 0)
         if end < 0:
             if len(head) == HEAD_BYTES:
@@ -206,7 +206,9 @@ def boundary_of(content_type: bytes) -> bytes:
 
 
 def _name(head: bytes) -> bytes:
-    """The name of a part, from the rest of its delimiter line and its head; b"": it has none."""
+    """The name of a part, from the rest of its delimiter line and its head; b"": the part has no
+    name.
+    """
     lines = head.split(b"\r\n")
     if lines[0].strip(_SPACE):
         raise _bad("a delimiter of the form is followed by text")

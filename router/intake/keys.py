@@ -16,7 +16,7 @@ from typing import Final
 from router.config.keys import LONGEST, KeyLine
 from router.core.urgency import NUMBERS
 
-_MEMO: Final = 4096  # lines; a known key in a few spellings each
+_MEMO: Final = 4096  # maximum number of cached lines; each known key may have a few spellings
 _LINE: Final = LONGEST + 64  # bytes of a line that may hold a key
 
 
@@ -39,7 +39,7 @@ class Key:
     def __init__(self, line: KeyLine) -> None:
         self.name = line.name
         self.tier = line.tier
-        # -1: the key has no ceiling of its own.
+        # The most urgent class of the key's requests; -1: the key has no ceiling of its own.
         self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]
         self.models: frozenset[str] | None = None if line.models is None else frozenset(line.models)
         self.concurrency = line.concurrency
@@ -59,7 +59,7 @@ class Key:
 
 
 class Keyring:
-    """All keys of one reading of the file."""
+    """All keys from one read of the keys file."""
 
     __slots__ = ("_by_hash", "_memo", "_unknown", "by_name")
 
@@ -67,7 +67,7 @@ class Keyring:
         self.by_name: dict[str, Key] = {}
         self._by_hash: dict[bytes, Key] = {}
         self._memo: dict[bytes, Key] = {}
-        self._unknown: dict[bytes, None] = {}  # lines that hold no known key
+        self._unknown: dict[bytes, None] = {}  # head lines that hold no known key
         for line in lines:
             key = self.by_name.get(line.name)
             if key is None:
@@ -79,7 +79,8 @@ class Keyring:
 
     def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
         """Return the key of a request; `None` if it has no known key. The arguments are whole head
-        lines."""
+        lines.
+        """
         if not self._by_hash:
             return None
         line = authorization
@@ -113,8 +114,9 @@ class Keyring:
 
 
 def token_of(line: bytes, *, is_bearer: bool) -> bytes | None:
-    """The secret in a line of a head. `is_bearer`: it is Authorization, else x-api-key. None: the
-    line has another scheme than Bearer."""
+    """The secret in a head line. `is_bearer`: the line is Authorization, else x-api-key. None: the
+    line has another scheme than Bearer.
+    """
     value = line[line.find(b":") + 1 :].strip(b" \t")
     if not is_bearer:
         return value

@@ -17,38 +17,38 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 
-KEPT: Final = 4096  # bytes of a value, or of a name
-SMALL: Final = 256 * 1024  # a body up to here costs no walk, until it is larger
+KEPT: Final = 4096  # maximum bytes of a value, or of a name, that is kept
+SMALL: Final = 256 * 1024  # bytes; a body is not scanned until it is larger than this
 
-MEMBERS: Final = 10_000  # of one object; each costs about 2 µs
-_NEAR: Final = 64  # bytes of a string that are looked at one by one before a search
+MEMBERS: Final = 10_000  # maximum members of one object; each costs about 2 µs
+_NEAR: Final = 64  # bytes of a string that are compared one by one before a search
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 
-# What comes next.
-_OBJECT: Final = 0  # its opening brace
+# The part of the JSON text that comes next.
+_OBJECT: Final = 0  # the object's opening brace
 _NAME: Final = 1  # a member's name, or the closing brace
 _IN_NAME: Final = 2
 _COLON: Final = 3
 _VALUE: Final = 4  # inside a member's value
-_OVER: Final = 5  # behind the closing brace
-_WRONG: Final = 6  # it is no JSON object
+_OVER: Final = 5  # after the object's closing brace
+_WRONG: Final = 6  # the text is not a JSON object
 
 
 class Place(NamedTuple):
     """The position of a wanted member, in bytes from the start of the body."""
 
     name: str
-    start: int  # of its name's quote
-    value: int  # behind the colon
-    end: int  # of its value: the comma or the brace behind it
+    start: int  # position of the opening quote of the member's name
+    value: int  # position after the colon
+    end: int  # position of the comma or brace after the value
 
 
 class MemberScan:
     """Finds the members of a JSON object whose bytes are fed in order, in pieces of any size.
 
-    A byte costs a few comparisons, whatever it is; a byte of a long string costs less. A member
-    costs some calls, so an object may have `MEMBERS` of them: with more it is not whole.
+    Each byte costs a few comparisons; a byte of a long string costs less. Each member costs some
+    calls, so an object may have at most `MEMBERS` members: with more, the object is not whole.
     """
 
     __slots__ = (
@@ -72,23 +72,23 @@ class MemberScan:
     def __init__(self, wanted: Container[str]) -> None:
         self.members: dict[str, bytes] = {}  # raw values, by name
         self.long: dict[str, None] = {}  # names whose value is too long to be kept
-        self.places: list[Place] = []  # of every wanted member, in their order
+        self.places: list[Place] = []  # positions of all wanted members, in the order of the body
         self._wanted = wanted
         self._state = _OBJECT
         self._left = MEMBERS  # how many more members the object may have
-        self._before = 0  # bytes of the pieces before the present one
-        self._depth = 0  # brackets and braces that are open in the present value
+        self._before = 0  # total bytes of the pieces before the current piece
+        self._depth = 0  # number of open brackets and braces in the current value
         self._in_string = False
-        self._is_escaped = False  # the next byte of the string belongs to a backslash
-        self._taken = bytearray()  # of the present name or value
-        self._is_long = False  # it is not kept
-        self._name = ""  # of the member whose value comes; "": it was not asked for
+        self._is_escaped = False  # the previous byte of the string is an escaping backslash
+        self._taken = bytearray()  # bytes of the current name or value
+        self._is_long = False  # the current name or value is too long to be kept
+        self._name = ""  # name of the member whose value comes; "": the member is not wanted
         self._name_at = 0
         self._value_at = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether exactly one object has come, as far as this walk can tell."""
+        """Whether exactly one complete object has arrived, as far as this scan can tell."""
         return self._state == _OVER
 
     @property
@@ -113,8 +113,9 @@ class MemberScan:
         self._before += size
 
     def _between(self, data: bytes, at: int) -> int:
-        """On through the space outside of names and values, and one other byte behind it.
-        Returns where to go on."""
+        """Scan the space outside of names and values, and one other byte after the space.
+        Returns the index at which to continue.
+        """
         size = len(data)
         byte = data[at]
         while byte == 0x20 or byte == 0x0A or byte == 0x0D or byte == 0x09:
@@ -148,7 +149,7 @@ class MemberScan:
         self._is_long = False
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        """Keep a part of the present name or value."""
+        """Keep a part of the current name or value."""
         if self._is_long:
             return
         if len(self._taken) + end - start > KEPT:
@@ -158,10 +159,10 @@ class MemberScan:
             self._taken += data[start:end]
 
     def _string(self, data: bytes, at: int) -> int:
-        """On through a string. Returns where to go on; `_in_string`: it goes on there.
+        """Scan a string. Returns the index at which to continue; `_in_string`: inside the string.
 
-        A search costs as much as fifty bytes do one by one, and may end at once. So after each
-        search that did not end the string the next bytes are looked at one by one.
+        A search costs as much as fifty single comparisons, and may end at once. So after each
+        search that did not end the string, the next bytes are compared one by one.
         """
         size = len(data)
         is_escaped = self._is_escaped
@@ -182,12 +183,12 @@ class MemberScan:
                     return at
             if is_escaped or at == size:
                 continue
-            # No backslash before the next quote: all up to it is passed over.
+            # No backslash before the next quote: all bytes up to the quote are skipped.
             end = data.find(b'"', at)
             if end < 0:
                 end = size
-            # The run of backslashes before it; all before the run come in whole pairs with what
-            # follows them.
+            # The run of backslashes before the quote. Each backslash before this run forms a pair
+            # with the byte after it.
             run = end
             while run > at and data[run - 1] == _BACKSLASH:
                 run -= 1
@@ -214,7 +215,7 @@ class MemberScan:
         return name if name in self._wanted else ""
 
     def _value(self, data: bytes, start: int) -> int:
-        """On through a value, and the comma or the brace behind it. Returns where to go on."""
+        """Scan a value and the comma or brace after it. Returns the index at which to continue."""
         at, size = start, len(data)
         if self._in_string:
             at = self._string(data, at)
@@ -244,14 +245,14 @@ class MemberScan:
         return size
 
     def _ends(self, at: int) -> None:
-        """A member's value is over."""
+        """Record the end of a member's value."""
         self._state = _NAME
         self._depth = 0
         name = self._name
         if not name:
             return
         self.places.append(Place(name, self._name_at, self._value_at, self._before + at))
-        # The last of two counts.
+        # Of two members with the same name, the last one counts.
         if self._is_long:
             self.members.pop(name, None)
             self.long[name] = None
@@ -261,13 +262,13 @@ class MemberScan:
 
 
 class LargeBody:
-    """A body whose size is known to be large, or is not known, as it comes in: feed its pieces."""
+    """A body whose size is large or unknown, while it arrives: feed its pieces to this object."""
 
     __slots__ = ("_held", "scan")
 
     def __init__(self, wanted: Container[str], *, is_large: bool) -> None:
         self.scan = MemberScan(wanted)
-        # What came while it may still stay small; None: it will not.
+        # The pieces that arrived while the body may be small; None: the body is large.
         self._held: bytearray | None = None if is_large else bytearray()
 
     def feed(self, data: bytes) -> None:

@@ -32,7 +32,7 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch, contains
 from router.intake.values import NULL, bytes_of, is_given
 
-LOOK_ABOVE: Final = 32 * 1024  # bytes of a prompt above which encoded media are searched
+LOOK_ABOVE: Final = 32 * 1024  # bytes; a prompt above this size is searched for encoded media
 MEDIA_MIN: Final = 1024  # a shorter base64 string counts as text
 MEDIA_BYTES: Final = 4096  # size counted for a medium: an image is about a thousand tokens
 _MEDIA_MOST: Final = 1000  # maximum number of media found in one prompt
@@ -41,7 +41,7 @@ _MEDIA_MOST: Final = 1000  # maximum number of media found in one prompt
 # embedding, reranking, scoring and classifying engines attend in both directions or process every
 # text once, so they keep no prefix cache that affinity could use, and /tokenize runs no model.
 GENERATES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
-# ... and those of the others whose body is mostly text, so that its size estimates the prompt's.
+# Other kinds of routes whose body is mostly text, so that its size estimates the prompt's size.
 _TEXTS: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
 
 _BRACKET: Final = 0x5B
@@ -138,7 +138,7 @@ def _long_blocks(
     tenant: bytes,
     seed: int,
 ) -> tuple[tuple[int, ...], int]:
-    """The same for a text that is not copied, except for its hashed part."""
+    """The same as `prompt_blocks` for a text that is not copied, except for its hashed part."""
     opening = last.cut(0, 1)[0]
     if opening == _BRACKET:
         text = last.narrowed(0, last.size - 1)
@@ -163,7 +163,7 @@ def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
     """The seed of a chain of hashes."""
     model, tools, salt = fields.model, fields.tools, fields.cache_salt
     seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"), seed)
-    # Each has its own number, so that a salt cannot be confused with a tenant.
+    # Each part of the seed has its own number, so that a salt cannot be confused with a tenant.
     if tools is not None and tools != NULL:
         seed = xxh3_64_intdigest(tools.whole() if isinstance(tools, Stretch) else tools, seed ^ 1)
     if salt is not None and salt != NULL:
@@ -174,7 +174,7 @@ def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
 
 
 def _ahead(fields: Fields, first: _Part) -> list[bytes]:
-    """The members that come before the text."""
+    """The members of the prompt that come before the text."""
     tools = fields.tools
     ahead: list[bytes] = []
     if tools is not None and tools != NULL:
@@ -201,7 +201,7 @@ def _media_excess(text: bytes, kind: str) -> int:
     """The bytes of a prompt's media above their counted size.
 
     OpenAI's routes carry them in data URLs, Anthropic's as `"type": "base64"` with `"data"` beside
-    it. Each search continues where the last one ended, so the text is read once.
+    it. Each search continues where the last search ended, so the text is read once.
     """
     in_urls = kind != "messages"
     mark, rare = _marks(kind)
@@ -227,5 +227,5 @@ def _media_excess(text: bytes, kind: str) -> int:
 
 
 def _marks(kind: str) -> tuple[bytes, int]:
-    """The text before a medium's bytes, and the index of its byte that is rarest in texts."""
+    """The mark before a medium's bytes, and the index of the mark's rarest byte in texts."""
     return (b'"base64"', 5) if kind == "messages" else (b";base64,", 0)

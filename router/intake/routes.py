@@ -1,8 +1,9 @@
-"""What a request target means: which kind of route, what its body is, whether it may pass at all.
+"""What a request target means: which kind of route, what its body is, whether it is forwarded at
+all.
 
 Every path is forwarded, so that an engine's new endpoint works the day it appears, with one
 exception: the endpoints that control an engine or show its insides (`CONTROL`, of all engines).
-Those are 404 here unless the configuration allows them one by one.
+These endpoints return 404 unless the configuration allows them one by one.
 
 A path is judged in the form an engine would understand it in (percent-decoded, without a trailing
 slash), and a path that two servers could read in two ways (dot segments, doubled slashes,
@@ -20,7 +21,8 @@ from router.fleet.engines.common.registry import CONTROL, CONTROL_BELOW, NATIVE_
 
 JSON: Final = "json"
 MULTIPART: Final = "multipart"
-ANY: Final = "any"  # Read the model if the body shows one; the engine judges the rest.
+# The body has any format: read the model if there is one; the engine validates the rest.
+ANY: Final = "any"
 
 
 class Route:
@@ -52,14 +54,14 @@ class Route:
         self.inference = inference  # nothing is relayed before the first content event
         self.body = body  # JSON, MULTIPART or ANY
         self.repeatable = repeatable  # may be sent again after it may have been executed
-        self.light = light  # uses no GPU: it never waits in the queue, and counts as no load
-        # A stream that is asked for comes as events, from every engine.
+        self.light = light  # uses no GPU: never waits in the queue, and does not count as load
+        # If the client requests a stream, every engine answers with server-sent events.
         self.streams_events = streams_events
-        # What its body's members mean is known. Else it counts and waits like inference, and is
-        # never edited, hedged or sent a second time.
+        # The meaning of the body's members is known. Otherwise the request counts and waits like
+        # inference, and is never edited, hedged or sent a second time.
         self.is_known = is_known
         # The members by which engines judge urgency can be replaced: the body is JSON and known.
-        # Where they cannot, a body that has a priority above the ceiling is refused.
+        # Otherwise a body that has a priority above the ceiling is refused.
         self.is_edited = is_edited
 
 
@@ -101,12 +103,12 @@ def _native() -> dict[bytes, Route]:
     return found
 
 
-# POST to these, exactly as spelled, is inference; so are PUT and PATCH.
+# POST, PUT and PATCH to these exact paths are inference.
 POSTS: Final[dict[bytes, Route]] = {
     **_native(),
     **_inference("chat", b"/v1/chat/completions", events=True),
     **_inference("completions", b"/v1/completions", events=True),
-    # A stored response is a side effect: it is not made twice.
+    # A stored response is a side effect, so such a request is not sent twice.
     b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
     **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings"),
@@ -118,7 +120,7 @@ POSTS: Final[dict[bytes, Route]] = {
 
 MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
-# POST, PUT and PATCH to an unknown path may be work.
+# POST, PUT and PATCH to an unknown path may cause work at an engine.
 UNKNOWN: Final = Route("other", True, ANY, False, is_known=False, is_edited=False)
 OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
 STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
@@ -126,7 +128,8 @@ STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …
 
 BATCHES: Final = Route("batches", False, ANY, False)  # files and batches of OpenAI's API
 
-SERVER: Final = Route("other", False, ANY, True, light=True)  # OPTIONS *: ourselves
+# OPTIONS *: answered by the router itself.
+SERVER: Final = Route("other", False, ANY, True, light=True)
 ASTERISK: Final = b"*"
 
 STORED_PREFIX: Final = b"/v1/responses/"
@@ -134,7 +137,7 @@ MODELS_PATH: Final = b"/v1/models"
 _BATCH_PATHS: Final = frozenset({b"/v1/files", b"/v1/batches"})
 _BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
 
-# Paths whose answers are pictures, sound or vectors: their size is no measure of tokens.
+# Paths whose answers are pictures, sound or vectors: the answer's size does not measure tokens.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
 
 _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
@@ -192,7 +195,8 @@ def _plain(path: bytes) -> bytes:
     if b"%" in path:
         decoded = unquote_to_bytes(path)
         upper = path.upper()
-        # SDKs escape the slash of a model's name in /v1/models/{model}; nowhere else is one due.
+        # SDKs escape the slash of a model's name in /v1/models/{model}; no other path needs an
+        # escaped slash.
         if b"%2F" in upper and not path.startswith(b"/v1/models/"):
             raise RouterError(Reason.BAD_TARGET, "an encoded slash in the path")
         if b"%" in decoded and unquote_to_bytes(decoded) != decoded:
@@ -203,7 +207,8 @@ def _plain(path: bytes) -> bytes:
             raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
     if b"//" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
-    # A route's pattern may match before a line break at the end, and a blank may be cut off.
+    # A route's pattern may match before a line break at the end, and a space at the end may be
+    # removed.
     if decoded[-1] <= 0x20 or b"\n" in decoded or b"\r" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a line break, or a blank at the end, in the path")
     return decoded.rstrip(b"/") or b"/"

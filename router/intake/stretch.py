@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
-_STEP: Final = 64 * 1024  # bytes that are copied to look for space
+_STEP: Final = 64 * 1024  # bytes that are copied at once to search for space
 
 
 class Stretch:
-    """The bytes of a body from `start` to `end`. Places in the calls count from its own start."""
+    """The bytes of a body from `start` to `end`. Positions in the calls count from the start of the
+    stretch.
+    """
 
     __slots__ = ("_pieces", "_start", "size")
 
@@ -29,7 +31,7 @@ class Stretch:
         left = self._start + max(start, 0)
         right = self._start + min(end, self.size)
         found: list[bytes] = []
-        at = 0  # of the piece, in the body
+        at = 0  # position of the piece in the body
         for piece in self._pieces:
             if at >= right:
                 break
@@ -41,7 +43,7 @@ class Stretch:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def whole(self) -> bytes:
-        """A copy of all its bytes."""
+        """A copy of all bytes of the stretch."""
         return self.cut(0, self.size)
 
     def part(self, start: int, end: int) -> Stretch:
@@ -49,7 +51,7 @@ class Stretch:
         return Stretch(self._pieces, self._start + start, self._start + end)
 
     def narrowed(self, start: int, end: int) -> Stretch:
-        """The stretch of its bytes from `start` to `end`, without the space around them."""
+        """The part of this stretch from `start` to `end`, without the space around it."""
         while start < end:
             step = self.cut(start, min(start + _STEP, end))
             kept = len(step.lstrip(_SPACE))
@@ -65,11 +67,11 @@ class Stretch:
         return self.part(start, end)
 
     def contains(self, mark: bytes, rare: int) -> bool:
-        """Whether it contains `mark`. `rare`: see the function `contains`."""
+        """Whether the stretch contains `mark`. `rare`: see the function `contains`."""
         left, right = self._start, self._start + self.size
         most = len(mark) - 1
-        at = 0  # of the piece, in the body
-        tail = b""  # the end of the pieces before, in which the mark may begin
+        at = 0  # position of the piece in the body
+        tail = b""  # the end of the earlier pieces, in which the mark may begin
         for piece in self._pieces:
             if at >= right:
                 break
@@ -85,8 +87,9 @@ class Stretch:
         return False
 
 
-_HOPS: Final = 64  # to single bytes, before their distance is looked at
-_APART: Final = 512  # bytes; where they are closer, all bytes of the mark are searched for at once
+_HOPS: Final = 64  # number of hops to single bytes before the distance of the hits is measured
+# Bytes between hits; if hits are closer, all bytes of the mark are searched at once.
+_APART: Final = 512
 
 
 def contains(text: bytes, mark: bytes, rare: int, start: int, end: int) -> bool:

@@ -68,7 +68,7 @@ from router.intake.values import NULL, value_of
 CLASS_PATHS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
 _PATHS: Final = tuple(CLASS_PATHS)
 
-_LONGEST: Final = 64  # bytes; no name is longer, and no number needs more
+_LONGEST: Final = 64  # bytes of a priority; no name is longer, and no number needs more
 _NAMES: Final = {
     spelling: number
     for number, name in enumerate(CLASSES)
@@ -81,12 +81,12 @@ SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "
 # -- meaning of an existing client's numbers -----------------------------------------------------
 
 BY_ENGINE: Final = "engine"  # in the configuration: the dialect of the pool's engine
-OURS: Final = "hedgerow"  # ... the router's own scale
-IGNORED: Final = -1.0  # instead of a number on the scale: no value
+OURS: Final = "hedgerow"  # in the configuration: the router's own scale
+IGNORED: Final = -1.0  # instead of a number on the router's scale: the number is ignored
 
 
 def is_dialect(name: str) -> bool:
-    """Whether numbers have a meaning in it."""
+    """Whether numbers have a meaning in the dialect `name`."""
     return name == OURS or name in DIALECTS
 
 
@@ -95,7 +95,7 @@ def number_in(dialect: str, number: float) -> float:
     return within(number if dialect == OURS else DIALECTS[dialect].read(number))
 
 
-# of requests that are not inference, for which it is not used
+# the urgency of requests that are not inference, for which it is not used
 UNSAID: Final = Urgency(float(NORMAL), "")
 
 # -- sources in a request ------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def class_in_path(target: bytes) -> tuple[int, bytes]:
 def read_field(field: msgspec.Raw, dialect: str) -> float:
     """The body's `priority`, which is present and not null. Raises RouterError (BAD_PRIORITY).
 
-    IGNORED: it is a number without a meaning in `dialect`.
+    IGNORED: the value is a number without a meaning in `dialect`.
     """
     if len(field) <= _LONGEST:
         written = bytes(field)
@@ -242,7 +242,7 @@ class Judge:
     def __init__(self, rules: Rules) -> None:
         self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
         self.ignored: dict[str, int] = {}
-        # The usual ones are created once: [source][class].
+        # The usual urgencies are created once: [source][class].
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
             for source in SOURCES
@@ -250,7 +250,7 @@ class Judge:
         self.adopt(rules)
 
     def adopt(self, rules: Rules, tiers: Iterable[str] = ()) -> None:
-        """Set other rules. `tiers`: those of the known keys."""
+        """Set other rules. `tiers`: the tiers of the known keys."""
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]

@@ -46,7 +46,8 @@ def value_of(raw: msgspec.Raw | None) -> object:
 
 def session_of(fields: Fields) -> str | None:
     """Return the conversation key of the request: the first of its fields that is a usable
-    string."""
+    string.
+    """
     key = _session(fields.session_id)
     if key is None:
         key = _session(fields.prompt_cache_key)
@@ -54,7 +55,7 @@ def session_of(fields: Fields) -> str | None:
 
 
 def _session(raw: msgspec.Raw | None) -> str | None:
-    # Six bytes of JSON are the most that one character takes; the rest is quotes.
+    # One character takes at most six bytes of JSON; the two other bytes are the quotes.
     if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
         return None
     key = value_of(raw)
@@ -63,8 +64,9 @@ def _session(raw: msgspec.Raw | None) -> str | None:
 
 def output_tokens_of(fields: Fields) -> int | None:
     """Return the client's limit of output tokens, whatever its field name; `None` if there is no
-    usable one."""
-    # One after the other: a field of a struct costs more than the comparisons.
+    usable one.
+    """
+    # The fields are read one after the other: reading a field costs more than the comparisons.
     most: int | None = fields.max_completion_tokens
     if _is_usable(most):
         return most

@@ -20,8 +20,8 @@ import msgspec
 
 from router.observe.log.sink import Sink
 
-EVERY_S = 60.0  # one line per key in this time
-KEYS_MAX = 1024  # keys in memory; beyond this number the oldest key is removed
+EVERY_S = 60.0  # seconds in which one line per key is written
+KEYS_MAX = 1024  # maximum number of keys in memory; above it the oldest key is removed
 QUEUE_BYTES = 1 << 20
 TEXT_CHARS_MAX = 2_048
 TRACE_CHARS_MAX = 8_192
@@ -34,8 +34,8 @@ def log_event(level: int, message: str, /, *, key: str | None = "", **fields: ob
     """Log an event; `level` is one of logging's.
 
     `message` is a fixed text; varying values go into `fields`. Messages with the same text that
-    must not suppress each other (such as one per replica) need different keys in `key`. With None
-    the message is never suppressed.
+    must not suppress each other (such as one per replica) need different keys in `key`. With
+    `key` None the message is never suppressed.
     """
     if _logger.isEnabledFor(level):
         _logger.log(level, "%s", message, extra={"event": (message, key), "fields": fields})
@@ -53,13 +53,14 @@ class RateLimit:
         self._seen: dict[object, list[float]] = {}
 
     def admit(self, key: object) -> int | None:
-        """Returns None if this line is suppressed, else the lines suppressed since the last one."""
+        """None if this line is suppressed, else the number suppressed since the last line."""
         now = self._clock()
         seen = self._seen.get(key)
         if seen is not None and now - seen[0] < self._every_s:
             seen[1] += 1
             return None
-        self._seen.pop(key, None)  # to the end: dicts iterate in the order of insertion
+        # Moves the key to the end: dicts iterate in the order of insertion.
+        self._seen.pop(key, None)
         if len(self._seen) >= KEYS_MAX:
             del self._seen[next(iter(self._seen))]
         self._seen[key] = [now, 0]

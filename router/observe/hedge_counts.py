@@ -21,12 +21,13 @@ class Refusal(StrEnum):
     LONG = "long"  # the prompt is longer than `hedging.prompt_tokens`
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy
-    SAME_ENGINE = "same_engine"  # the others are other addresses of the same engine
-    HEALTH = "health"  # the others are suspect, on trial, at their limit or asked for a pause
-    WAITING = "waiting"  # requests wait at each of the others
-    KV = "kv"  # the others' KV caches are nearly full
+    SAME_ENGINE = "same_engine"  # the other replicas are other addresses of the same engine
+    # The other replicas are suspect, on trial, at their limit or asked for a pause.
+    HEALTH = "health"
+    WAITING = "waiting"  # requests wait at each of the other replicas
+    KV = "kv"  # the KV caches of the other replicas are nearly full
     BUDGET = "budget"
-    GAIN = "gain"  # a copy is not expected to be earlier
+    GAIN = "gain"  # the copy is not expected to answer earlier than the first attempt
 
 
 class HedgeCounts:
@@ -39,17 +40,18 @@ class HedgeCounts:
         self.lost = 0  # another attempt delivered content first
         self.failed = 0  # the copy ended in any other way: an error, or the client left
         self.suppressed = dict.fromkeys(Refusal, 0)
-        self.fired_tokens = 0  # of copies that reached a replica: charged to the budget
-        self.returned_tokens = 0  # of copies that reached no replica: returned to the budget
-        self.wasted_tokens = 0  # computed by attempts whose output no client received
-        # The time that losers would still have needed, estimated from requests that were as late.
+        self.fired_tokens = 0  # tokens of copies that reached a replica: charged to the budget
+        self.returned_tokens = 0  # tokens of copies that reached no replica: returned to the budget
+        self.wasted_tokens = 0  # tokens computed by attempts whose output no client received
+        # Seconds that losing attempts would still have needed, estimated from equally late
+        # requests.
         self.saved_s = 0.0
-        self.suspected = 0  # replicas that became suspect because they lost too many races
+        self.suspected = 0  # replicas that became suspect because copies elsewhere answered first
         self.policy_errors = 0  # a policy raised or returned an invalid value
 
         # Gauges.
         self.budget_tokens = 0.0  # tokens that copies may use now
-        self.hedgeable_share = 0.0  # share of recent prompt tokens, 0 to 1
+        self.hedgeable_share = 0.0  # share of recent prompt tokens that may be hedged, 0 to 1
         self.quantile = 0.0  # quantile of the TTFT from which the budget pays for copies, 0 to 1
 
         # With `dry_run`: copies that were not sent, and the time they would have saved.

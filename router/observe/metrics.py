@@ -23,13 +23,13 @@ from router.observe.tenant_usage import TenantUsage
 ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
 OTHER = "other"
 
-# Seconds. From a cached answer on loopback to the ten minutes of a long generation.
+# Bounds in seconds, from a cached answer on loopback to a long generation of ten minutes.
 BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
 
-# Seconds per token. From an engine that predicts several at once to one that swaps.
+# Bounds in seconds per token, from an engine with speculative decoding to one that swaps KV.
 TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
@@ -107,10 +107,10 @@ class ClassCounts:
     __slots__ = ("duration", "tpot", "ttft", "wait")
 
     def __init__(self) -> None:
-        self.ttft = Histogram()  # of streams
-        self.tpot = Histogram(TPOT_BOUNDS_S)  # of streams of two tokens or more
-        self.duration = Histogram()  # of requests that succeeded
-        self.wait = Histogram()  # of requests that waited in the queue
+        self.ttft = Histogram()  # time to first token of streams, in seconds
+        self.tpot = Histogram(TPOT_BOUNDS_S)  # seconds per token of streams of at least two tokens
+        self.duration = Histogram()  # seconds of requests that succeeded
+        self.wait = Histogram()  # seconds of requests that waited in the queue
 
 
 class Metrics(Tally):
@@ -118,7 +118,7 @@ class Metrics(Tally):
 
     def __init__(self) -> None:
         super().__init__()
-        # Per request and attempt. All kinds exist from the start: no branch on the hot path.
+        # Counters per request and attempt. All kinds exist from the start, to avoid a branch.
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
         self.classes = {name: ClassCounts() for name in (*CLASSES, UNCLASSED)}
@@ -128,21 +128,21 @@ class Metrics(Tally):
         self.models_other = 0
         self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
         self.retries_by_cause: dict[Reason, int] = {}
-        self.continuations: dict[str, int] = {}  # by outcome, a closed set
+        self.continuations: dict[str, int] = {}  # counts by outcome, a closed set
         self.ejections_by_replica: dict[str, int] = {}
         self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
 
-        # Connections.
-        self.connections_stale = 0  # kept connections that were closed by the replica when used
+        # Counters of connections.
+        self.connections_stale = 0  # pooled connections that the replica had already closed
 
-        # Decisions.
+        # Counters of the router's decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
         self.priority_refused = 0  # answers that showed that an engine does not support priorities
         self.streams_committed_early = 0
 
-        # Configuration.
+        # Counters of configuration reloads.
         self.config_hash = ""
         self.reloads_ok = 0
         self.reloads_failed = 0
@@ -216,13 +216,13 @@ class Metrics(Tally):
         counts[2] += cached or 0
 
     def waited(self, urgency: str, wait_s: float) -> None:
-        """A request of this class was sent after waiting `wait_s` in the queue."""
+        """Record that a request of a class was sent after waiting `wait_s` in the queue."""
         classed = self.classes.get(urgency or "normal")
         if classed is not None:
             classed.wait.observe(wait_s)
 
     def paced(self, urgency: str, tpot_s: float) -> None:
-        """A stream of this class delivered a token every `tpot_s` seconds after the first."""
+        """Record that a stream of a class delivered a token every `tpot_s` seconds after the first."""
         classed = self.classes.get(urgency)
         if classed is not None:
             classed.tpot.observe(tpot_s)
@@ -251,7 +251,9 @@ class Metrics(Tally):
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
 
     def priority_dropped(self, replica_id: str) -> bool:
-        """Count an attempt that was sent without its priority; returns whether it is the first."""
+        """Count an attempt that was sent without its priority; returns whether it is the replica's
+        first.
+        """
         replica_id = self._known_replica(replica_id)
         count = self.priority_dropped_by_replica.get(replica_id, 0)
         self.priority_dropped_by_replica[replica_id] = count + 1
@@ -278,7 +280,7 @@ class Metrics(Tally):
             del self.attempts[key]
 
     def _known_replica(self, replica_id: str) -> str:
-        """The label for a replica: its id while there are few, `other` beyond REPLICAS_MAX."""
+        """The label for a replica: its id, or `other` beyond REPLICAS_MAX replicas."""
         if replica_id in self._replicas:
             return replica_id
         if len(self._replicas) >= REPLICAS_MAX:

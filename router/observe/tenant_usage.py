@@ -17,7 +17,7 @@ from typing import Final
 
 from router.config.model import Price
 
-# No key's name has a parenthesis (config/keys.py).
+# Not equal to any key's name, because those have no parenthesis (config/keys.py).
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
 TENANTS_MAX: Final = 1000
@@ -71,7 +71,7 @@ class TenantUsage:
 
     def __init__(self) -> None:
         self.since = time()  # seconds since 1970
-        self.tenants: dict[str, dict[str, Used]] = {}  # by class
+        self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
         self._prices: dict[str, _Prices] = {}
 
     def adopt(self, prices: Mapping[str, Price]) -> None:
@@ -88,7 +88,7 @@ class TenantUsage:
         output: int,
         is_estimate: bool,
     ) -> None:
-        """Counts one request that has ended. Without tokens, none were used."""
+        """Counts one request that has ended. The token counts of a request that used none are 0."""
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
@@ -116,7 +116,7 @@ class TenantUsage:
 
 
 def together(classes: Mapping[str, Used]) -> Used:
-    """All classes of a tenant."""
+    """The usage of a tenant, summed over all classes."""
     found = Used()
     for used in classes.values():
         found.add(used)

@@ -49,7 +49,7 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted model and its basis. None: there were too few samples for that part."""
+    """The fitted model and its basis. A part is None if it had too few samples."""
 
     timing: Timing
     prefill: Fit | None
@@ -57,7 +57,7 @@ class Calibration:
     # The maximum of decoding sequences, and of their context tokens, at one replica.
     sequences_peak: int
     context_peak: int
-    # The same while a replica was full: requests waited and none was prefilled; 0: none was full.
+    # The same maxima while a replica was full: requests waited, none was prefilled; 0: never full.
     sequences_full: int
     context_full: int
     report: tuple[str, ...]  # the calibration in sentences
@@ -76,7 +76,7 @@ def calibrate(
 
     - `base`: the profile for ratios that the logs do not determine.
     - `model`, `replicas`: use only requests of this model, and those answered by these replicas.
-    - `until`: use only requests that arrived earlier (seconds since 1970).
+    - `until`: use only requests that arrived before this time (seconds since 1970).
     - `step_tokens`: the prompt tokens of one engine step.
 
     Raises CalibrationError if neither part can be fitted, TraceError for a file that is not an

@@ -1,4 +1,4 @@
-"""The configurations to compare: one with different routing, order or hedging policies.
+"""The configurations to compare: copies of one with other routing, order or hedging policies.
 
 Pure. Must never: change any other setting.
 """

@@ -140,7 +140,7 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     replay = replace(replay, runs=[run], truth=trust_of(run.judged))
     if _is_refused(args, replay):
         return replay
-    # The candidates may include the logged fleet as configured. It is not simulated again.
+    # The candidates may include the logged fleet as configured, which is not simulated again.
     others = [job for job in jobs if job.scenario != judged.scenario or job.source != judged.source]
     found = dict(zip(map(id, others), run_all(others, args.jobs, status), strict=True))
     runs = [replace(found.get(id(job), run), policy=job.policy) for job in jobs]
@@ -160,7 +160,8 @@ def _out(args: argparse.Namespace) -> TextIO:
 
 def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
     """The configuration and the candidates. Raises Refused for a repeated value of a flag, and
-    ConfigError for an invalid file."""
+    ConfigError for an invalid file.
+    """
     base = Config() if args.config is None else load(args.config, serves=False)
     if args.poll_interval is not None:
         base = varied(base, polling={"interval_s": args.poll_interval})

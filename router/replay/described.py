@@ -21,7 +21,8 @@ def facts_of(
     trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str, estimated: bool
 ) -> list[Fact]:
     """Pairs of a label and a text. `model_name`: the engine model's name; `estimated`: the number
-    of replicas is an estimate."""
+    of replicas is an estimate.
+    """
     first = jobs[0]
     found = [
         ("traffic", _traffic(trace, facts, first.scenario, first.source.closed_loop)),
@@ -88,7 +89,7 @@ def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
 
 
 def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
-    """Two entries per group; they are numbered if there are several groups."""
+    """Two entries per group of replicas; entries are numbered if there are several groups."""
     found = []
     for place, group in enumerate(scenario.groups, 1):
         of = f" {place}" if len(scenario.groups) > 1 else ""
@@ -124,7 +125,7 @@ def _engine(group: Group) -> str:
 
 
 def _timing(timing: Timing) -> str:
-    """Coefficients in ms, without those that are 0."""
+    """The timing's coefficients in ms, without coefficients that are 0."""
     prefill = (
         (timing.prefill_s, ""),
         (timing.prefill_token_s, " L"),

@@ -59,7 +59,7 @@ class Source:
 class Job:
     """A scenario, its traffic and its SLO."""
 
-    policy: str  # the candidate's label
+    policy: str  # the label of the candidate configuration
     scenario: Scenario
     source: Source
     slo: Slo

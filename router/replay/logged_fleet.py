@@ -20,7 +20,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.simulator.arrival import Arrival
 
 REPLICAS_MAX: Final = 10_000
-MODELS_MAX: Final = 1000  # models of one replica
+MODELS_MAX: Final = 1000  # maximum number of models of one replica
 _SAME: Final = 0.05  # smaller relative differences are ignored, because slots are estimates
 
 
@@ -35,13 +35,13 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class LoggedGroup:
-    """Identical replicas. A size of None: the log does not have it."""
+    """A group of identical replicas. A size is None if the log does not have it."""
 
     replicas: tuple[str, ...]  # IDs in the log
     models: tuple[str, ...] | None  # None: the whole fleet serves the same models
     slots: int | None
     kv_tokens: int | None
-    like: ReplicaConfig  # has the weight, limit, zone and node of these replicas
+    like: ReplicaConfig  # its weight, limit, zone and node are those of these replicas
 
     def name(self, number: int) -> str:
         """A text for reports: the group's number, size and models."""

@@ -69,8 +69,8 @@ class Plan:
         )
 
     def jobs(self, candidates: Sequence[Candidate], sizes: Sequence[int] | None) -> list[Job]:
-        """The jobs by fleet, then by candidate. With several routers, all are repeated with shared
-        state.
+        """The jobs by fleet, then by candidate. With several routers, each job is repeated with
+        shared state.
 
         `sizes`: sizes of fleets whose replicas are like those of the largest group; None: the
         logged fleet, or an estimated size. Raises Refused for a fault of a replica that does not

@@ -14,7 +14,7 @@ from typing import Final, TextIO
 
 from router.simulator.traffic import HasProgress
 
-EVERY_S: Final = 0.25  # between two updates
+EVERY_S: Final = 0.25  # seconds between two updates of the line
 CLOCK_EVERY: Final = 256  # requests between two reads of the real clock, which are expensive
 
 

@@ -120,7 +120,7 @@ class _Workers(Generic[R]):
                 f"(status {process.exitcode}; was it out of memory?)"
             ) from None
         if isinstance(message, str):
-            # Only the progress of the first running job is shown: it probably finishes first.
+            # Only the progress of the first running job is shown: that job probably finishes first.
             if self._show is not None and number == min(n for n, _ in self._at_work.values()):
                 self._show(len(self._runs), message)
             return False

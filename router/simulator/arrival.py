@@ -1,4 +1,4 @@
-"""One request of the traffic. It has its own file because it is compiled."""
+"""One request of the traffic. The class has its own file because it is compiled."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ class Arrival:
 
     `blocks` has one hash for each full block of `Traffic.block_tokens` prompt tokens. The hashes
     are chained: each stands for the whole prompt up to the end of its block. Two requests share
-    the KV blocks of their common prefix of hashes. Empty: the source has no information.
+    the KV blocks of their common prefix of hashes. `blocks` is empty if the source has no block
+    information.
     """
 
     __slots__ = (
@@ -67,29 +68,29 @@ class Arrival:
         hedging: str = "",
         logged: Logged | None = None,
     ) -> None:
-        self.number = number  # unique in its traffic; its order in the source
-        self.at = at  # seconds since the beginning of the traffic, >= 0
-        self.prompt_tokens = prompt_tokens  # >= 1
-        self.output_tokens = output_tokens  # >= 0; 0: nothing is generated
+        self.number = number  # unique number in the traffic: the order in the source
+        self.at = at  # arrival in seconds since the beginning of the traffic, >= 0
+        self.prompt_tokens = prompt_tokens  # tokens of the prompt, >= 1
+        self.output_tokens = output_tokens  # tokens of the answer, >= 0; 0: nothing is generated
         self.blocks = blocks
         self.tenant = tenant  # the tenant's ID; "": the source does not identify tenants
-        self.within = within  # the client address whose share it uses, as in `intake.flow`
-        self.is_known = is_known  # its tenant has a configured key
+        self.within = within  # the client address whose share the request uses, as in `intake.flow`
+        self.is_known = is_known  # the request's tenant has a configured key
         self.user = user  # the user's number within the tenant; 0: no user is named
-        self.priority = priority  # the name of its priority class; "": none
-        self.session = session  # the ID of its conversation
+        self.priority = priority  # the name of the request's priority class; "": none
+        self.session = session  # the ID of the request's conversation
         self.model = model
         self.stream = stream
         self.kind = kind  # the route, as in `policies.contract.RequestView`
         # Full blocks that end within the answer, if the next turn of the conversation will reuse
         # them. Engines cache them; routers do not know them.
         self.answer_blocks = answer_blocks
-        # Its urgency on the router's scale (`core/urgency.py`); NaN: that of its class.
+        # The urgency on the router's scale (`core/urgency.py`); NaN: the urgency of the class.
         self.priority_number = priority_number
-        # Seconds after its arrival by which the client wants content; infinity: no deadline.
+        # Seconds after the arrival by which the client wants content; infinity: no deadline.
         self.deadline_s = deadline_s
-        # Seconds after its arrival at which the client disconnects; infinity: it never does.
+        # Seconds after the arrival at which the client disconnects; infinity: never.
         self.leaves_s = leaves_s
         self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: none
         self.hedging = hedging  # the client requests a second copy ("on") or forbids it ("off")
-        self.logged = logged  # its result in the access log; None: it is not from an access log
+        self.logged = logged  # the request's result in the access log; None: not from an access log

@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from router.core.scheduling import Alarm, Scheduler
 
-TICK_S: Final = 0.1  # as `wire.sweep`
+TICK_S: Final = 0.1  # seconds between two checks, the same as in `wire.sweep`
 _PER_S: Final = 64.0  # slices per second; with 1,000 replicas a slice has 50 to 100 events
 _LAST_S: Final = 1e12  # events after this time, or at infinity, are in no slice
 
 
-# Its time, its sequence number, and its callback.
+# An event: its time, its sequence number, and its callback.
 _Event = tuple[float, int, Callable[[float], object]]
 
 
@@ -136,7 +136,8 @@ class Timers:
             return  # the party was rescheduled or discarded
         if party.deadline <= now:
             party.on_deadline(now)
-        if self._due.get(party) == now:  # an unchanged deadline is called again, as by the sweeper
+        # A party with an unchanged deadline is called again, as by the sweeper.
+        if self._due.get(party) == now:
             self._schedule(party, now + TICK_S)
 
 

@@ -116,16 +116,18 @@ class SimulatedEngine:
         self._network_s = network_s
         self._straggling = straggling
         self._seed = seed  # decides which attempts straggle
-        self._delayed: dict[str, EngineAttempt] = {}  # stragglers before they are queued, by ID
+        # Straggling attempts that are not queued yet, by request ID.
+        self._delayed: dict[str, EngineAttempt] = {}
         self.core: EngineCore[EngineAttempt] = EngineCore(config, timing)
         self.started_at = 0.0
-        self.frozen_since: float | None = None  # None: it is not frozen
+        self.frozen_since: float | None = None  # None: the engine is not frozen
         self._wake = inf  # when the core advances next; wake-ups at other times are outdated
         self._busy_since: float | None = None
-        self._idle: Signals | None = None  # its metrics while it has no request; None: it has some
-        self._past = EngineTotals()  # totals before the latest restart
+        # Metrics of the engine while it has no request; None: it has requests.
+        self._idle: Signals | None = None
+        self._past = EngineTotals()  # the engine's totals before the latest restart
         # The current faults; they may overlap.
-        self._slows: list[float] = []  # factors
+        self._slows: list[float] = []  # the factors of the current `slow` faults
         self._freezes = 0
         self._kills = 0
 
@@ -145,7 +147,8 @@ class SimulatedEngine:
     def generated(self, attempt: EngineAttempt) -> int:
         """Output tokens that were generated for an attempt so far."""
         if not self.core.holds(attempt.id):
-            return attempt.made  # it has not arrived yet, or it was lost when the engine was killed
+            # The attempt has not arrived yet, or was lost when the engine was killed.
+            return attempt.made
         self.core.settle(self._clock.now)
         return self.core.generated(attempt)
 

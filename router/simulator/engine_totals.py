@@ -19,7 +19,7 @@ class EngineTotals:
     finished: int = 0
     aborted: int = 0  # requests that routers cancelled
     prompt_tokens: int = 0  # prompt tokens of scheduled requests
-    cached_tokens: int = 0  # ... of these, found in the prefix cache
+    cached_tokens: int = 0  # prompt tokens that were found in the prefix cache
     generated_tokens: int = 0
     preemptions: int = 0
     peak_waiting: int = 0

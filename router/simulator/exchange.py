@@ -37,7 +37,7 @@ from router.simulator.traffic import Arrival
 
 # Kinds of routes whose requests may be sent again after they may have been executed.
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
-# All simulated requests are inference requests, whatever their kind.
+# All simulated requests are inference requests, regardless of their kind.
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
 _X_HEDGE: Final = {"on": b"on", "off": b"off"}  # `Arrival.hedging` to the request header's value
 
@@ -151,7 +151,8 @@ class SimulatedExchange(RoutedRequest):
         now: float,
     ) -> None:
         """`router`, `number`: the router's number, and the request's number within that router.
-        `engine_priority`: the `priority` sent to engines. `may_ask`: the key may request hedges."""
+        `engine_priority`: the `priority` sent to engines. `may_ask`: the key may request hedges.
+        """
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(context, view, urgency, arrival.at, route, b"")
         if route.repeatable:
@@ -162,12 +163,12 @@ class SimulatedExchange(RoutedRequest):
         self._leaves_at = arrival.at + arrival.leaves_s  # when the client disconnects
         self._port = port
         self.router = router
-        self.number = number  # within the router
+        self.number = number  # number of the request within the router
         self.arrival = arrival
         self.flow = flow
         self.outcome = Outcome(arrival, "", router, now)
         self.engine_priority = engine_priority
-        self._timer = inf  # when the router next checks the deadlines
+        self._timer = inf  # when the router next checks the deadlines of this request
 
     def start(self, now: float) -> None:
         if self.wanted_until <= now:
@@ -346,7 +347,7 @@ class SimulatedExchange(RoutedRequest):
     def refused(self, io: SimulatedAttempt, now: float) -> None:
         """The engine answered with a 4xx without prefilling anything. The response is forwarded.
 
-        It is held back while another copy is running or an earlier refusal takes precedence.
+        The response is held back while another copy runs or an earlier refusal takes precedence.
         """
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
@@ -380,7 +381,8 @@ class SimulatedExchange(RoutedRequest):
 
     def on_deadline(self, now: float) -> None:
         """Check every deadline: the client's disconnect, the total timeout, the token gap, the
-        client's own deadline, and the request driver's deadlines."""
+        client's own deadline, and the request driver's deadlines.
+        """
         if now != self._timer:
             return  # the timer was set to another time
         self._timer = inf
@@ -400,7 +402,9 @@ class SimulatedExchange(RoutedRequest):
             self._set_timer(self._due())
 
     def _client_gone(self, now: float) -> None:
-        """The client disconnects, as it did in the log. It has the tokens received so far."""
+        """The client disconnects, as it did in the log. The client has the tokens that it received
+        so far.
+        """
         reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
         if winner is None:
             self._estimate_work(now)

@@ -1,6 +1,6 @@
 """The result of a request in an access log, for comparison with its simulated result.
 
-It has its own file because it is compiled. Must never: influence the simulation.
+The class has its own file because it is compiled. Must never: influence the simulation.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ class Logged:
         slots: int | None = None,
         kv_tokens: int | None = None,
     ) -> None:
-        self.reason = reason  # a value of `core.errors.Reason`; "ok": it was answered
-        self.ended_s = ended_s  # seconds from its arrival to its end
-        self.ttft_s = ttft_s  # seconds from its arrival to the first token
+        self.reason = reason  # a value of `core.errors.Reason`; "ok": the request was answered
+        self.ended_s = ended_s  # seconds from the request's arrival to its end
+        self.ttft_s = ttft_s  # seconds from the request's arrival to its first token
         self.tpot_s = tpot_s  # seconds per output token after the first
-        self.wait_s = wait_s  # seconds in the router's queue; 0: it did not wait
+        self.wait_s = wait_s  # seconds in the router's queue; 0: the request did not wait
         # Token counts as reported by the engine.
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = cached_tokens  # prompt tokens found in the engine's cache
         self.output_tokens = output_tokens
         self.replica = replica  # the ID of the replica that answered; "": none did
         self.slots = slots  # the number of requests that this replica runs at once
-        self.kv_tokens = kv_tokens  # the size of its KV cache, in tokens
+        self.kv_tokens = kv_tokens  # the size of this replica's KV cache, in tokens
 
     @property
     def is_ok(self) -> bool:

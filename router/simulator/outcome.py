@@ -37,33 +37,33 @@ class Outcome:
         self.arrival = arrival
         # The ID of the replica that answered, or of the last attempt; "": it was never sent.
         self.replica = replica
-        self.router = router  # the number of its router
-        self.dispatched = dispatched  # when that attempt was sent
-        # When its first token reached the client (without streaming: the complete answer);
+        self.router = router  # the number of the router that handled the request
+        self.dispatched = dispatched  # when the attempt at `replica` was sent
+        # When the first token reached the client (without streaming: the complete answer);
         # below 0: never.
         self.first = -1.0
-        self.ended = -1.0  # when its last token reached the client, or when it failed
-        self.cached_tokens = 0  # prompt tokens that the engine found in its cache
+        self.ended = -1.0  # when the last token reached the client, or when the request failed
+        self.cached_tokens = 0  # prompt tokens that the engine found in its prefix cache
         self.expected_tokens = 0  # prompt tokens that the router expected in that cache
         # Total seconds in the router's queue before it was sent; below 0: the router has no queue,
         # or the request was never sent.
         self.queued_s = -1.0
-        self.attempts = 1  # retries and hedges included
-        self.hedged = False  # a second copy was sent ...
-        self.hedge_won = False  # ... and answered first
+        self.attempts = 1  # number of attempts, retries and hedges included
+        self.hedged = False  # a second copy of the request was sent
+        self.hedge_won = False  # the second copy answered first
         self.wasted_tokens = 0  # prompt tokens computed for copies that lost
         self.reason = Reason.OK
 
     @property
     def ttft_s(self) -> float | None:
-        """Seconds from its arrival to its first token; None: it had none."""
+        """Seconds from the request's arrival to its first token; None: no token arrived."""
         return None if self.first < 0.0 else self.first - self.arrival.at
 
     @property
     def tpot_s(self) -> float | None:
         """Seconds per output token after the first.
 
-        None: it failed, it was not streamed, or it had fewer than two output tokens.
+        None: the request failed, was not streamed, or had fewer than two output tokens.
         """
         arrival = self.arrival
         more = arrival.output_tokens - 1

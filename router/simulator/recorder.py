@@ -12,7 +12,7 @@ from router.simulator.outcome import Outcome
 
 
 class Recorder(Protocol):
-    """Is called once per request, at its end, in the order of the ends."""
+    """A callable that is called once per request, at its end, in the order of the ends."""
 
     def ended(self, outcome: Outcome) -> None: ...
 

@@ -1,7 +1,7 @@
 """One simulated router: the proxy's decision objects on a virtual clock, without sockets.
 
-They are built as in `app/parts.py`. A router learns of other routers' requests only through the
-engines' metrics.
+The decision objects are built as in `app/parts.py`. A router learns of other routers' requests only
+through the engines' metrics.
 
 Must never: decide anything itself.
 """
@@ -49,7 +49,7 @@ TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # the clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # of a body without a limit of output tokens
+_NO_FIELDS: Final = Fields()  # the fields of a body without a limit of output tokens
 _SOURCE: Final = "traffic"  # the stated source of a request's urgency
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
@@ -166,7 +166,8 @@ class SimulatedRouter(RouterPort):
         now: float,
     ) -> TenantShare | None:
         """Reserve the request's share of its tenant's limits. Raises RouterError, as
-        `Tenants.enter` does."""
+        `Tenants.enter` does.
+        """
         most = arrival.max_tokens
         return self._tenants.enter(
             key,

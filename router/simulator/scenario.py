@@ -22,7 +22,8 @@ _64_BITS: Final = (1 << 64) - 1
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polls:
     """Timing and loss of the metrics polls. Their interval and the age limit of their values are in
-    the configuration (`polling`)."""
+    the configuration (`polling`).
+    """
 
     jitter: float = 0.2  # share of the interval by which a poll may come early or late
     delay_s: float = 0.005  # from reading the engine's metrics until the router has them
@@ -49,7 +50,7 @@ class Fault:
     replica: int  # the replica's number, from 0
     kind: Literal["slow", "freeze", "kill"]
     until: float  # infinity is allowed, except for "freeze"
-    factor: float = 10.0  # for "slow"
+    factor: float = 10.0  # factor on step times, used by "slow" only
 
     def __post_init__(self) -> None:
         if self.kind not in ("slow", "freeze", "kill"):
@@ -68,7 +69,7 @@ class Straggling:
 
     A straggling attempt reaches its engine's queue later, by (`factor` - 1) times the duration of
     its prefill on an idle engine. The selection depends only on the seed, the request's number and
-    the attempt's index. So with any policy the same first attempts straggle.
+    the attempt's index. So the same first attempts straggle with every policy.
     """
 
     share: float = 0.0
@@ -101,7 +102,7 @@ class Group:
     core: CoreConfig  # its block_size is the traffic's block_tokens; token_events is set to False
     timing: Timing
     models: tuple[str, ...] | None = None  # the served models; None: any
-    # The others are as in the configuration's `replicas`.
+    # The fields below have the same meaning as in the configuration's `replicas`.
     weight: float = 1.0
     max_inflight: int | None = None
     zone: str = ""

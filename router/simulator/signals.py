@@ -1,8 +1,9 @@
 """Simulated polls of the engines' metrics, with delay and loss, as `fleet/monitor/poller.py` makes
 them.
 
-The metrics are read at the beginning of a poll. The router gets them `delay_s` later, and the next
-poll begins an interval after that. So polls of one replica do not overlap, as in the poller.
+The metrics are read at the beginning of a poll. The router gets the metrics `delay_s` later, and
+the next poll begins an interval after that. So polls of one replica do not overlap, as in the
+poller.
 
 Must never: give a router metrics that vLLM does not export.
 """
@@ -38,10 +39,11 @@ class SimulatedPoller:
         counts_tokens: bool,
     ) -> None:
         """`interval_s`: from the result of a poll to the beginning of the next; 0: no polls.
-        `counts_tokens`: count the tokens of running streams at each poll. This has a cost per
-        stream, and is needed only if the queue limits the time per token."""
+        `counts_tokens`: count the tokens of running streams at each poll. Counting has a
+        cost per stream, and is needed only if the queue limits the time per token.
+        """
         self.counts_tokens = counts_tokens
-        self.polls = 0  # polls that have begun
+        self.polls = 0  # number of polls that have begun
         self.skips_idle = True  # skip polls that change nothing; tests compare both settings
         self.clock = clock
         self.fleet = fleet

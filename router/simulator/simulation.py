@@ -54,7 +54,7 @@ def simulate(
 
 
 class Simulation:
-    """A run. It begins with the call of `run`."""
+    """A simulation run, which begins with the call of `run`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Simulation:
         """Run the simulation. May be called once only."""
         clock = self.clock
         self._source = iter(self._traffic)
-        clock.unfinished += 1  # for the source, until it is exhausted
+        clock.unfinished += 1  # counts the source as unfinished work until it is exhausted
         self._next()
         if isinstance(self._recorder, LoadRecorder) and self.scenario.sample_s:
             clock.at(0.0, partial(self._sample, self._recorder))

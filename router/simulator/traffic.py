@@ -26,8 +26,8 @@ class Traffic(Protocol):
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
         """The requests that follow the answer to `ended`, such as a conversation's next turn.
 
-        `now`: when the answer ended; the requests arrive at or after it. Empty if no arrival
-        depends on an answer.
+        `now`: when the answer ended; the requests arrive at or after it. The result is empty if no
+        arrival depends on an answer.
         """
 
 
@@ -53,5 +53,5 @@ class TraceError(ValueError):
     def __init__(self, path: str, line: int, problem: str) -> None:
         super().__init__(f"{path}:{line}: {problem}")
         self.path = path
-        self.line = line  # from 1
+        self.line = line  # line number in the file, from 1
         self.problem = problem

@@ -82,7 +82,7 @@ class Shared(Synthetic):
     """Each request comes from a random user: the prefix of the user's group, and a new question."""
 
     groups: int = 150
-    users: int = 5  # of each group
+    users: int = 5  # number of users in each group
     prefix_tokens: int = 6000
     question_tokens: int = 1200
     output_tokens: int = 1000
@@ -115,7 +115,7 @@ class Unique(Synthetic):
     prompt: Lengths = Lengths(3000.0, 0.5, 9000)
     output: Lengths = Lengths(200.0, 0.6, 1000)
     tenant: str = ""
-    priority: str = ""  # the class of all its requests; `Mix` several for several classes
+    priority: str = ""  # the class of all requests; `Mix` several sources for several classes
 
     def __iter__(self) -> Iterator[Arrival]:
         rng = self._rng()
@@ -133,8 +133,9 @@ class Unique(Synthetic):
 
 @dataclass(slots=True, kw_only=True)
 class Stragglers(Unique):
-    """A share of the prompts is `factor` times as long. Their first tokens are late at any replica,
-    so a second copy helps only the short requests that wait behind them."""
+    """A share of the prompts is `factor` times as long. The first tokens of these prompts are late
+    at any replica, so a second copy helps only the short requests that wait behind them.
+    """
 
     prompt: Lengths = Lengths(1000.0, 0.3, 4000)
     straggling: float = 0.05
@@ -148,7 +149,8 @@ class Stragglers(Unique):
 @dataclass(slots=True, kw_only=True)
 class PowerUser(Synthetic):
     """One tenant's burst: requests with one common document, from `begins_s` on for `duration_s`.
-    `rate` is the rate within the burst."""
+    `rate` is the rate within the burst.
+    """
 
     begins_s: float = 0.0
     document_tokens: int = 4000
@@ -211,10 +213,10 @@ class Chat(Synthetic):
     system_tokens: int = 200  # the system prompt that all conversations share
     more: float = 0.75  # the probability of another turn
     most_turns: int = 10
-    most_tokens: int = 10_000  # limit per conversation, including the answers
+    most_tokens: int = 10_000  # maximum tokens per conversation, including the answers
     message: Lengths = Lengths(450.0, 0.8, 4000)
     output: Lengths = Lengths(180.0, 0.7, 1000)
-    think_s: float = 10.0  # mean, exponential
+    think_s: float = 10.0  # mean think time in seconds; exponential distribution
 
     @property
     def mean_turns(self) -> float:

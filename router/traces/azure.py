@@ -31,7 +31,8 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     table = Table(lines, _NEEDED)
     time, prompt, output = (table.names.index(name) for name in _NEEDED)
     parse = datetime.fromisoformat
-    zero: datetime | None = None  # the first time; differences from it are small and exact
+    # The first time in the file; differences from it are small and exact.
+    zero: datetime | None = None
     zero_there = datetime.min
     for cells in table:
         try:

@@ -20,7 +20,7 @@ _64: Final = (1 << 64) - 1
 # 2^64 / golden ratio, odd. Multiplication by an odd number is a bijection modulo 2^64, and the
 # highest bits of the product depend on all lower bits (Knuth, TAOCP 3, 6.4).
 _ODD: Final = 0x9E3779B97F4A7C15
-_SALTED: Final = Struct(">HI")  # six bytes
+_SALTED: Final = Struct(">HI")  # a hash of six bytes
 SALTED_BYTES: Final = _SALTED.size
 
 
@@ -37,5 +37,5 @@ def chained(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def salted(packed: bytes) -> tuple[int, ...]:
-    """The blocks of an access log: six bytes each. The router that wrote them has chained them."""
+    """The hashes of an access log's blocks: six bytes each, already chained by the router."""
     return tuple([(high << 32 | low) * _ODD & _64 for high, low in _SALTED.iter_unpack(packed)])

@@ -29,10 +29,11 @@ from router.simulator.arrival import Arrival
 from router.simulator.traffic import HasProgress, Traffic
 from router.traces.sessions import Sessions, Turn
 
-AHEAD_S: Final = 300.0  # enough for ten turns of an agent, each half a minute faster
+# Seconds; enough for ten turns of an agent, each half a minute faster than logged.
+AHEAD_S: Final = 300.0
 HELD_ROWS: Final = 100_000
-HELD_BLOCKS: Final = 4_000_000  # 160 MB
-SESSIONS: Final = 100_000  # ended sessions that are remembered; 30 MB
+HELD_BLOCKS: Final = 4_000_000  # maximum number of blocks of held requests: 160 MB
+SESSIONS: Final = 100_000  # maximum number of remembered sessions that have ended: 30 MB
 FULL: Final = "arrived before the previous answer: the read-ahead is full"
 
 

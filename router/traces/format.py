@@ -16,7 +16,8 @@ from router.core.unreadable import NOT_JSON
 from router.simulator.traffic import Arrival, TraceError
 from router.traces.lines import Lines, excerpt
 
-TOKENS_MAX: Final = 100_000_000  # of one prompt or answer; ten times the longest context in use
+# Maximum tokens of one prompt or answer; ten times the longest context in use.
+TOKENS_MAX: Final = 100_000_000
 TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
 _YEAR_MS: Final = 3.2e10  # longer durations are invalid
 

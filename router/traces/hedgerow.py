@@ -18,7 +18,7 @@ The length of an answer is the engine's count. In two cases the length is unknow
 - The client disconnected before the end. The length is this mean as well, but more than the count.
   In the replay the client disconnects after the same time, unless the answer has ended by then.
 
-The client's own limit of output tokens bounds both.
+The client's own limit of output tokens bounds the length in both cases.
 
 Lines are in order of the requests' ends, so they are sorted within a window (see `order`). The last
 line may be incomplete, because the file may still be written. Any other invalid line is an error.
@@ -67,14 +67,14 @@ _ROWS_MIN: Final = 20  # the number of rows that a measurement of the block size
 
 
 class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
-    ts: float  # seconds since 1970
+    ts: float  # arrival, in seconds since 1970
     kind: str = ""
     model: str | None = None
     stream: bool = False
     status: int = 0
     reason: str = ""
     replica: str = ""
-    attempts: list[msgspec.Raw] = []  # empty: it was never sent
+    attempts: list[msgspec.Raw] = []  # attempts of the request; empty: the request was never sent
     ttft_ms: Milliseconds | None = None
     duration_ms: float = 0.0
     bytes_in: int = 0

@@ -23,7 +23,9 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Lines:
-    """Iterate it once, then `close` it. Raises OSError if the file cannot be opened."""
+    """The lines of one file. Iterate once, then call `close`. Raises OSError if the file cannot be
+    opened.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path

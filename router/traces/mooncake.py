@@ -35,7 +35,7 @@ _NEEDED: Final = {"timestamp", "input_length", "output_length"}
 class _Row(msgspec.Struct, gc=False):
     input_length: int
     output_length: int
-    timestamp: float | None = None  # ms
+    timestamp: float | None = None  # arrival in milliseconds
     hash_ids: list[int] | None = None
     session_id: str | int | None = None
 

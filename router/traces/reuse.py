@@ -4,9 +4,9 @@ The cache has `capacity_blocks` and processes each request at its arrival. The h
 its longest cached prefix. All its blocks are then marked as used, the first block last, so that a
 block is evicted before the blocks of its prefix.
 
-A fleet splits this memory and stores popular prefixes several times, so its hit rate is lower. It
-could only be higher with an eviction better than LRU. Answers use no capacity here, unlike in an
-engine.
+A fleet splits this memory and stores popular prefixes several times, so its hit rate is lower. The
+hit rate could only be higher with an eviction better than LRU. Answers use no capacity here, unlike
+in an engine.
 
 Must never: hold more blocks than the capacity plus those of one prompt.
 """

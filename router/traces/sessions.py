@@ -52,8 +52,10 @@ class Sessions:
     def __init__(self, most: int) -> None:
         self._most = most
         self._sessions: dict[_Key, _Session] = {}
-        self._idle: OrderedDict[_Key, None] = OrderedDict()  # all requests ended; oldest first
-        self._unfinished: dict[int, Turn] = {}  # not ended in the simulation, by number
+        # Sessions whose requests have all ended, the oldest first.
+        self._idle: OrderedDict[_Key, None] = OrderedDict()
+        # Requests that have not ended in the simulation, by number.
+        self._unfinished: dict[int, Turn] = {}
 
     def __len__(self) -> int:
         return len(self._sessions)

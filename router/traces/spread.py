@@ -15,7 +15,7 @@ from typing import Final
 from router.simulator.traffic import Arrival
 from router.traces.lines import Lines
 
-GROUP_MAX: Final = 100_000  # requests of one slot, all held at once
+GROUP_MAX: Final = 100_000  # maximum number of requests in one slot, which are all held at once
 _NEAR_S: Final = 0.005  # tolerance; Mooncake's times differ from the multiples by up to 3 ms
 
 

@@ -61,7 +61,7 @@ class Trace:
         self._since_s = since_s
         self._until_s = inf if until_s is None else until_s
         self._model = model
-        self._lines: Lines | None = None  # of the latest pass
+        self._lines: Lines | None = None  # the lines of the latest pass
         self.zero_s = 0.0  # time 0 on the file's own clock, from the latest pass
 
     def __iter__(self) -> Iterator[Arrival]:
@@ -71,7 +71,7 @@ class Trace:
             yield from self._selected(lines)
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """Empty: the times of a trace are fixed."""
+        """No requests follow an answer, because the times of a trace are fixed."""
         return ()
 
     def position(self) -> tuple[int, int]:

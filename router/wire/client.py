@@ -41,8 +41,11 @@ from router.wire.sweep import NEVER, Sweeper
 # answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 1024 * 1024
-QUIET_S: Final = 1.0  # without a request; then a connection may be closed to make room
-_RESERVE: Final = 16  # 1/16 of the connections: here a request's head decides whether it may stay
+# seconds without a request, after which a connection may be closed to make room
+QUIET_S: Final = 1.0
+# 1/16 of the connections are a reserve, in which the head of a request decides whether its
+# connection stays
+_RESERVE: Final = 16
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -86,28 +89,30 @@ class Handler(ABC):
     def start(
         self, client: ClientConnection, head: RequestHead, body: list[bytes], size: int
     ) -> None:
-        """A whole request has arrived. Sets `client.exchange`, or answers at once and calls
-        `done`.
+        """Handles a request that has arrived completely.
+
+        Sets `client.exchange`, or answers at once and calls `done`.
         """
 
     @abstractmethod
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         """Takes over the transport of a request for which `check_head` set `passes`.
 
-        `early` contains the bytes that have already arrived.
+        `early` contains the bytes of the request's body that have already arrived.
         """
 
     @abstractmethod
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        """Called when connections are scarce (`body_bytes` is 0), or memory for a body of this
-        size.
+        """Called when connections are scarce (`body_bytes` is 0), or when memory for a body of
+        `body_bytes` is scarce.
 
-        Evicts requests of larger flows. Returns whether this request may continue.
+        Evicts waiting requests of larger flows. Returns whether the request that needs the resource
+        may continue.
         """
 
     @abstractmethod
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        """A request ended before it began: logs and counts it. Returns its id."""
+        """A request ended before it began: logs and counts it. Returns the id of the request."""
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
@@ -162,13 +167,16 @@ class Front:
         self.allow_half_close = allow_half_close
         self.clients: set[ClientConnection] = set()
         self.origins = Origins()
-        self.held_bytes = 0  # request bodies in memory
+        self.held_bytes = 0  # total bytes of the request bodies in memory
         self.draining = False
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Take new limits and timeouts. What each request reads is kept as a plain value."""
+        """Take new limits and timeouts.
+
+        Settings that each request reads are kept as plain values.
+        """
         self.limits = limits
         self.timeouts = timeouts
         self.body_most = limits.body
@@ -177,7 +185,8 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
-        self.plans: Plans[RequestHead] = Plans()  # earlier plans belong to the old rules
+        # plans made before the reload belong to the old rules
+        self.plans: Plans[RequestHead] = Plans()
 
     @property
     def max_clients(self) -> int:
@@ -187,14 +196,14 @@ class Front:
     @max_clients.setter
     def max_clients(self, most: int) -> None:
         self._max_clients = most
-        # Above this number connections are scarce.
+        # If there are more connections than this number, connections are scarce.
         self.soft_clients = most - most // _RESERVE
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Returns whether a new connection may stay although it exceeds the soft limit.
 
-        Another connection is closed for it if possible. Otherwise it may use the reserve, where the
-        head of its request decides.
+        If possible, another connection is closed to make room. Otherwise the new connection may use
+        the reserve, where the head of its request decides whether it stays.
         """
         quiet = self.origins.quiet(client, now)
         if quiet is not None:
@@ -203,9 +212,10 @@ class Front:
 
 
 class ClientConnection(Counted):
-    """One client connection, HTTP/1.0 or 1.1. It is the protocol of its transport.
+    """One client connection, HTTP/1.0 or 1.1. This object is the asyncio protocol of its transport.
 
-    It does not derive from `asyncio.Protocol`: compiled code would look up each attribute by name.
+    The class does not derive from `asyncio.Protocol`: compiled code would look up each attribute by
+    name.
     """
 
     __slots__ = (
@@ -241,7 +251,7 @@ class ClientConnection(Counted):
         self.paused = False  # the client reads more slowly than the router writes
         self._closing = False  # input is no longer read as a request
         self._linger_left = -1  # if ≥ 0, input is discarded, up to this many more bytes
-        self._turn_has_ended = False  # nothing more is read in this turn
+        self._turn_has_ended = False  # no more input is handled in this turn of the event loop
         self._requests = 0
         self._held = 0
         self._body_window = 0.0
@@ -254,7 +264,7 @@ class ClientConnection(Counted):
         self.transport = transport  # type: ignore[assignment]
         self.write = partial(front.outbox.write, transport)
         peer = transport.get_extra_info("peername")
-        if peer:  # a connection that was already reset has no peer address
+        if peer:  # a connection that was already reset has no peer address, so `peer` is empty
             self.peer = peer[0] if isinstance(peer, tuple) else "unix"
         limits = front.limits
         self.transport.set_write_buffer_limits(limits.write_high, limits.write_low)
@@ -272,13 +282,13 @@ class ClientConnection(Counted):
                 front.handler.refused(self, None, _too_many())
                 self.abort(Reason.NO_FILES)
         elif self._tls is not None:
-            # A handshake has the same deadline as a head.
+            # A TLS handshake has the same deadline as the head of a request.
             Handshake(
                 self.transport, as_protocol(self), self._tls, front.timeouts.head_s, self._secured
             )
 
     def _secured(self, transport: asyncio.Transport | None) -> None:
-        """The handshake is over; None: it failed."""
+        """The TLS handshake is over; `None`: the handshake failed."""
         front = self._front
         if transport is None or self.transport.is_closing():
             self.transport.abort()
@@ -337,8 +347,8 @@ class ClientConnection(Counted):
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
-            # A proxy cannot distinguish a half-close from a disconnect. Generating for a client
-            # that has left is the costlier error (HAProxy: `abortonclose`).
+            # A proxy cannot distinguish a half-close from a disconnect. Continuing to generate for
+            # a client that has left is the more expensive mistake (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
             self._refuse(RouterError(Reason.BAD_REQUEST, "the request is incomplete"))
@@ -457,7 +467,8 @@ class ClientConnection(Counted):
         reader = self._reader
         try:
             if self.exchange is not None or self.paused or reader.early:
-                # Early data is kept up to the cap. A client that does not read gets no more.
+                # Early data is kept up to the cap. While a client does not read its responses, no
+                # further request of it is handled.
                 reader.keep(data)
                 return
             fresh = not reader.started
@@ -491,7 +502,7 @@ class ClientConnection(Counted):
         self._front.handler.hand_over(self, reader.head, early)
 
     def _on_head(self, head: RequestHead) -> None:
-        """The reader calls this between a head and its body."""
+        """The request reader calls this after the head of a request and before its body."""
         front = self._front
         front.handler.check_head(head)
         if len(front.clients) > front.soft_clients and not self._is_inside():
@@ -538,7 +549,7 @@ class ClientConnection(Counted):
     # -- closing ------------------------------------------------------------------------------
 
     def _crashed(self, err: Exception) -> None:
-        """Handles a defect of the router that occurred while a request was read or begun."""
+        """Handles a defect of the router that occurred while a request was read or started."""
         exchange = self.exchange
         if exchange is not None:
             exchange.crashed(err)
@@ -599,7 +610,7 @@ class ClientConnection(Counted):
         return self.peer == INSIDE
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether it has waited for a request for a while.
+        """Returns whether this connection has waited for a request for at least `QUIET_S`.
 
         If not `is_own`, a connection that never sent a request counts as well.
         """
@@ -635,5 +646,5 @@ def _too_many() -> RouterError:
 
 
 def as_protocol(connection: ClientConnection) -> asyncio.Protocol:
-    """The same, for callers that need asyncio's types."""
+    """The same function, for callers that need asyncio's types."""
     return cast("asyncio.Protocol", connection)

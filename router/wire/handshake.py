@@ -2,9 +2,9 @@
 connection.
 
 A server with `ssl` reports a connection only after its handshake, so half-open connections would
-not be counted. Here the client connection is created first: it is counted and may be closed to make
-room. TLS is then put below it before a byte is read. This needs no task, because the first step of
-a task would run too late.
+not be counted. Here the client connection is created first, so it is counted and may be closed to
+make room. TLS is then inserted below it before a byte is read. This needs no task, because the
+first step of a task would run too late.
 
 Must never: let a byte of the connection pass unencrypted.
 """
@@ -18,8 +18,9 @@ from typing import Any
 
 
 class Handshake:
-    """One handshake. `done` receives the transport to use afterwards; None if the handshake
-    failed.
+    """One TLS handshake.
+
+    `done` receives the transport to use afterwards; None if the handshake failed.
     """
 
     __slots__ = ("_done", "_steps")

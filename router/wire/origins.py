@@ -9,7 +9,7 @@ client may be about to use it.
 A search for such a connection continues where the last search ended and looks at only a few, so its
 cost does not depend on the number of connections.
 
-Must never: close a connection with a request under way.
+Must never: close a connection with a request in progress.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from mypy_extensions import mypyc_attr
 from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
-INSIDE: Final = "-"  # the peer of an in-process connection, or of one already reset
-_LOOKS: Final = 64  # connections that one search examines
+# the peer name of an in-process connection, or of a connection that was already reset
+INSIDE: Final = "-"
+_LOOKS: Final = 64  # maximum number of connections that one search examines
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -34,12 +35,15 @@ class Counted(ABC):
 
     def __init__(self) -> None:
         self.peer = INSIDE
-        self.origin: Origin | None = None  # the group of its address
-        self.place = 0  # its index in that group
+        self.origin: Origin | None = None  # the group of connections with the same address
+        self.place = 0  # the index of this connection in its group
 
     @abstractmethod
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether it may be closed for a new connection; `is_own`: of the same address."""
+        """Returns whether it may be closed for a new connection.
+
+        `is_own`: the new one has the same address.
+        """
 
     @abstractmethod
     def shed(self) -> None:
@@ -58,7 +62,10 @@ class Origin(Ranked):
         self.hand = 0  # the index where the next search begins
 
     def quiet(self, now: float, *, is_own: bool) -> Counted | None:
-        """Returns a connection that may be closed for a new one; `is_own`: of the same address."""
+        """Returns a connection that may be closed for a new one.
+
+        `is_own`: the new one has the same address.
+        """
         connections = self.connections
         for _ in range(min(_LOOKS, len(connections))):
             if self.hand >= len(connections):
@@ -84,7 +91,8 @@ class Origins:
 
     def join(self, client: Counted) -> None:
         peer = client.peer
-        name = counted_peer(peer) if ":" in peer else peer  # an IPv4 address has only one spelling
+        # only IPv6 addresses have several spellings
+        name = counted_peer(peer) if ":" in peer else peer
         origin = self._by_name.get(name)
         if origin is None:
             origin = self._by_name[name] = Origin(name)

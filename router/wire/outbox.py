@@ -1,11 +1,11 @@
-"""Collects the writes of one turn of the event loop and makes them at its end, while that saves
+"""Collects the writes of one turn of the event loop and makes them at its end, while this saves
 CPU.
 
 A `send` costs most when it wakes a sleeping process. One turn of the loop handles every socket that
 was ready. If the writes wait for the end of the turn, the first write wakes the peer and the others
 find it awake. With 32 connections this reduces the cost of a request by a fifth. Under low load a
-turn holds one or two writes, and collecting costs more than it saves. So a turn with few writes
-turns collecting off for the next `DIRECT`.
+turn holds one or two writes, and collecting costs more than it saves. So after a turn with few
+writes, the next `DIRECT` writes are made directly.
 
 Must never: hold a write beyond its turn, reorder the writes of one transport, or write to a
 transport that is closing. Code that closes a transport after its writes must flush first.
@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-FEW: Final = 4  # writes per turn; with fewer, collecting does not pay
-# A large write is made at once: a fast replica can fill many in one turn, and only a write shows
-# whether the client keeps up.
+FEW: Final = 4  # writes per turn; with fewer writes, collecting costs more than it saves
+# A large write is made at once: a fast replica can send many large pieces in one turn, and only a
+# write shows whether the client keeps up.
 LARGE: Final = 16 * 1024
 DIRECT: Final = 64  # writes made directly before collecting is tried again
 
@@ -31,7 +31,7 @@ class Outbox:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._items: list[Any] = []  # transport, data, transport, data, …
-        self._direct = 0  # direct writes left
+        self._direct = 0  # number of writes that are still made directly
 
     def write(self, transport: Any, data: bytes) -> None:
         if self._direct or len(data) > LARGE:

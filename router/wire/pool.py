@@ -14,7 +14,7 @@ once.
 Idle connections are kept for 3 s by default. Servers such as uvicorn close theirs after 5 s, and a
 request that is sent while the server closes has to be sent again.
 
-Must never: retry, interpret requests, keep an owner after `cancel`.
+Must never: retry, interpret requests, or keep a waiting owner after `cancel`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from router.wire.sweep import NEVER, Sweeper
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Waiter(Owner):
-    """An owner that can wait for its connection."""
+    """A request (the future owner of a connection) that can wait for a connection."""
 
     __slots__ = ()
 
@@ -177,7 +177,10 @@ class Pool(Home):
         return None
 
     def cancel(self, owner: Waiter) -> None:
-        """The owner no longer waits. Openings beyond the number of waiting owners are cancelled."""
+        """Remove an owner that no longer waits.
+
+        Openings beyond the number of waiting owners are cancelled.
+        """
         if owner not in self._waiters:
             return
         self._forget_waiter(owner)
@@ -224,7 +227,7 @@ class Pool(Home):
         self._loop.call_soon(resume, why)
 
     def forget(self, conn: ReplicaConnection) -> None:
-        """The connection is gone."""
+        """Forget a connection that is closed."""
         self.all.discard(conn)
         self._sweeper.discard(conn)
         if conn in self._idle:
@@ -238,8 +241,8 @@ class Pool(Home):
     def give_up(self) -> None:
         """Fails all waiting owners, because the replica is no longer fit.
 
-        It does so in this turn of the event loop but after its caller returns: the caller may be
-        one of the owners.
+        The owners are failed in this turn of the event loop, after the caller returns, because the
+        caller may be one of the owners.
         """
         self.close_idle()
         if self._waiters:
@@ -247,7 +250,8 @@ class Pool(Home):
 
     def _release(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
-            if waiter in self._waiters:  # it may have been cancelled or served
+            # the waiting owner may have been cancelled or served in the meantime
+            if waiter in self._waiters:
                 self._forget_waiter(waiter)
                 waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is no longer usable")
         self._open_fewer()
@@ -296,7 +300,7 @@ class Pool(Home):
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         err = None if task.cancelled() else task.exception()
-        if err is not None:  # a defect of the router, not of the replica
+        if err is not None:  # this error is a defect of the router, not of the replica
             self._loop.call_exception_handler({"message": "a connection failed", "exception": err})
         self._open_more()
 
@@ -308,7 +312,7 @@ class Pool(Home):
             self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
         except OSError as err:
             self._failed(_reason(err), str(err))
-        except Exception as err:  # such as a bad certificate or host name
+        except Exception as err:  # such as an error for an invalid certificate or host name
             self._failed(Reason.CONNECT_FAILED, str(err))
         else:
             self._made(conn)

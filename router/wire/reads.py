@@ -9,4 +9,4 @@ from __future__ import annotations
 
 from typing import Final
 
-LARGE_READ: Final = 128 * 1024  # bytes
+LARGE_READ: Final = 128 * 1024  # bytes of one read

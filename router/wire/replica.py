@@ -34,7 +34,7 @@ from router.wire.sweep import NEVER
 # Reasons why reading from the replica is paused. Reading resumes when no reason is left.
 PAUSE_CLIENT: Final = 1
 _PAUSE_TURN: Final = 2
-# Copying a body up to this size costs less than a write of two buffers.
+# Copying a body of up to this many bytes costs less than a write of two buffers.
 _JOINED: Final = 64 * 1024
 
 
@@ -56,7 +56,7 @@ class Owner(ABC):
 
     @abstractmethod
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
-        """The response will not be completed; the connection is already closed."""
+        """The response will not be completed, because the connection is already closed."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -83,9 +83,10 @@ class Home(ABC):
 
 
 class ReplicaConnection:
-    """One connection of a pool. It is the protocol of its transport.
+    """One connection of a pool. This object is the asyncio protocol of its transport.
 
-    It does not derive from `asyncio.Protocol`: compiled code would look up each attribute by name.
+    The class does not derive from `asyncio.Protocol`: compiled code would look up each attribute by
+    name.
     """
 
     __slots__ = (
@@ -110,7 +111,7 @@ class ReplicaConnection:
         self.owner: Owner | None = None
         self.reader = ResponseReader(pool.limits)
         self.deadline = NEVER
-        self.expires = NEVER  # its age limit
+        self.expires = NEVER  # the time at which the connection reaches its age limit
         self.uses = 0  # requests sent so far; above 1, the connection was reused
         self.received = False  # a byte of the present response has arrived
         self.is_sending = False  # the write buffer is above its high-water mark
@@ -186,10 +187,11 @@ class ReplicaConnection:
             self._look = watch.poll
 
     def has_news(self) -> bool:
-        """Returns whether an idle connection has received unread bytes or an end.
+        """Returns whether an idle connection has received unread bytes or the end of the
+        connection.
 
-        Data that arrives just after the next request was sent cannot be distinguished from its
-        answer.
+        Data that arrives just after the next request was sent cannot be distinguished from the
+        answer to that request.
         """
         return self._look is not None and len(self._look(0)) > 0
 
@@ -231,7 +233,7 @@ class ReplicaConnection:
         self._lost = True
         self.deadline = NEVER
         if self.owner is not None:
-            # No FIN (over TLS: no close_notify) came before, so the body has not ended here.
+            # No FIN (over TLS: no close_notify) came before, so the body is incomplete.
             self._fail(Reason.REPLICA_RESET, str(exc or "the connection was lost"))
         self.pool.forget(self)
 
@@ -262,7 +264,7 @@ class ReplicaConnection:
 
     @property
     def reused(self) -> bool:
-        """Whether the connection had served another request before the present one."""
+        """Whether the connection has served another request before the present request."""
         return self.uses > 1
 
     def idle_until(self, idle_s: float) -> None:

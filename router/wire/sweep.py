@@ -25,7 +25,10 @@ class Party(Protocol):
     deadline: float
 
     def on_deadline(self, now: float) -> None:
-        """The deadline has passed. Must move `deadline` or unregister, or it is called again."""
+        """The deadline has passed.
+
+        Must move `deadline` or unregister, or this method is called again.
+        """
 
 
 class Register(Protocol):
@@ -73,7 +76,7 @@ class Sweeper:
         self.lag_s = max(0.0, now - expected)
         due = [party for party in self.parties if party.deadline <= now]
         for party in due:
-            # An earlier callback of this tick may have ended or moved this one.
+            # An earlier callback of this tick may have ended this object or moved its deadline.
             if party.deadline <= now and party in self.parties:
                 try:
                     party.on_deadline(now)

@@ -1,10 +1,10 @@
 """Joins a client's connection to another connection, byte for byte, for one request and its answer.
 
-It serves requests that the router answers itself but that must not be held in memory: a file of a
-gigabyte passes in the pieces in which it arrives. Both directions apply backpressure. So, unlike
-elsewhere, reading from the client is paused here: only a disk waits, not a GPU, and a disconnect
-that is noticed a moment later does no harm. The far end closes after its answer, and then the
-client's connection closes too.
+A tunnel serves requests that the router answers itself but that must not be held in memory: a file
+of a gigabyte passes in the pieces in which it arrives. Both directions apply backpressure. So,
+unlike elsewhere, reading from the client is paused here: only a disk waits for the client, not a
+GPU, and a disconnect that is noticed a moment later does no harm. The far end closes after its
+answer, and then the client's connection closes too.
 
 Must never: read the bytes that pass, except the status and the length of the answer; pass on a
 client's secret that is not meant for the far end.
@@ -92,7 +92,7 @@ class Tunnel(asyncio.Protocol):
         self.bytes_in = 0
         self.bytes_out = 0
         self.status = 0  # the answer's status; 0 if there is none
-        self._whole = -1  # the size of the complete answer in bytes; -1: unknown
+        self._whole = -1  # the size of the complete answer in bytes; -1 if it is unknown
         self._owner = owner
         self._sweeper = sweeper
         self._timeouts = timeouts
@@ -104,7 +104,8 @@ class Tunnel(asyncio.Protocol):
         self._far_closed = False
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        self._window_ends = 0.0  # until then this much of the body must arrive
+        # the end of the time window in which a minimum of the body must arrive
+        self._window_ends = 0.0
         self._window_bytes = 0
         self.deadline = self.arrived + timeouts.write_stall_s
 
@@ -159,7 +160,7 @@ class Tunnel(asyncio.Protocol):
         self._window_bytes = 0
 
     def eof_received(self) -> bool:
-        return False  # as elsewhere, a FIN counts as a disconnect
+        return False  # as elsewhere in the router, a FIN of the client counts as a disconnect
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Reason.CLIENT_GONE)
@@ -175,7 +176,7 @@ class Tunnel(asyncio.Protocol):
             self._far.resume_reading()
 
     def on_deadline(self, now: float) -> None:
-        """No bytes passed in either direction for `write_stall_s`."""
+        """End the tunnel, because no bytes passed in either direction for `write_stall_s`."""
         self._end(Reason.OK if self._far_closed else Reason.BODY_TIMEOUT)
         self.client.transport.abort()
 
@@ -224,7 +225,8 @@ class Tunnel(asyncio.Protocol):
             transport.pause_reading()
         else:
             self._touch()
-            self._open_window(monotonic())  # the delay was not the client's
+            # the window starts again, because the client did not cause the delay
+            self._open_window(monotonic())
             transport.resume_reading()
 
     def far_gone(self) -> None:
@@ -234,7 +236,8 @@ class Tunnel(asyncio.Protocol):
         if self._over or transport.is_closing():
             return
         if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
-            # The answer came before the upload ended: closing now would discard the answer.
+            # The answer came before the client's upload ended, so closing now would discard the
+            # answer.
             transport.resume_reading()
             transport.write_eof()
             self.deadline = monotonic() + LINGER_S

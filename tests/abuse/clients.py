@@ -35,7 +35,7 @@ from tests.harness.messages import LAST_CHUNK, head
 # -- bodies ---------------------------------------------------------------------------------------
 
 _CHAT = {"messages": [{"role": "user", "content": "x"}]}
-# Each path with a body that an engine would accept, without its model.
+# Each path, with a body that an engine would accept except for the missing `model`.
 USUAL: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": _CHAT,
     "/v1/completions": {"prompt": "x"},
@@ -96,8 +96,8 @@ def _with_filler(whole: bytes, filler: bytes, where: int) -> bytes:
 
 
 def _with_dense(whole: bytes, name: str, value: bytes, where: int) -> bytes:
-    """Add one member before or after the others, keep only the new member, or keep only the
-    value.
+    """Add a member with a dense value to an object, before or after its members; or return an
+    object of only this member, or only the value.
     """
     member = b'"%b":%b' % (name.encode(), value)
     if where == 0:
@@ -262,7 +262,7 @@ _LAST = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> bytes:
-    """One request whose parts mostly agree with each other."""
+    """One generated request whose parts mostly match: method, path, fields, body and framing."""
     method = draw(METHODS)
     kind = draw(st.sampled_from(["json"] * 7 + ["form"] * 2 + ["odd"]))
     if kind == "json":
@@ -323,7 +323,7 @@ _BLANKS: Bytes = st.builds(
 
 
 def _pipelined(before: bytes, one: bytes, between: bytes, count: int) -> bytes:
-    """One request repeated within the size limit, with empty lines before and between."""
+    """One request, repeated within the size limit, with empty lines before and between the copies."""
     count = min(count, max(1, LARGE // (len(one) + len(between) + 1)))
     return before + (one + between) * (count - 1) + one
 

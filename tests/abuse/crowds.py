@@ -24,8 +24,8 @@ class Crowd:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> Crowd:
-    """Not `st.builds`: a failure then shows a crowd by its `repr`, without megabytes of
-    arguments.
+    """Draw a crowd without `st.builds`: a failure report then shows the `repr` of the crowd, not
+    megabytes of arguments.
     """
     clients = draw(st.lists(CLIENT, min_size=1, max_size=CLIENTS))
     return Crowd(tuple(clients), tuple(draw(st.lists(ANSWER, max_size=ANSWERS))))

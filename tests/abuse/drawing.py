@@ -11,27 +11,28 @@ from tests.harness.messages import LAST_CHUNK
 
 Bytes = st.SearchStrategy[bytes]
 
-LARGE = 300_000  # bytes of one drawn part, usually
-HUGE = 7 * MIB  # bytes of a rare huge part: with its surroundings just below 8 MiB
-CHUNKS = 30_000  # maximum per message
+LARGE = 300_000  # usual maximum size of one drawn part, in bytes
+HUGE = 7 * MIB  # size in bytes of a rare huge part; the whole body stays just below 8 MiB
+CHUNKS = 30_000  # maximum number of chunks per message
 
 
 @st.composite
 def often(draw: st.DrawFn, usual: Any, odd: st.SearchStrategy[Any], times: int = 3) -> Any:
     """Draw the usual value `times` times as often as an odd one.
 
-    `one_of` with a repeated strategy does not work: hypothesis counts it once.
+    `one_of` with a repeated strategy does not work: hypothesis counts a repeated strategy once.
     """
     return draw(odd) if draw(st.sampled_from([False] * times + [True])) else usual
 
 
-# Bytes of a dense content. Huge ones are rare, because they determine the time of a round.
+# Sizes of a dense content in bytes. Huge contents are rare, because they determine the duration of
+# a round.
 SIZES_OF_DENSE = st.sampled_from([64] * 6 + [3_000] * 14 + [60_000] * 8 + [LARGE] * 6 + [MIB, HUGE])
 DENSE: Bytes = st.builds(dense, st.sampled_from(NAMES), SIZES_OF_DENSE)
 
 
 def repeated(unit: Bytes, most: int = LARGE) -> Bytes:
-    """One unit repeated: large without being drawn byte by byte."""
+    """One unit of bytes, repeated: the result is large, but its bytes are not drawn one by one."""
 
     def build(part: bytes, count: int) -> bytes:
         return part * min(count, most // max(1, len(part)))
@@ -68,7 +69,9 @@ EXTENSIONS = st.sampled_from(
 
 
 def chunked(data: bytes, size: int, extension: bytes, end: bytes = LAST_CHUNK) -> bytes:
-    """The bytes in chunks of this size, or of a larger one if there would be too many chunks."""
+    """Frame the bytes as chunks of this size, or of a larger size if there would be too many
+    chunks.
+    """
     size = max(size, len(data) // CHUNKS)
     pieces = (data[at : at + size] for at in range(0, len(data), size))
     return b"".join(b"%x%b\r\n%b\r\n" % (len(p), extension, p) for p in pieces) + end

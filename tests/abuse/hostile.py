@@ -1,6 +1,6 @@
 """One hostile client and one hostile answer of a replica, as plain data, with their actions.
 
-Every action has a time limit. It is not a failure if the router ends it sooner.
+Every action has a time limit. It is not a failure if the router ends the action sooner.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from tests.harness.client import RawClient
 from tests.harness.peer import Peer
 from tests.harness.replica import ReplicaConnection
 
-ACT_S = 2.0  # maximum time of one client or one answer
-PIECES = 4000  # maximum number of separately sent pieces; the rest is sent at once
+ACT_S = 2.0  # time limit of the action of one client or of one answer, in seconds
+PIECES = 4000  # maximum number of separately sent pieces; the remaining bytes are sent at once
 
 ClientEnd = Literal["reads", "reads little", "stops", "half-closes", "resets", "closes"]
 ReplicaEnd = Literal["keeps", "closes", "resets", "hangs"]
@@ -29,15 +29,15 @@ class Client:
     """
 
     data: bytes
-    sizes: tuple[int, ...] = ()  # empty: all at once
+    sizes: tuple[int, ...] = ()  # sizes of the sent pieces; empty: all bytes at once
     ends: ClientEnd = "reads"
-    reads_s: float = 0.5  # how long it waits for answers; seconds
+    reads_s: float = 0.5  # how long the client waits for answers, in seconds
 
     def __repr__(self) -> str:
         return f"Client({shown(self.data)}, sizes={self.sizes}, ends={self.ends!r})"
 
     async def act(self, port: int) -> None:
-        """Act against the router at this port."""
+        """Connect to the router at this port, send the bytes, and end the connection."""
         receive_buffer = 4096 if self.ends in ("stops", "reads little") else None
         client = await RawClient.connect(port, receive_buffer=receive_buffer)
         try:
@@ -79,7 +79,8 @@ class Answer:
     data: bytes
     sizes: tuple[int, ...] = ()
     ends: ReplicaEnd = "keeps"
-    asks: Literal["request", "head", "nothing"] = "request"  # what it reads before
+    # What the replica reads before it answers.
+    asks: Literal["request", "head", "nothing"] = "request"
 
     def __repr__(self) -> str:
         return f"Answer({shown(self.data)}, sizes={self.sizes}, ends={self.ends!r}, {self.asks})"

@@ -29,7 +29,7 @@ from tests.abuse.drawing import (
 from tests.abuse.hostile import Answer
 from tests.harness.messages import COMPLETION, DONE, event, head, role, token
 
-Content = st.SearchStrategy[tuple[str, bytes]]  # its usual type, and its bytes
+Content = st.SearchStrategy[tuple[str, bytes]]  # the usual Content-Type of a content, and its bytes
 
 JSON, EVENTS, LINES = "application/json", "text/event-stream", "application/x-ndjson"
 
@@ -52,7 +52,7 @@ _PLACES = st.sampled_from(["usage", "timings", "meta_info", "details", "message"
 
 
 def _told(place: str, counts: dict[str, Any], early: bool) -> dict[str, Any]:
-    """An answer that reports its token counts in this member, or in all members."""
+    """An answer that reports token counts in the given member, or at its top level."""
     said = {place: counts} if place else counts
     rest = {name: value for name, value in COMPLETION.items() if name != "usage"}
     return {**said, **rest} if early else {**rest, **said}
@@ -84,11 +84,12 @@ _WHOLE: Bytes = st.one_of(
 
 
 def _many_events(unit: bytes, count: int, size: int, between: bytes) -> bytes:
-    """One unit repeated up to a count and size, between events of content."""
+    """One unit of bytes, repeated up to a count and a size, between content events."""
     return token("t") + unit * min(count, size // len(unit)) + between + token("u")
 
 
-# Units of events: without content, without an end, and with the marks that a relay searches for.
+# Repeatable parts of a stream: events without content, events without an end, and marks that a
+# relay searches for.
 _EVENT_UNITS = st.sampled_from(
     [
         *(b"\n\n", b"data:\n\n", b"data: {}\n\n", b":\n\n", b": c\n", b"event: x\n\n", b"id:1\n\n"),

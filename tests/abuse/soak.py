@@ -27,8 +27,8 @@ import uvloop
 from tests.abuse.rounds import run_round
 from tests.abuse.victim import LOOP_S, MEMORY, settings_of, under_attack
 
-CROWDS = 25  # per round
-ROUNDS = 20  # per router, so that slow growth of memory is visible
+CROWDS = 25  # crowds per round
+ROUNDS = 20  # rounds per router: enough to show slow growth of its memory
 Row = dict[str, Any]
 
 
@@ -39,7 +39,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int)
     asked = parser.parse_args(arguments)
     asked.folder.mkdir(parents=True, exist_ok=True)
-    # The folder is in the checkout; the program may run from a compiled copy without its history.
+    # The commit is read from the checkout that contains the folder, because the program may run
+    # from a compiled copy without git history.
     describe = ["git", "-C", str(asked.folder), "describe", "--always", "--dirty"]
     commit = subprocess.check_output(describe, text=True).strip()
     file = asked.folder / f"{commit}.jsonl"

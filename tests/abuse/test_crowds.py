@@ -18,8 +18,9 @@ from tests.abuse.rounds import run_round
 from tests.abuse.victim import settings_of, under_attack
 
 FOR_S = 55.0
-CROWDS = 10  # per round
-# Crowds must have been served on several of these kinds of routes; otherwise most were refused.
+CROWDS = 10  # crowds per round
+# Requests of the crowds must have been served on several of these kinds of routes; otherwise most
+# requests were refused.
 SERVED = ("chat", "completions", "responses", "messages", "embeddings", "generate", "other")
 
 

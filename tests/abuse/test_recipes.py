@@ -58,7 +58,9 @@ def recipe(*, memory: int = MEMORY, extra: str = "") -> Callable[[Recipe], Recip
 
 
 async def ask(victim: Victim, data: bytes, sizes: tuple[int, ...] = (), turns: int = 1) -> Response:
-    """Send in pieces of these sizes, with `turns` loop turns between two; read the answer."""
+    """Send a request in pieces of these sizes, with `turns` loop turns between two; read the
+    answer.
+    """
     client = await RawClient.connect(victim.port)
     try:
         at, index = 0, 0
@@ -103,7 +105,7 @@ def form(*parts: bytes, length: int | None = None) -> bytes:
 
 @recipe()
 async def trailing_space_byte_by_byte(victim: Victim) -> None:
-    """20,000 reads of one byte after the JSON value."""
+    """After the JSON value of a body, 20,000 spaces are read one byte at a time."""
     value = json.dumps(chat_body()).encode()
     data = post_json("/v1/chat/completions", value + b" " * 20_000)
     assert (await ask(victim, data, (len(data) - 20_000, 1))).status == 200
@@ -111,7 +113,7 @@ async def trailing_space_byte_by_byte(victim: Victim) -> None:
 
 @recipe()
 async def a_large_body_in_small_pieces(victim: Victim) -> None:
-    """Four MiB with `model` after the content, in pieces of 700 bytes."""
+    """A body of four MiB with `model` after the content, sent in pieces of 700 bytes."""
     value = b'{"messages":[{"role":"user","content":"' + b"x" * 4 * MIB + b'"}],"model":"m"}'
     assert (await ask(victim, post_json("/v1/chat/completions", value), (700,), 0)).status == 200
 
@@ -144,7 +146,9 @@ async def a_hundred_thousand_members(victim: Victim) -> None:
 
 @recipe()
 async def large_bodies_that_no_decoder_takes(victim: Victim) -> None:
-    """Seven MiB of members, of spaces, of half surrogate pairs, on each route that reads them."""
+    """Bodies of seven MiB of members, spaces or half surrogate pairs, on each route that reads
+    JSON.
+    """
     many = b",".join(b'"%x":1' % n for n in range(700_000))
     halves = b"\\ud800" * (7 * MIB // 6)
     for members in (
@@ -161,7 +165,7 @@ async def large_bodies_that_no_decoder_takes(victim: Victim) -> None:
 
 @recipe()
 async def dense_bodies_that_are_scanned(victim: Victim) -> None:
-    """Twenty MiB of tiny members, of escapes, of empty strings, of spaces between members."""
+    """Bodies of twenty MiB of tiny members, escapes, empty strings, or spaces between members."""
     for dense in (
         b'"n":1,' * (20 * MIB // 6) + b'"n":1',
         b'"messages":["' + b'\\"' * 10 * MIB + b'"]',
@@ -174,7 +178,7 @@ async def dense_bodies_that_are_scanned(victim: Victim) -> None:
 
 @recipe()
 async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
-    """Bodies of the maximum size of each reader, with the content that is slowest to decode."""
+    """Bodies as large as each body reader accepts, with the content that is slowest to decode."""
     for size in (EACH_UP_TO, DECODE_UP_TO, SCAN_ABOVE // 2, SCAN_ABOVE):
         for dense in (b"[],", b'"",', b"1,", b'{"":1},'):
             x = b'"x":[' + dense * ((size - 200) // len(dense)) + b"1]"
@@ -189,7 +193,7 @@ async def dense_bodies_up_to_each_limit(victim: Victim) -> None:
 
 @recipe(memory=256 * MIB)
 async def large_forms(victim: Victim) -> None:
-    """Sixty MiB of one file, of beginnings of a delimiter, and of carriage returns."""
+    """Forms of sixty MiB: one file, beginnings of a delimiter, or carriage returns."""
     mark = b"b" * 60
     part = b'--%b\r\nContent-Disposition: form-data; name="%b"\r\n\r\n'
     for filler in (b"x", b"\r\n--" + b"b" * 59, b"\r", b"\r\n--" + b"b" * 30):
@@ -203,7 +207,7 @@ async def large_forms(victim: Victim) -> None:
 
 @recipe()
 async def endless_digits(victim: Victim) -> None:
-    """Numbers of a million digits where numbers are read."""
+    """Numbers of a million digits in every place where a number is read."""
     for name in (b"priority", b"max_tokens", b"n", b"seed"):
         value = b'{"model":"m","messages":[],"' + name + b'":' + b"9" * MIB + b"}"
         answer = await ask(victim, post_json("/v1/chat/completions", value))
@@ -212,7 +216,9 @@ async def endless_digits(victim: Victim) -> None:
 
 @recipe(extra="keys: {file: '{folder}/keys.jsonl'}\n")
 async def inflated_bodies(victim: Victim) -> None:
-    """64 MiB of zeros compressed to 64 KiB, where the decompressed content must be checked."""
+    """Bodies of 64 MiB of zeros, compressed to 64 KiB, where the decompressed content must be
+    checked.
+    """
     squeezed = gzip.compress(b'{"model":"m","x":"' + bytes(64 * MIB), 9)
     for _ in range(8):
         data = post_json("/v1/chat/completions", squeezed, "content-encoding: gzip")
@@ -222,7 +228,7 @@ async def inflated_bodies(victim: Victim) -> None:
 
 @recipe()
 async def forms_without_end(victim: Victim) -> None:
-    """A MiB each of one header, of parameters, of empty parts, of false boundaries."""
+    """Forms of one MiB without an end: one header, parameters, empty parts, or false boundaries."""
     named = b'--b\r\nContent-Disposition: form-data; name="model"\r\n'
     for filler in (
         named + b"X: " + b"a" * MIB,
@@ -274,12 +280,14 @@ async def uploads_of_no_file(victim: Victim) -> None:
 
 @recipe(memory=160 * MIB, extra="limits: {body: 8388608, bodies_total: 67108864}\n")
 async def a_replica_that_reads_nothing(victim: Victim) -> None:
-    """Forty bodies of 7 MiB. Bytes that the replica does not read are counted, and limited."""
+    """A replica does not read forty bodies of 7 MiB: the bytes held for it are counted, and
+    limited.
+    """
     victim.pair[0].behave = victim.pair[1].behave = Answer(b"", asks="nothing", ends="hangs")
     data = post_json("/v1/chat/completions", chat_body(model=PAIR, x="x" * 7 * MIB))
     clients = [Client(data, ends="closes", reads_s=1.5) for _ in range(40)]
     await asyncio.gather(*(client.act(victim.port) for client in clients))
-    await ended(victim, 1, 503, kind="chat")  # above the limit of held bytes
+    await ended(victim, 1, 503, kind="chat")  # requests above the limit of held bytes are refused
 
 
 # -- connections and heads ------------------------------------------------------------------------
@@ -339,7 +347,7 @@ async def trailers_without_end(victim: Victim) -> None:
 async def a_client_that_asks_and_does_not_read(victim: Victim) -> None:
     """Fifty connections, each with 1000 pipelined requests that the router answers itself.
 
-    That is the number of requests that the router keeps during an answer; more are refused.
+    The router keeps 1000 pipelined requests during an answer; more are refused.
     """
     data = request("/v1/models") * 1000
     clients = [Client(data, ends="stops") for _ in range(50)]
@@ -360,7 +368,7 @@ async def connections_opened_and_reset(victim: Victim) -> None:
 
 
 async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> None:
-    """Let each of these answers be read by a client."""
+    """Let a client read each of these answers of a replica."""
     for answer in answers:
         victim.hostile.then(answer)
         victim.renew()
@@ -370,7 +378,7 @@ async def answered(victim: Victim, *answers: Answer, stream: bool = True) -> Non
 
 @recipe()
 async def streams_of_tiny_pieces(victim: Victim) -> None:
-    """Events byte by byte, in chunks of one byte, and 50,000 of them at once."""
+    """Streams sent byte by byte, in chunks of one byte, and 50,000 events at once."""
     events = role() + token("t") * 20
     ones = b"".join(chunk(bytes([byte])) for byte in events)
     await answered(
@@ -385,7 +393,7 @@ async def streams_of_tiny_pieces(victim: Victim) -> None:
 
 @recipe()
 async def events_without_end(victim: Victim) -> None:
-    """Sixteen MiB of one event, of line ends, of the beginning of an error or of a usage."""
+    """Streams of sixteen MiB: one event, line ends, the beginning of an error or of a usage event."""
     for unit in (b"x", b"\r", b"data: x\n", b'"_tokens"', b'{"error":', b'"usage":{'):
         data = chunk(unit * (65_536 // len(unit))) * 256
         await answered(victim, Answer(SSE_HEAD + chunk(b"data: ") + data, ends="closes"))

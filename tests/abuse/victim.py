@@ -29,26 +29,29 @@ from tests.harness.messages import (
 from tests.harness.process import RouterProcess, serving, write_config
 from tests.harness.replica import HostileReplica, ReplicaConnection
 
-LOOP_S = 0.1  # of CPU between two ticks
-MEMORY = 128 * 1024 * 1024  # bytes above what a router that has served a little holds
+LOOP_S = 0.1  # limit of CPU seconds between two ticks of the loop
+MEMORY = 128 * 1024 * 1024  # allowed growth in bytes over a router that has served a few requests
 GOOD = "good"  # the model of a replica that no attack reaches
-BAD = "m"  # the model of the hostile one, ...
-PAIR = "n"  # ... and of two hostile ones
+BAD = "m"  # the model of one hostile replica
+PAIR = "n"  # the model of two other hostile replicas
 STREAM = SSE_HEAD + chunk(role()) + chunk(token("t0")) + chunk(DONE) + LAST_CHUNK
 
 
 class Victim:
-    """A running router. `hostile` serves model `m`; two others serve `n`, a good one `good`."""
+    """A running router. Its replica `hostile` serves model `m`, `pair` serves `n`, `good` serves
+    `good`.
+    """
 
     def __init__(
         self, process: RouterProcess, page: mmap.mmap, replicas: list[HostileReplica]
     ) -> None:
         self.process = process
         self.good, self.hostile, *self.pair = replicas
-        self.said: deque[str] = deque(maxlen=1000)  # its standard error
+        self.said: deque[str] = deque(maxlen=1000)  # lines of the router's standard error
         self.served = 0  # answers that bystanders received during attacks
-        self.scripted = self.met = 0  # scripted hostile answers, and those that the router has read
-        self.worst_s = 0.0  # CPU time between two ticks, in any attack so far
+        # Number of scripted hostile answers; number that the router has read.
+        self.scripted = self.met = 0
+        self.worst_s = 0.0  # longest CPU time between two ticks in any attack so far
         self._page = page
         self._bystander: RawClient | None = None
         self._at_rest = 0
@@ -99,15 +102,15 @@ class Victim:
 
     @asynccontextmanager
     async def attacked(self, memory: int = MEMORY) -> AsyncIterator[None]:
-        """The block is an attack. Other clients must be served during it, and nothing may remain
-        after it.
+        """The `with` block is an attack. Other clients must be served during the attack, and
+        nothing may remain after it.
 
         Fails if the loop was blocked, memory grew by more than `memory` bytes, a client got another
         client's answer, the process died, or a request is still running after all clients have
         left.
         """
         if self._bystander is not None:
-            self._bystander.close()  # it keeps everything that it has read
+            self._bystander.close()  # the client keeps all bytes that it has read
         PAGE.pack_into(self._page, 0, 0.0, 0.0)
         over = asyncio.Event()
         bystander = asyncio.create_task(self._stand_by(over, memory))
@@ -128,7 +131,7 @@ class Victim:
             replica.failures.clear()
         assert not failures, failures
         broken = [line for line in self.said if '"exception":' in line or line[:1] != "{"]
-        self.said.clear()  # the next attack is judged alone
+        self.said.clear()  # the next attack is judged by its own output only
         assert not broken, broken
 
     async def listen(self) -> None:
@@ -194,7 +197,7 @@ class Victim:
 
 
 async def either(connection: ReplicaConnection) -> None:
-    """An engine that accepts any body and streams if the body seems to request it."""
+    """An engine that accepts any body and streams if the body seems to request a stream."""
     while request := await connection.recv_request():
         if b'"stream": true' in request.body:
             await connection.send(STREAM)

@@ -2,7 +2,7 @@
 
 FILE is a page of two doubles: the longest CPU time, in seconds, that the loop's thread used between
 two ticks since the value was last reset, and the number of ticks. CPU time is used because on a
-busy machine every loop waits.
+busy machine every loop also waits for a CPU.
 """
 
 from __future__ import annotations

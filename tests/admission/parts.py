@@ -1,4 +1,4 @@
-"""The parts of one queue, joined as the queue joins them, without the queue that calls them."""
+"""The parts of one queue, connected as in the queue, but without the queue that calls them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Parts:
     """All replicas serve every lane, unless `stand.lanes` says otherwise."""
 
     def __init__(self, *spots: Spot, **fields: Any) -> None:
-        """`fields`: of the configuration."""
+        """`fields`: settings of the section `queue`."""
         settings = config(**fields)
         self.order = make_order(settings.queue.policy, settings.queue.options)
         self.rules = Rules(settings, by_class=self.order.by_class)
@@ -66,7 +66,7 @@ class Parts:
         self.wait_lists.drop(ticket, ENDED)
 
     def chosen(self, spot: Spot, now: float = 0.0) -> Ticket | None:
-        """The ticket that gets a place at a replica; it waits on."""
+        """The ticket that would get a place at a replica; it continues to wait."""
         gate = self.gates.of(spot)
         self.gates.look(gate)
         return self.choice.next_for(gate, self.wait_lists.active, now)

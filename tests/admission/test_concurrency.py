@@ -19,7 +19,7 @@ from tests.admission.test_pools import Desk, Fleet
 from tests.admission.world import Spot, World, config, every_class
 from tests.tickets import make_ticket
 
-OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # one gate
+OPEN: dict[str, Any] = {"waiting": 64, "prefill_tokens": 0}  # settings of the gates
 ONE: dict[str, Any] = {"waiting": 1, "prefill_tokens": 0}
 
 
@@ -222,7 +222,7 @@ def test_a_reload_of_the_limit() -> None:
 
 
 def test_one_key_in_two_pools() -> None:
-    """A request sent by one queue blocks a request in the other; its end unblocks it."""
+    """A request sent by one queue blocks a request in the other until the first one ends."""
     desk = Desk(Fleet(a="m", b="n"))
     limit = Concurrency(1)
     first, second = (
@@ -242,7 +242,7 @@ def test_one_key_in_two_pools() -> None:
     assert pools.woken(desk.now) is None and not pools.is_woken
 
 
-# -- whatever happens ----------------------------------------------------------------------------
+# -- any order of events -------------------------------------------------------------------------
 
 
 def check(world: World, limits: Sequence[Concurrency]) -> None:
@@ -270,9 +270,9 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(
             st.just("come"),
-            st.integers(0, 3),  # the key; 3: without a limit
+            st.integers(0, 3),  # number of the key; 3: without a limit
             st.sampled_from([0.0, 2.0, 2.0, 4.0]),
-            st.integers(0, 2),  # the user
+            st.integers(0, 2),  # number of the user
             st.sampled_from([5, 50, 500]),
         ),
         st.tuples(st.just("leave"), st.integers(0, 10**6)),

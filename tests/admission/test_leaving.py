@@ -43,7 +43,7 @@ def test_more_than_the_limit_of_a_class_is_429() -> None:
     assert (error.status, error.reason) == (429, Reason.QUEUE_FULL)
     assert error.retry_after_s is not None and error.retry_after_s >= 1
     assert world.queue.counts.dropped[Reason.QUEUE_FULL] == [0, 0, 1, 0, 0]
-    world.come(number=1.0, tokens=10, output=10)  # another class has room
+    world.come(number=1.0, tokens=10, output=10)  # another class is below its limit
     assert len(world.refused) == 1
 
 
@@ -69,7 +69,7 @@ def test_more_bodies_than_fit_are_429() -> None:
 
 
 def test_no_request_is_evicted_for_one_that_is_refused_anyway() -> None:
-    """The class is full with another key's requests, but the bytes are full with its own."""
+    """The class is full of another key's requests, but the bytes limit is used by its own key."""
     world = full(limits={"bytes": 1000}, classes={"normal": {"depth": 3}})
     others = [world.come(key="other", tokens=10, output=10) for _ in range(3)]
     world.come(key="own", number=4.0, body_bytes=950, tokens=10, output=10)
@@ -88,7 +88,7 @@ def test_small_bodies_are_not_evicted_if_the_large_one_stays() -> None:
         world.come(key="large", body_bytes=size, tokens=10, output=10)
     world.come(key="own", body_bytes=150, tokens=10, output=10)
     world.come(key="own", body_bytes=500, tokens=10, output=10)
-    # without its 640 bytes, the other key holds less than this one
+    # without the 640 bytes of a ticket, the other key holds less than this key
     assert refusal(world).reason is Reason.QUEUE_BYTES_FULL
     assert not world.evicted
     world.run(60.0)
@@ -98,7 +98,7 @@ def test_small_bodies_are_not_evicted_if_the_large_one_stays() -> None:
 def test_retry_after_is_computed_from_the_measured_service_rate() -> None:
     rules = config(classes={"normal": {"depth": 100, "wait_s": 1000.0}})
     world = World([Spot("a", slots=8)], rules)
-    world.come_often(0.01, 6000, tokens=9000, output=10)  # one per second is served
+    world.come_often(0.01, 6000, tokens=9000, output=10)  # one request per second is served
     world.run(50.0)
     retry_after_s = refusal(world).retry_after_s
     assert retry_after_s is not None
@@ -159,7 +159,7 @@ def test_a_client_may_disconnect_before_and_after_the_dispatch() -> None:
     world = World([Spot("a")])
     ticket = make_ticket(arrival=world.now, tokens=10)
     assert world.queue.offer(ticket, world.now)
-    assert not world.queue.leave(ticket)  # it did not wait
+    assert not world.queue.leave(ticket)  # the ticket did not wait
     assert ticket.state == ENDED
     world.queue.sent(ticket, world.pool.spots[0], world.now)
     assert ticket.state == ENDED
@@ -175,7 +175,7 @@ def test_ends_race_to_exactly_one() -> None:
     world = full(classes={"normal": {"wait_s": 5.0}})
     queue, spot = world.queue, world.pool.spots[0]
     ticket = world.come(tokens=10, output=10)
-    queue.settle(ticket, 10, 10, world.now)  # it was not sent
+    queue.settle(ticket, 10, 10, world.now)  # the request was not sent
     assert not queue.requeue(ticket, world.now)
     assert queue.waiting == 1
     assert queue.leave(ticket)
@@ -233,7 +233,7 @@ def test_a_blocked_first_ticket_does_not_block_other_replicas() -> None:
     one, two = Spot("one"), Spot("two")
     world = World([one, two], config(gates={"prefill_tokens": 0}))
     world.pool.lanes = {"m1": [one], "m2": [two], "any": [one, two]}
-    one.prefills = True  # stalled
+    one.prefills = True  # the engine is stalled
     stuck = [world.come(lane="m1", tokens=10, output=10) for _ in range(100)]
     others = [world.come(lane="m2", tokens=10, output=10) for _ in range(50)]
     others += [world.come(lane="any", tokens=10, output=10) for _ in range(50)]
@@ -272,7 +272,7 @@ def test_a_tried_replica_is_used_if_there_is_no_other() -> None:
     picky = [world.come(tokens=10, output=10, excluded=(one,)) for _ in range(3)]
     world.run(1.0)
     assert not any(ticket in world.started for ticket in picky)
-    world.pool.spots.remove(two)  # it is not fit any more
+    world.pool.spots.remove(two)  # the replica is not fit any more
     world.queue.rebuilt(world.now)
     world.free(one)
     world.run(2.0)
@@ -287,11 +287,11 @@ def test_a_second_try_goes_where_a_first_one_may() -> None:
     stuck = [world.come(tokens=10, output=1000) for _ in range(2)]
     world.run(0.5)
     held = [place for place in (one, two) if not queue.open_to("", NORMAL, (place,))]
-    assert held == [two]  # a request waits there
+    assert held == [two]  # a request waits in that lane
     assert list(queue.open_to("", NORMAL, (one, two))) == [one]
     picky = world.come(tokens=10, output=10, excluded=(one,))
     assert picky not in world.started
-    assert not queue.open_to("", NORMAL, (one,))  # one of its class has been waiting since before
+    assert not queue.open_to("", NORMAL, (one,))  # an earlier request of its class is waiting
     assert list(queue.open_to("", HIGH, (one,))) == [one]
     assert len(stuck) == 2
 

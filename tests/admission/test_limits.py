@@ -75,7 +75,7 @@ def test_a_request_larger_than_the_bucket_is_admitted_if_it_is_full() -> None:
 def test_a_grant_is_settled_with_the_true_cost() -> None:
     ours = account(tokens=6000)
     assert ours.ask(1000, 0.0) == LimitCheck.WITHIN
-    ours.settle(1000, 400, 100, 0.0)  # 600 are returned
+    ours.settle(1000, 400, 100, 0.0)  # 600 tokens are returned
     assert ours.left(0.0)[1] == pytest.approx(5600)
     assert ours.ask(100, 0.0) == LimitCheck.WITHIN
     ours.settle(100, 8000, 7900, 0.0)  # the actual use was far higher: a debt

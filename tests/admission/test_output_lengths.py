@@ -1,4 +1,4 @@
-"""Predicted output: what a flow begins with, and which flows are forgotten first."""
+"""Predicted output length: the first prediction of a flow, and which flows are evicted first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from router.admission.output_lengths import FLOWS_MAX, OutputPredictor
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
 
-FIRST = 200  # tokens
+FIRST = 200  # tokens of the first prediction
 
 
 def test_before_the_first_answer_a_usual_length_is_predicted() -> None:
@@ -32,7 +32,7 @@ def test_an_unknown_flow_is_predicted_what_all_flows_are() -> None:
         outputs.learn(FlowIdentity("k", f"u{number}"), 1000)
     assert outputs.predict(FlowIdentity("other")) == pytest.approx(1000, rel=0.01)
     new = FlowIdentity("new")
-    outputs.learn(new, 0)  # it begins there, too
+    outputs.learn(new, 0)  # a new flow begins with the general prediction
     assert outputs.predict(new) == pytest.approx(800, rel=0.02)
 
 
@@ -59,7 +59,7 @@ def test_the_flow_that_answered_longest_ago_is_forgotten_first() -> None:
         outputs.learn(FlowIdentity("k", f"u{number}"), FIRST)
     assert len(outputs) == FLOWS_MAX
     assert outputs.predict(steady) > 4900
-    assert outputs.predict(old) < 4900  # what all flows are predicted
+    assert outputs.predict(old) < 4900  # the prediction for all flows
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100_000)), max_size=50))
@@ -84,7 +84,7 @@ def test_outputs_are_as_a_flows_last_ones_were() -> None:
     assert outputs.predict(short) == pytest.approx(10, abs=5)
     assert 10 < outputs.predict(FlowIdentity("k", "unknown")) < 1000
     outputs.learn(short, 10_000)
-    assert outputs.predict(short) < 2100  # one answer is not enough
+    assert outputs.predict(short) < 2100  # one answer does not change the prediction fully
 
 
 def test_names_cost_no_memory_without_end() -> None:

@@ -53,7 +53,7 @@ def test_no_replica_is_in_two_pools_and_none_could_be_parted(served: list[set[st
     for models in served:
         assert len({pools[model] for model in models}) <= 1
     for group in groups(pools):
-        # From any of its models all others are reached over replicas.
+        # In a queue, each model is connected to each other model through replicas.
         reached = {min(group)}
         while more := {m for s in served if s & reached for m in s} - reached:
             reached |= more
@@ -159,7 +159,7 @@ def test_joined_pools_order_waiting_requests_by_arrival() -> None:
     desk.regroup()
     assert len(desk.pools.queues) == 1
     taken = [t for t in came if t.place is both]
-    assert taken == [came[2]]  # one of each had been sent
+    assert taken == [came[2]]  # one request of each model had been sent
     order = [taken[0]]
     for _ in range(5):
         desk.end(order[-1])
@@ -230,7 +230,7 @@ def test_requests_for_a_model_that_no_longer_exists_fail_at_once() -> None:
     assert [t.state for t in tickets] == [WAITING] * 3
     desk.fleet.served[desk.fleet.spots["one"]] = {"a"}
     desk.regroup()
-    assert desk.pools.tick(1.0).expired == []  # its replica may come back
+    assert desk.pools.tick(1.0).expired == []  # the replica may come back
     desk.fleet.retired.add("b")
     desk.pools.rebuilt(2.0)
     assert desk.pools.next_at == 2.0
@@ -278,4 +278,4 @@ def test_counts_of_a_removed_queue_are_kept() -> None:
     dropped = {why: by[2] for why, by in total.dropped.items() if by[2]}
     assert dropped == {Reason.QUEUE_FULL: 1, LEFT: 1}
     before = desk.pools.past.dropped[Reason.QUEUE_FULL][2], desk.pools.past.dropped[LEFT][2]
-    assert sorted(before) == [0, 1]  # one of the two queues no longer exists
+    assert sorted(before) == [0, 1]  # one of two queues no longer exists

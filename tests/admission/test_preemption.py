@@ -34,7 +34,7 @@ def test_the_newest_least_urgent_request_is_preempted_and_keeps_its_position() -
     assert preemptions(low[2]) == 1
     world.run(60.0)
     assert len(world.done) == 7
-    # It was sent again before those that came after it.
+    # The preempted request was sent again before requests that came later.
     order = [ticket for ticket in world.order if ticket in low]
     assert order == [low[0], low[1], low[2], low[2], low[3], low[4]]
     assert world.done[batch] > world.done[low[4]]
@@ -56,7 +56,7 @@ def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     world.run(0.25)
     assert preemptions(low[2]) == 1
     assert low[2].state in (WAITING, SENT), "it has not expired"
-    world.run(60.0)  # then it has waited as long as it may
+    world.run(60.0)  # after this time its queue timeout has passed
     assert low[2] not in world.done
 
 
@@ -64,7 +64,7 @@ def test_a_request_with_content_is_not_preempted() -> None:
     world = preempting()
     for _ in range(4):
         world.come(**{**LOW, "tokens": 10, "output": 1000})
-    world.run(0.1)  # all of them decode, and no slot is free
+    world.run(0.1)  # all requests decode, and no slot is free
     spot = world.pool.spots[0]
     assert spot.running == 4
     for _ in range(3):
@@ -81,7 +81,7 @@ def test_an_unstreamed_request_can_be_preempted_for_a_few_seconds_only() -> None
         spot = world.pool.spots[0]
         for _ in range(3):
             world.come(**{**LOW, "tokens": 10, "output": 1000}, streamed=False)
-        spot.kv_usage = 0.99  # they hold the KV cache
+        spot.kv_usage = 0.99  # the running requests fill the KV cache
         world.run(wait_s)
         world.free(spot)
         world.come(**HIGH)

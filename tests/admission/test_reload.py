@@ -65,7 +65,7 @@ def test_enabling_reservations_counts_running_requests_at_once() -> None:
     reserved = config(classes=classes, reservations={"enabled": True})
     world.queue.adopt(reserved)
     assert used(world) == [0, 0, 5000, 0, 3000]
-    # Two thousand are left, and normal has more than its share of them.
+    # Two thousand places are left, and class normal has more than its share.
     assert [world.come(tokens=500, output=500) in world.started for _ in range(3)] == [
         *(True, True),
         False,
@@ -73,7 +73,7 @@ def test_enabling_reservations_counts_running_requests_at_once() -> None:
     waits = world.come(number=4.0, tokens=500, output=500)
     world.run(2.0)
     assert waits not in world.started and world.queue.held_tokens(2) == 0.0
-    # Off: no request is delayed, and nothing is counted.
+    # Reservations are off: no request is delayed, and no request is counted.
     world.queue.adopt(config(classes=classes))
     world.tick()
     assert world.queue.waiting == 0 and used(world) == [0] * CLASSES
@@ -117,7 +117,7 @@ def test_enabling_preemption_finds_running_requests() -> None:
     world.queue.adopt(on)
     world.tick()
     assert high in world.started and low[2].state == WAITING
-    # Off: no request is preempted any more, and none is listed.
+    # Preemption is off: no request is preempted any more, and none is listed.
     world.queue.adopt(config(gates=NARROW))
     assert world.queue._preemption.listed() == 0
     late = world.come(number=1.0, tokens=100, output=10)

@@ -88,7 +88,7 @@ def test_requests_that_end_in_step_do_not_make_a_wait_hopeless(service_s: float)
 
 
 def crowded(policy: str = "fair", **rules: object) -> World:
-    """A replica that serves ten requests per second, and a backlog of twenty seconds."""
+    """A replica serves ten requests per second; the backlog needs twenty seconds."""
     spot = Spot("a", slots=1, prefill_rate=1e9, tpot_s=0.1, limit=1)
     world = World([spot], config(policy=policy, **rules))
     for _ in range(1000):

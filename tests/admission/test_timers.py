@@ -1,4 +1,4 @@
-"""What time alone does to waiting tickets, and the exact time of the next tick."""
+"""The effect of time alone on waiting tickets, and the exact time of the next tick."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_without_a_replica_a_ticket_waits_as_long_as_its_class_allows() -> None:
     parts.stand.lanes["m"] = []
     parts.waits(0.0, model="m")
     other = parts.waits(0.0, model="n")
-    assert aged(parts, 2.0).next_at == 2.0 + 3.0  # it was seen to be absent only now
+    assert aged(parts, 2.0).next_at == 2.0 + 3.0  # the replica's absence was noticed only now
     (over,) = aged(parts, 5.0).expired
     assert (over.error.reason, over.error.retry_after_s) == (Reason.NO_REPLICA, 10)
     assert other.state == WAITING
@@ -158,7 +158,7 @@ def test_a_ticket_passes_another_gate_at_every_half_level() -> None:
     assert gates == {0.0: 4, 5.0: 3, 15.0: 2, 25.0: 1}
 
 
-# -- victims ----------------------------------------------------------------------------------
+# -- preemption victims -----------------------------------------------------------------------
 
 
 def running(parts: Parts, spot: Spot, number: float, sent_at: float = 0.0) -> Ticket:
@@ -188,7 +188,7 @@ def test_an_urgent_ticket_preempts_after_its_wait_and_asks_once() -> None:
     assert urged(parts, 2.4).preempt == []
     assert urged(parts, 2.4).next_at == 2.5
     assert urged(parts, 2.5).preempt == [newer]
-    assert urged(parts, 5.0).preempt == []  # one was asked for one that waits
+    assert urged(parts, 5.0).preempt == []  # a victim for the waiting ticket was already requested
     parts.waits(2.0, number=1.0)
     assert urged(parts, 9.0).preempt == [older]
 

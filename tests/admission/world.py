@@ -66,7 +66,7 @@ class Spot(ReplicaLoad):
         lag_s: float = 0.0,
         together: bool = False,
     ) -> None:
-        """`slots`: as reported to the queue. `lag_s`: age of a poll's figures.
+        """`slots`: number reported to the queue. `lag_s`: age of a poll's figures.
 
         `together`: prefills run in parallel.
         """
@@ -165,7 +165,7 @@ class World:
         self.evicted: list[tuple[Ticket, RouterError]] = []
         self.polls = 0
         self.most_waiting: dict[Spot, int] = {}
-        self.ends: dict[Ticket, int] = {}  # number of ends of each ticket
+        self.ends: dict[Ticket, int] = {}  # how often each ticket has ended
         self.on_sent: Callable[[Ticket, Spot], None] = _ignore
         self.on_polled: Callable[[Spot], None] = _ignore_poll  # early polls, requested by the queue
         self._heap: list[tuple[float, int, Callable[[], None]]] = []

@@ -51,7 +51,7 @@ async def test_stop_ends_whatever_is_under_way() -> None:
 
 @scenario
 async def test_nothing_is_begun_while_it_stops() -> None:
-    """A pipelined request waits after the one that the stop ends."""
+    """A pipelined request waits behind the request that the stop ends; it must not begin."""
     async with running(hang) as router:
         client = await router.client()
         await client.send(chat() + request("/second"))
@@ -116,7 +116,7 @@ async def test_nothing_of_the_admin_port_is_on_the_data_port() -> None:
         assert (await router.ask(request("/metrics"))).status == 404
         for path, method in (("/reload", "POST"), ("/drain", "POST"), ("/replicas", "GET")):
             found = await router.ask(request(path, method=method, body=b""))
-            assert found.json()["object"] == "chat.completion"  # the replica's own
+            assert found.json()["object"] == "chat.completion"  # the answer is the replica's own
         assert not router.app.draining
 
 

@@ -59,7 +59,7 @@ async def test_a_get_does_not_fail_on_a_dead_replica_of_another_model() -> None:
         alive, dead = fleet.replicas.values()
         fleet.learned(alive, {"a": {"id": "a"}})
         fleet.learned(dead, {"b": {"id": "b"}})
-        dead.health.up = True  # the failure has not been noticed yet
+        dead.health.up = True  # the router has not noticed the failure yet
         fleet.rebuild()
         statuses = [(await router.ask(request("/version-of-mine"))).status for _ in range(4)]
         assert statuses == [200] * 4

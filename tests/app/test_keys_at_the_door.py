@@ -1,4 +1,6 @@
-"""API keys over sockets: 400, 401, 403, 404, 429, and the release of everything taken."""
+"""API keys over sockets: 400, 401, 403, 404, 429, and the release of everything reserved for a
+request.
+"""
 
 from __future__ import annotations
 
@@ -269,7 +271,8 @@ def test_tokens_a_minute_as_the_engine_counts_them(tmp_path: Path) -> None:
             assert (await router.ask(chat(BEARER), "POST")).status == 200
             answer = await router.ask(chat(BEARER), "POST")
             assert_error(answer, Reason.KEY_TOKENS, 429)
-            # A debt of 300, plus the cost of the next request, at ten per second.
+            # Retry-After covers a debt of 300 tokens and the cost of the next request, at ten
+            # tokens per second.
             assert 30 <= int(answer.header("retry-after") or "") <= 60
 
     story()

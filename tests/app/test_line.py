@@ -76,7 +76,8 @@ async def test_a_request_does_not_wait_if_a_replica_has_room() -> None:
         for _ in range(5):
             assert (await router.ask(chat(), "POST")).status == 200
         assert sum(counts(router, "queued")) == 0
-        assert (await router.ask(request("/nowhere"))).status == 200  # bypasses the queue
+        # This request bypasses the queue.
+        assert (await router.ask(request("/nowhere"))).status == 200
 
 
 @scenario
@@ -153,10 +154,11 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
             line.changed(replica)
         await asyncio.sleep(0)
         second = await send(router, "second")
-        # Longer than its limit for the first token: no event shows that nothing ended the wait.
+        # Longer than the request's time limit for a first token: no event shows that nothing ended
+        # the wait.
         await asyncio.sleep(0.9)
         assert waiting(router) == 1
-        router.app.parts.fleet.rebuild()  # they may be polled again
+        router.app.parts.fleet.rebuild()  # the replicas may be polled again
         turnstile.open()
         assert (await second.recv_response()).status == 200
 
@@ -255,7 +257,7 @@ async def test_no_ticket_is_created_while_no_request_waits() -> None:
 
 @pytest.mark.parametrize("hedged", [False, True])
 def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
-    """The replica that answers (a retry, or the winning copy) is charged to the ticket."""
+    """The queue charges the request to the replica that answers, be it a retry or the winning copy."""
 
     @scenario
     async def story() -> None:
@@ -281,7 +283,8 @@ def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
         async with running(
             behave,
             behave,
-            queue=queue(reservations=Reservations(enabled=True)),  # every request is counted
+            # With reservations, every request is counted.
+            queue=queue(reservations=Reservations(enabled=True)),
             retry={"backoff_s": 0.0},
             hedging=rules,
             health={"slow_start_s": 0.0},
@@ -343,7 +346,7 @@ async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
-        await asyncio.sleep(0.7)  # it runs for longer than its `wait_s`
+        await asyncio.sleep(0.7)  # the request runs for longer than its `wait_s`
         high = await router.client()
         await high.send(chat(tag="high", priority="high"))
         assert (await high.recv_response()).status == 200
@@ -377,7 +380,8 @@ async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() 
         first = await send(router, "first", queued=False)
         second = await send(router, "second", priority="low")
         third = await send(router, "third", priority="low")
-        # Time between arrival and dispatch, three of vLLM's units: the numbers must not contain it.
+        # A wait of three units of vLLM's number between arrival and dispatch: the numbers must not
+        # contain this wait.
         await asyncio.sleep(0.3)
         turnstile.open(3)
         for client in (first, second, third):

@@ -72,7 +72,7 @@ QUIET = "a poll would forget what the test says of the replica"
 
 
 async def asked(*fields: str, **body: object) -> Line:
-    """The line of one request, of a replica with 3 slots and 9,000 tokens of cache."""
+    """The log line of one request at a replica with 3 slots and 9,000 tokens of cache."""
     async with running(json_ok, quiet_control_plane=QUIET) as router:
         replica = router.app.parts.fleet.replicas["r0"]
         replica.slots, replica.kv_tokens = 3, 9000
@@ -114,7 +114,9 @@ async def test_a_deadline_that_has_passed_on_arrival() -> None:
 
 @scenario
 async def test_the_number_is_the_one_before_steps() -> None:
-    """A user's second request is less urgent while the first one runs; a replay steps it itself."""
+    """A user's second request is less urgent while the first one runs. The log has the number
+    before this step, because a replay computes the step itself.
+    """
     async with running(hang, queue=Queue(policy="fifo")) as router:
         clients = [await router.client() for _ in range(2)]
         exchanges = router.app.parts.dispatcher.exchanges

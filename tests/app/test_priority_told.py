@@ -29,7 +29,7 @@ from tests.harness.running import Router, running, scenario
 
 CLASSES = ("critical", "high", "normal", "low", "batch")
 NO_CEILING = Priority(ceiling="critical")
-# Seconds by which a class is behind normal in time-based numbers.
+# Seconds by which the time-based number of a class is later than that of class normal.
 BEHIND_S = {"critical": -4200.0, "high": -300.0, "normal": 0.0, "low": 300.0, "batch": 600.0}
 WORST = 2**63  # SGLang's value for a request without a priority
 NOT_TOLD = object()
@@ -42,7 +42,7 @@ async def ask(
 
 
 def class_in(dialect: str, number: Any) -> Any:
-    """The class of a request that has just arrived, by its number; None: no number."""
+    """The class that a priority number means for a request that has just arrived; None: no number."""
     if number is None:
         return None
     seconds = number / 10.0 if dialect == "vllm" else -15.0 * number
@@ -185,7 +185,7 @@ async def test_a_retry_has_the_number_of_its_arrival() -> None:
         assert len(numbers) == 2 and len(set(numbers)) == 1
 
 
-# A server that does not know the field.
+# A server that does not know the priority field.
 
 
 def test_an_old_server_is_detected_once_and_gets_no_priority(
@@ -363,12 +363,12 @@ async def test_a_prefix_opens_no_control_endpoint() -> None:
         assert asked(router) == []
 
 
-# Steps.
+# Steps: later priorities for a user's further requests.
 
 
 @scenario
 async def test_a_burst_of_one_user_gets_stepped_priorities() -> None:
-    """Under an order without fair sharing by flow."""
+    """The order of the queue has no fair sharing between flows."""
     async with (
         emulated("vllm", speed=1.0) as engine,
         running(

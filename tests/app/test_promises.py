@@ -73,7 +73,7 @@ async def test_only_streams_have_a_first_token() -> None:
 
     async with running(chat_either, refuses, policy="round_robin") as router:
         for stream in (True, False):
-            for status in (200, 400):  # alternately
+            for status in (200, 400):  # answers alternate between success and refusal
                 answer = await router.ask(chat(stream=stream, priority="low"), "POST")
                 assert answer.status == status
         assert await by_class(router, "hedgerow_class_ttft_seconds_count") == {"low": 1.0}
@@ -87,7 +87,7 @@ async def dropped(router: Router) -> dict[tuple[str, str], float]:
         for (name, labels), n in found.items()
         if name == "hedgerow_queue_dropped_total"
     }
-    assert len(told) == 5 * 10  # every class and reason from the start, so that rates are correct
+    assert len(told) == 5 * 10  # every class and reason is there from the start, for correct rates
     return {key: n for key, n in told.items() if n}
 
 
@@ -154,7 +154,7 @@ async def test_the_log_has_the_wait_of_each_request() -> None:
             await asyncio.sleep(0.1)
         lines = await router.log(3)
         assert "queue_ms" not in lines[0]
-        assert "engine_ms" not in lines[0]  # its ttft_ms has this value
+        assert "engine_ms" not in lines[0]  # without a wait, `ttft_ms` has this value
         for line, body in zip(lines, turnstile.bodies, strict=True):
             assert line["engine_priority"] == str(body["priority"])
         for line in lines[1:]:
@@ -164,7 +164,8 @@ async def test_the_log_has_the_wait_of_each_request() -> None:
             waited_and_sent = line["queue_ms"] + line["tried"][0][3]
             assert waited_and_sent <= line["duration_ms"] + 0.01
         ends = [line["ts"] + line["queue_ms"] / 1e3 for line in lines[1:]]
-        assert ends[0] + 0.05 < ends[1]  # the second held the only slot while we slept
+        # The second request held the only slot while the test slept.
+        assert ends[0] + 0.05 < ends[1]
 
 
 @scenario

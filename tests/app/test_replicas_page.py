@@ -25,7 +25,8 @@ async def test_it_shows_why_a_replica_gets_no_requests_and_its_priorities() -> N
             ("critical", "high", "normal", "low", "batch"), "limit"
         )
         assert shown["priority"]["last_sent"] == str(turnstile.bodies[0]["priority"])
-        assert (shown["slots"], shown["slots_reported"]) == (None, None)  # never seen to be full
+        # The replica was never seen to be full.
+        assert (shown["slots"], shown["slots_reported"]) == (None, None)
         for client in (first, second):
             turnstile.open()
             assert (await client.recv_response()).status == 200

@@ -43,7 +43,8 @@ def in_reads(stream: bytes, size: int, *fields: str) -> Behaviour:
     return behave
 
 
-# Then no event is removed from the stream, and none is held until it is complete.
+# If the client requests the usage itself, no event is removed from the stream, and none is held
+# until it is complete.
 ASKS_ITSELF = {"include_usage": True}
 BOOM = {"message": "boom " * 10, "type": "InternalServerError", "param": None, "code": 500}
 NAMED = b"event: error\n" + event({"type": "error", "error": {"message": "boom"}})
@@ -129,7 +130,7 @@ TOLD = {"prompt_tokens": 7, "completion_tokens": 3, "prompt_tokens_details": {"c
 @pytest.mark.parametrize("size", [10, 3_000, 400_000])
 @scenario
 async def test_the_usage_of_a_whole_answer_is_read(size: int, chunked: bool) -> None:
-    """Also if the answer is too long to be held until it is complete."""
+    """The usage is read even if the answer is too long to be held until it is complete."""
     body = json.dumps({"text": "x" * size, "usage": TOLD, "more": None}).encode()
     data = response(200, body=body)
     if chunked:
@@ -167,7 +168,7 @@ async def test_requests_that_are_not_inference_are_not_counted() -> None:
 
 @scenario
 async def test_a_compressed_stream_is_opaque() -> None:
-    """A compressed stream cannot be parsed; none of its bytes is held back or taken for an event."""
+    """A compressed stream cannot be parsed: none of its bytes is held or taken for an event."""
     stream = token("a") + event({"choices": [], "usage": TOLD}) + event({"error": BOOM})
     lines = [
         "Content-Type: text/event-stream",
@@ -185,7 +186,7 @@ async def test_a_compressed_stream_is_opaque() -> None:
         found = router.usages()
         got = await router.ask(chat(stream=True, stream_options=ASKS_ITSELF))
         assert got.body == stream
-        (usage,) = found  # by its bytes: nothing in it can be read
+        (usage,) = found  # counted by bytes: the router can read nothing in the stream
         assert (usage.prompt_tokens, usage.exact) == (None, False)
         assert await router.reason() == "ok"
 

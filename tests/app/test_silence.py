@@ -15,7 +15,7 @@ from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
 NOBODY = dict.fromkeys(CLASSES, 0.0)
-AHEAD_S = 1000.0  # as if this much time had passed
+AHEAD_S = 1000.0  # seconds by which the clock is moved ahead
 
 
 def silences(router: Router, ahead_s: float = 0.0) -> dict[str, float]:
@@ -29,7 +29,7 @@ async def test_a_stream_that_waits_for_its_first_token_is_silent_since_its_arriv
         client = await router.client()
         before = monotonic()
         await client.send(chat(stream=True, priority="high"))
-        # Comments keep its connection open but carry no content.
+        # Comments keep the client's connection open but carry no content.
         await client.recv_until(b": waiting")
         waited_s = monotonic() - before
         high = silences(router, AHEAD_S)["high"]

@@ -27,7 +27,7 @@ def trusting() -> ssl.SSLContext:
 
 
 async def ask_over_tls(port: int, data: bytes) -> Response:
-    """One request over TLS, read to its end."""
+    """Send one request over TLS, and read the response to its end."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", port, ssl=trusting(), server_hostname="one.test"
     )

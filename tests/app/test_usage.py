@@ -40,7 +40,7 @@ TOLD = {
     "prompt_tokens_details": {"cached_tokens": 600},
 }
 PRICES = UsageConfig(prices={"m": Price(input=2.0, cached=0.5, output=10.0)})
-COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # of a request with the counts in TOLD
+COST = (400 * 2.0 + 600 * 0.5 + 100 * 10.0) / 1e6  # cost of a request with the counts in TOLD
 
 
 async def tells(connection: ReplicaConnection) -> None:
@@ -82,7 +82,7 @@ def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
             assert told["total"]["cost"] == pytest.approx(3 * COST)
             assert told["seconds"] >= 0.0 and told["since"] > 1.7e9
             found = {each.pop("tenant"): each for each in told["tenants"]}
-            assert list(found) == ["acme", "(none)"]  # sorted by use, highest first
+            assert list(found) == ["acme", "(none)"]  # tenants are sorted by use, highest first
             acme = found["acme"]
             assert acme["classes"].keys() == {"high"}
             assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
@@ -256,7 +256,8 @@ def test_work_is_charged_even_if_its_client_disconnects(tmp_path: Path, path: st
             client = await router.client()
             await client.send(chat(ACME, messages=LONG, max_tokens=100))
             await router.replica.wait_for_requests(2)
-            # It works for the time of 30 tokens; an engine that hangs gives no event to wait for.
+            # The engine works for the time of 30 tokens; a hanging engine gives no event to wait
+            # for.
             await asyncio.sleep(30 * replica.tpot_s)
             client.rst()
             await router.log(2)
@@ -294,7 +295,8 @@ def test_a_limit_of_output_that_the_engine_may_not_read_lowers_no_estimate(tmp_p
             client = await router.client()
             await client.send(chat(ACME, max_tokens=100, max_completion_tokens=1))
             await router.replica.wait_for_requests(2)
-            # It works for the time of 30 tokens; an engine that hangs gives no event to wait for.
+            # The engine works for the time of 30 tokens; a hanging engine gives no event to wait
+            # for.
             await asyncio.sleep(30 * replica.tpot_s)
             client.rst()
             await router.log(2)

@@ -1,6 +1,6 @@
-"""Access logs of known truth: engine cores on a virtual clock, and a router that only deals out.
+"""Access logs with known waits: engine cores on a virtual clock, requests assigned in turn.
 
-Lines are made by the access log's own `Record`, in the order of ends, as a router would.
+Lines come from the access log's own `Record`, in the order of the requests' ends, as in a router.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RANKS = {"critical": 0, "high": 1, "normal": 2, "low": 3, "batch": 4}
 
 @dataclass(slots=True)
 class Ask:
-    """One request as the tests plan it."""
+    """One planned request of a test."""
 
     at: float
     prompt: int
@@ -44,7 +44,9 @@ class Ask:
 def played(
     asks: Iterable[Ask], timing: Timing, replicas: int = 1, core: CoreConfig = CORE
 ) -> list[Record]:
-    """What the log says of them. Each goes to its replica (modulo their number) at once."""
+    """The log lines of these requests. Each request is sent at once, to its replica number modulo
+    the number of replicas.
+    """
     cores = [EngineCore[Request](core, timing) for _ in range(replicas)]
     records: list[Record] = []
     plans: dict[str, tuple[Ask, Request]] = {}
@@ -81,7 +83,7 @@ def write(path: Path, records: Iterable[Record]) -> str:
 
 
 def noisy(records: Iterable[Record], share: float, seed: int = 1) -> list[Record]:
-    """The same with times to the first token, and after it, off by a normal share."""
+    """The same log with normally distributed relative errors on all durations."""
     rng = Random(seed)
     found = []
     for record in records:

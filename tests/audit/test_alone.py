@@ -1,4 +1,4 @@
-"""How long a prompt takes alone, learned from requests that did and did not wait."""
+"""The prefill time of a prompt alone, learned from requests that did and did not wait."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_without_either_the_fastest_requests_are_used_and_marked_unknown() -> No
 def test_a_shorter_prompt_is_never_slower() -> None:
     alone = Alone()
     for _ in range(10):
-        alone.add("m", 300, 9.0, idle=False)  # these always waited
+        alone.add("m", 300, 9.0, idle=False)  # requests of this length always waited
         alone.add("m", 3000, 0.5, idle=True)
     assert alone.seconds("m", 300) <= 0.51
 

@@ -1,7 +1,7 @@
-"""Who is blamed for a wait, on timelines small enough to work out on paper.
+"""Which party is blamed for a wait, on timelines small enough to compute by hand.
 
-A stay is written (party, start, prefill seconds, first, end) here; its prefill is the end of what
-comes before its first token.
+A stay at a replica is written (party, start, prefill seconds, first token, end); its prefill is the
+last part of the time before its first token.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def stay(
 
 
 def waits(*stays: Stay) -> dict[int, Wait]:
-    """By number of the stay."""
+    """The wait of each stay, by the stay's number."""
     blame = Blame()
     found = {}
     for now, what, one in sweep(sorted(stays, key=lambda one: one.start)):
@@ -87,7 +87,7 @@ def test_decoding_is_not_a_cause_while_a_prefill_runs() -> None:
 
 
 def test_a_queue_left_by_an_ended_request_is_caused_by_it() -> None:
-    # A's prefill holds ten of B's up; those that come when it has gone wait for those ten.
+    # A's prefill delays ten requests of B; later requests of B wait for those ten.
     stays = [stay(A, 0.0, 10.0, 10.0, 11.0)]
     stays += [stay(B, float(n), 0.5, 10.5 + 0.5 * n, 40.0) for n in range(10)]
     stays += [stay(B, 11.0, 0.5, 15.5, 40.0)]

@@ -1,4 +1,4 @@
-"""`hedgerow audit`: what it prints, and how it fails."""
+"""`hedgerow audit`: its output and its errors."""
 
 from __future__ import annotations
 

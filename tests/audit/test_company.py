@@ -1,4 +1,4 @@
-"""Who is at the same replicas at the same time."""
+"""Which parties are at the same replicas at the same time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from router.audit.company import Company
 
 
 def played(*stays: tuple[int, str, float, float]) -> Company:
-    """(party, replica, from, to) each."""
+    """Add stays, each (party, replica, from, to)."""
     company = Company()
     events = [(start, 1, party, replica, 0.0) for party, replica, start, _ in stays]
     events += [(end, 0, party, replica, end - start) for party, replica, start, end in stays]

@@ -1,7 +1,7 @@
-"""Audits of logs whose truth is known: emulated engines, with and without a culprit.
+"""Audits of logs with known waits: emulated engines, with and without a tenant that delays others.
 
-The engines' own queueing is the judge: what a tenant costs another is the difference between a run
-with it and one without.
+The true delay that a tenant causes is the difference between a run with this tenant and a run
+without it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def chat(rng: Random, rate: float = 3.0, replicas: int = 2) -> list[Ask]:
 
 
 def bursts(rng: Random) -> list[Ask]:
-    """Four long prompts every half a minute."""
+    """Four long prompts every half minute."""
     return [
         Ask(at + 0.01 * n, rng.randint(12_000, 20_000), 20, BATCH, "batch", rng.randrange(2))
         for at in range(15, int(SPAN_S), 30)
@@ -51,7 +51,7 @@ def elsewhere(rng: Random) -> list[Ask]:
 
 
 def long_answers(rng: Random) -> list[Ask]:
-    """That hold the few slots there are."""
+    """Requests with long answers, which hold the few slots of the engine."""
     return [
         Ask(at, rng.randint(200, 900), rng.randint(800, 2500), BATCH, "batch", rng.randrange(2))
         for at in poisson(rng, 0.3, 0.0, SPAN_S)
@@ -126,7 +126,7 @@ def test_the_estimate_without_others_is_close_to_the_true_value(
     assert mine.ttft_p99_s == pytest.approx(at(seen, 0.99), rel=0.1)
     assert mine.without_others_p50_s == pytest.approx(at(alone, 0.5), rel=0.2)
     assert mine.without_others_p99_s is not None
-    assert at(alone, 0.99) < at(seen, 0.99) / 10  # else the next line says nothing
+    assert at(alone, 0.99) < at(seen, 0.99) / 10  # otherwise the next assertion proves nothing
     assert mine.without_others_p99_s < 2.0 * at(alone, 0.99)
 
 
@@ -195,7 +195,7 @@ def test_a_tenants_own_bursts_are_caused_by_itself(tmp_path: Path) -> None:
 
 def test_cached_prompts_are_charged_for_what_was_computed(tmp_path: Path) -> None:
     rng = Random(6)
-    long = tuple(range(500))  # 8,000 tokens that all of them share, computed once
+    long = tuple(range(500))  # a prefix of 8,000 tokens that all requests share, computed once
     asks = chat(rng) + [
         Ask(t, 8010, 20, BATCH, "batch", rng.randrange(2), blocks=long)
         for t in poisson(rng, 0.3, 5.0, SPAN_S)

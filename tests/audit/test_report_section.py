@@ -1,4 +1,4 @@
-"""The report as text: it names the causers of large delays and no other party."""
+"""The report as text: it names only the parties that cause large delays."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def section(text: str, title: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Without line breaks."""
+    """The report's text without line breaks."""
     return " ".join(text.split())
 
 

@@ -1,4 +1,4 @@
-"""From rows to stays at replicas, and stays in the order of their starts."""
+"""Rows are converted to stays at replicas, and stays are sorted by start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the access log as rows: valid ones, refused ones, and the reported line number."""
+"""Lines of the access log as rows: valid lines, refused lines, and the reported line number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stays as events in the order of time."""
+"""Stays at replicas as events in the order of time."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_a_stream_that_breaks_says_why(client: Anthropic) -> None:
 
 async def late(ask: Callable[[str], object], *, behind_200: bool) -> None:
     """Run `ask` in front of a replica that refuses when the router has waited long enough to send
-    its own 200. `behind_200`: whether it does.
+    its own 200. `behind_200`: whether the router sends this 200.
     """
     timeouts = {"commit_after_s": 0.05}
     async with running(hang, timeouts=timeouts, retry={"attempts": 1}) as router:

@@ -86,7 +86,7 @@ def test_a_completion_stream_whose_replica_dies(client: OpenAI, served: Served, 
     def ask(**headers: str) -> str:
         chunks = client.completions.create(
             model=MODEL,
-            prompt=f"Once up {after:02}. ",  # whole tokens of the emulator's
+            prompt=f"Once up {after:02}. ",  # the prompt is a whole number of the emulator's tokens
             max_tokens=40,
             stream=True,
             extra_headers=headers,

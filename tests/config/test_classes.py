@@ -1,4 +1,4 @@
-"""The section `classes`: each class has its own defaults, and old keys name the new ones."""
+"""The section `classes`: defaults differ by class, and errors for old keys name the new keys."""
 
 from __future__ import annotations
 

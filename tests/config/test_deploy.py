@@ -169,7 +169,7 @@ def test_the_image_holds_every_package_of_the_project() -> None:
 
 
 def test_the_image_does_not_run_as_root_and_gets_its_signals() -> None:
-    found = dict(instructions())  # the last of each kind: those of the final stage
+    found = dict(instructions())  # last instruction of each kind: that of the final stage
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", found["USER"])
     assert found["STOPSIGNAL"] == "SIGTERM"
     # The shell form would make a shell process 1, which does not forward signals.

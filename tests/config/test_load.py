@@ -82,7 +82,7 @@ def test_every_default_passes_its_own_range() -> None:
     assert msgspec.convert(data, Config) == parse(REPLICA)
 
 
-# Errors of an invalid one, all in one report.
+# Errors of an invalid configuration, all in one report.
 
 
 def test_all_problems_are_listed_each_with_its_path() -> None:

@@ -99,7 +99,7 @@ def test_requests_that_lagging_gauges_miss_are_added() -> None:
     begun(holder, 4, tokens=1000)
     poll(holder, 0.1, 1)  # the gauges show one of four
     assert holder.kv_usage == pytest.approx(0.4)
-    poll(holder, 0.1, 1)  # and again, without a request sent in between
+    poll(holder, 0.1, 1)  # again, without a request sent in between
     assert holder.kv_usage == pytest.approx(0.4)
     poll(holder, 0.45, 4)
     assert holder.kv_usage == 0.45

@@ -93,7 +93,7 @@ def test_a_stream_waits_until_its_first_content() -> None:
 
 
 def test_a_stream_waits_through_polls() -> None:
-    """The engine has begun its prefill, so it does not wait there; its first token is still due."""
+    """The engine has begun the stream's prefill, so the stream does not wait there."""
     holder = Polled()
     Lease(holder, tokens=50)
     holder.settle(running=1, waiting=0)
@@ -117,7 +117,7 @@ def test_a_poll_takes_over_only_what_was_sent_a_settling_time_before_it() -> Non
 
 
 def test_what_the_gauges_miss_goes_on_waiting() -> None:
-    """For example while an API server is busy with reading requests."""
+    """Gauges miss requests, for example, while an API server is busy with reading them."""
     holder = Polled()
     leases = whole(holder, 50)
     holder.settle(running=4, waiting=6)
@@ -142,7 +142,7 @@ def test_an_attempt_that_ends_lets_one_begin_that_waits() -> None:
     assert holder.waiting == 1
     fresh = whole(holder, 1)
     assert holder.waiting == 2
-    fresh[0].release()  # it ran, so requests before it have started
+    fresh[0].release()  # this request ran, so earlier requests have started
     assert holder.waiting == 0
     for lease in leases:
         lease.release()
@@ -210,7 +210,7 @@ def test_what_has_just_ended_and_stands_in_the_gauges_is_not_others() -> None:
         lease.release()
     holder.poll(4, 0, 0.5)
     assert seen(holder) == (0, 0, 0, 0)
-    holder.poll(4, 0, 0.5)  # still there: they come from other clients
+    holder.poll(4, 0, 0.5)  # requests that are still there come from other clients
     assert (holder.load, holder.foreign_load) == (4, 4)
 
 

@@ -28,7 +28,7 @@ def test_the_highest_is_found(steps: list[tuple[int, int] | None]) -> None:
 
 
 def test_what_came_and_went_is_not_kept() -> None:
-    """Items are added and removed without a query: none of them may be kept."""
+    """Items are added and removed without a query: no removed item may be kept."""
     ranking = Ranking()
     for _ in range(10_000):
         thing = Ranked()

@@ -50,8 +50,8 @@ from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.wire.sweep import NEVER
 
-LOOK_S = 0.125  # between two checks of a party whose deadline has not moved
-TOKENS = 128  # of a prompt
+LOOK_S = 0.125  # seconds between two checks of a party whose deadline has not moved
+TOKENS = 128  # tokens of a prompt
 BODY = 512  # bytes of a request
 
 
@@ -65,7 +65,7 @@ class Ring(Alarm):
 
     def set(self, when: float) -> None:
         self.due = max(when, self._time.at)
-        self._time.rings.pop(self, None)  # it rings after those that were set before
+        self._time.rings.pop(self, None)  # the alarm rings after alarms that were set earlier
         self._time.rings[self] = None
 
     def clear(self) -> None:
@@ -74,7 +74,7 @@ class Ring(Alarm):
 
 
 class Time(Scheduler):
-    """Virtual seconds. Also the fleet's sweeper: it calls parties at their `deadline`."""
+    """Virtual seconds. Also replaces the fleet's sweeper: calls parties at their `deadline`."""
 
     def __init__(self) -> None:
         self.at = 1000.0
@@ -129,7 +129,7 @@ class InOrder(RoutingPolicy):
     """Picks the candidate with the alphabetically first ID. Counts the attempts reported to it."""
 
     def __init__(self) -> None:
-        self.begun: Counter[str] = Counter()  # by replica ID
+        self.begun: Counter[str] = Counter()  # attempts by replica ID
         self.finished: Counter[str] = Counter()
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: PolicyContext) -> Pick[C]:
@@ -175,12 +175,12 @@ class Driven(RoutedRequest):
         self.world = world
         self.continued = continued
         self.flow = FlowIdentity(key)
-        self.is_kept = True  # the body is kept for another attempt
+        self.is_kept = True  # whether the body is kept for another attempt
         self.attached: set[Attempt] = set()  # attempts that hold a lease
-        self.opened: set[Attempt] = set()  # of these, the attempts that were sent
+        self.opened: set[Attempt] = set()  # the attached attempts that were sent
         self.ended: Reason | None = None
         self.won: set[Attempt] = set()  # attempts that have answered
-        self.said: dict[Attempt, Reason] = {}  # errors that were put aside
+        self.said: dict[Attempt, Reason] = {}  # errors that are kept for later
         self.shown_at = world.time.at
         self._timer = world.time.alarm(self._look)
         self._total_due = self.arrived + self.times.total_s if self.times.total_s else NEVER
@@ -291,10 +291,10 @@ class Driven(RoutedRequest):
     def crashed(self, err: Exception) -> None:
         raise err
 
-    # -- what its engines do ----------------------------------------------------------------------
+    # -- events of its engines --------------------------------------------------------------------
 
     def shows(self, attempt: Attempt) -> None:
-        """A piece of content arrives: the first, or a further one."""
+        """A piece of content arrives: the first or a later piece."""
         self.driver.connected(attempt)
         now = self.world.time.at
         if self.driver.state.winner is attempt:
@@ -303,7 +303,7 @@ class Driven(RoutedRequest):
         assert self.driver.won(attempt, now), "a loser is still heard"
         self.won.add(attempt)
         before = self.work.shown(attempt.at, now)
-        if before is not None:  # it continues where another one broke off
+        if before is not None:  # it continues where another attempt broke off
             self.world.chooser.finished(self.view, before, None)
         self.shown_at = now
         self._note(f"show {self.name} from {attempt.replica_id}")
@@ -341,7 +341,7 @@ class Driven(RoutedRequest):
         self._completes(attempt, reason)
 
     def asks_without_priority(self, attempt: Attempt) -> None:
-        """The engine refuses the priority that it got."""
+        """The engine refuses the request because of its priority."""
         if not self.driver.ask_without_priority(attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
@@ -356,7 +356,7 @@ class Driven(RoutedRequest):
         self.driver.completed(attempt, reason, self.world.time.at)
         self._ends(f"end {self.name}: {reason}", reason)
 
-    # -- its client, and its time -----------------------------------------------------------------
+    # -- events of its client and its timers ------------------------------------------------------
 
     def leaves(self) -> None:
         self.driver.cancel(Reason.CLIENT_GONE)
@@ -430,7 +430,7 @@ class World:
         self.all: list[Driven] = []
         self.policy = InOrder()
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
-        self.concurrency = Concurrency(1)  # of a key that tests may use
+        self.concurrency = Concurrency(1)  # concurrency limit of a key that tests may use
         self._most = most
         rng = Random(seed)
         self.metrics = Metrics()
@@ -452,7 +452,7 @@ class World:
             rng,
             self.time.now,
         )
-        self.replicas: list[Replica] = []  # includes those that were removed
+        self.replicas: list[Replica] = []  # includes removed replicas
         for number in range(replicas):
             self.joins(f"r{number}")
         self.counts = HedgeCounts()
@@ -473,7 +473,7 @@ class World:
     # -- the fleet --------------------------------------------------------------------------------
 
     def joins(self, id: str, *, is_tried: bool = True) -> Replica:
-        """Not `is_tried`: its first probe is still running."""
+        """A replica joins. Without `is_tried`, its first probe is still running."""
         config = ReplicaConfig(
             url=f"http://{id}:1", id=id, models=("m",), engine="vllm", max_inflight=self._most
         )
@@ -551,7 +551,7 @@ class World:
         (found,) = [request for request in self.requests if request.name == name]
         return found
 
-    # -- what must hold at any time ---------------------------------------------------------------
+    # -- invariants -------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Leases, budgets and engines match the live attempts."""

@@ -1,4 +1,4 @@
-"""One warning per model, none before its engines are detected, and no unknown names kept."""
+"""Ignored priority numbers: one warning per model, none before its engines are detected."""
 
 from __future__ import annotations
 

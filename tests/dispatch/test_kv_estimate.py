@@ -82,7 +82,7 @@ async def test_all_see_that_a_replica_has_filled_up_since_its_poll() -> None:
         assert hedger(other, replica) == Refusal.KV
         for policy in ("kv_aware", "kv_occupancy", "weighted", "linear_cost"):
             assert chosen(policy, replica, other) == "b", policy
-        assert replica.kv_polled == 0.1  # as shown by the metrics
+        assert replica.kv_polled == 0.1  # the KV usage shown by the engine's metrics
         for lease in leases:
             lease.release()
 

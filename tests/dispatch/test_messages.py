@@ -13,7 +13,7 @@ from router.fleet.health import BLAMED
 from tests.dispatch.driven import World
 from tests.dispatch.driver.driver_tables import HEDGED, PAUSES, happen
 
-# No attempt fails with it: the request is refused before the first one, with its own message.
+# No attempt fails for this reason: the request is refused before, with its own message.
 NEVER_SAID = {Reason.STATE_LOST}
 
 
@@ -28,7 +28,7 @@ def test_each_reason_has_its_own_message() -> None:
 
 
 def test_every_failure_of_an_attempt_has_a_message() -> None:
-    """Any of them may be left as the reason of a request whose retry finds no replica."""
+    """Any failure may become the reason of a request whose retry finds no replica."""
     of_replicas = {reason for reason in Reason if source_of(reason) is Source.REPLICA}
     assert (of_replicas | PASSING | UNSENT | LOST | BLAMED) - NEVER_SAID <= MESSAGES.keys()
 
@@ -53,7 +53,7 @@ def test_what_is_left_to_say_after_the_last_attempt(events: list[str], reason: R
 
 
 def test_an_error_that_was_too_long_to_keep_is_blamed_after_a_copy() -> None:
-    """The copy was under way, so the error was not relayed; then the copy finds no engine."""
+    """While the copy was running the error was not relayed; then the copy finds no engine."""
     world = World(replicas=2, hedging=HEDGED)
     happen(world, "a arrives")
     happen(world, "1s passes")

@@ -88,7 +88,7 @@ def test_a_stream_that_begins_before_its_replica() -> None:
 @pytest.mark.parametrize(
     ("lines", "text"),
     [
-        ([], True),  # no type: it may be text
+        ([], True),  # without a Content-Type the body may be text
         ([b"X-A: image/png"], True),
         ([b"Content-Type: text/plain"], True),
         ([b"content-type:TEXT/HTML; charset=utf-8"], True),

@@ -1,4 +1,4 @@
-"""A policy gets a window of a large fleet plus the holders of the prompt's prefix, each once."""
+"""In a large fleet a policy gets some candidates plus the holders of the prefix, each once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_holders_are_seen_once_and_only_where_they_are_candidates() -> None:
     chooser = Chooser(Policies(policy, {}), SAMPLE, knowledge, Metrics(), rng)
     inside = outside = 0
     for prompt in range(300):
-        # Another tuple now and then, as the fleet table makes it; not all holders are fit.
+        # Sometimes a new tuple, as the fleet table creates; not all holders are fit to serve.
         if prompt % 50 == 0:
             candidates = tuple(sorted(rng.sample(replicas, 15), key=replicas.index))
         view = RequestView("chat", None, True)

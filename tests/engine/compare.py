@@ -13,7 +13,7 @@ The report is printed and written to FOLDER/report.txt.
 engine is ejected; in each run the longest wait for a first token is at most `LONGEST` times
 straight; the mean ratio of throughput (output tokens over the total time) is above `THROUGHPUT`
 with 95 % confidence (Student's t over the logarithms); and the mean ratio of the median wait is at
-most `MEDIAN`. All are reported per kind, and for all runs together.
+most `MEDIAN`. All goals are reported per kind, and for all runs together.
 
 Must never leave a run out of the report.
 """
@@ -52,8 +52,9 @@ WAIT_S = 65.0
 ASKS: dict[str, Ask] = {"streams": ask_stream, "whole answers": ask_whole}
 SLOTS = (2, 4)
 LONGEST, MEDIAN, THROUGHPUT = 1.2, 1.05, 0.95
-# Neighbours share a straight run, so their ratios are not independent. For five runs of equal
-# variance, the variance of the mean is 0.38 of it, compared with 0.30 for independent runs.
+# Neighbouring routed runs share a straight run, so their ratios are not independent. For five runs
+# of equal variance, the variance of the mean is 0.38 of it, compared with 0.30 for independent
+# runs.
 SHARED = sqrt(0.38 / 0.30)
 # 95 %, two-sided, by the number of values minus one, from 1 on.
 STUDENT_T = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)

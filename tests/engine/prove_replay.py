@@ -39,7 +39,7 @@ from tests.engine.machine import environment
 from tests.engine.machine.fleet import SLOTS, configured
 from tests.engine.machine.processes import eventually
 
-LOAD = {1.2: 250, 1.6: 400, 2.0: 400}  # requests by their rate per second
+LOAD = {1.2: 250, 1.6: 400, 2.0: 400}  # number of requests by arrival rate per second
 JUDGED = 1000
 HALF_WITHIN_S = 1800.0
 HALF = sum(LOAD.values())

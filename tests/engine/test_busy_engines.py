@@ -34,8 +34,8 @@ from tests.engine.loads.rounds import (
 )
 from tests.engine.machine import environment
 
-WAIT_S = 15.0  # of the last stream, at least
-IN_USE = 1 / 1.2  # of the share of slots in use straight at the engines
+WAIT_S = 15.0  # minimum wait of the last stream in seconds
+IN_USE = 1 / 1.2  # required share of slots in use, relative to the load straight at the engines
 
 
 @dataclass(frozen=True)

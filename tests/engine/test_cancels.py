@@ -2,7 +2,7 @@
 
 Checked at the engine itself: its running and waiting counts return to zero, and no request finishes
 normally in the meantime, as an unstopped generation would. The delay is counted in tokens, not in
-seconds, because the machine's load slows both alike.
+seconds, because load on the machine slows the delay and the tokens alike.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.engine.machine.fleet import MODEL, SLOTS, Engine, EngineState, Hedger
 from tests.engine.machine.processes import eventually
 
 CHAT = "/v1/chat/completions"
-LONG = 3500  # tokens; half a minute of an otherwise idle engine
+LONG = 3500  # output tokens; half a minute of an otherwise idle engine
 WITHIN_S = 30.0
 
 Engines = tuple[Engine, Engine]
@@ -70,7 +70,7 @@ def assert_stopped(engines: Engines, start: EngineState, left: EngineState, requ
 
 
 def assert_logged(hedgerow: Hedgerow, requests: int) -> None:
-    """The access log has a disconnect for every one of them."""
+    """The access log has a disconnect for every cancelled request."""
 
     def reasons() -> list[str]:
         return [record["reason"] for record in hedgerow.records()]
@@ -119,7 +119,8 @@ def test_before_the_first_token(
         eventually(lambda: total(engines).waiting == 1, WITHIN_S, "one waits")
         leave(client)
         eventually(lambda: total(engines).waiting == 0, WITHIN_S, "none waits")
-        # It got no slot: the same sixteen hold them all, and none of them has ended.
+        # The cancelled request got no slot: the same sixteen requests hold all slots, and none of
+        # them has ended.
         now = total(engines)
         assert (now.running, now.finished) == (2 * SLOTS, start.finished)
     assert_logged(hedgerow, requests=1)

@@ -31,9 +31,9 @@ Engines = tuple[Engine, Engine]
 COMPLETIONS = "/v1/completions"
 TOKENS = 160
 KILLED_AFTER = 40  # characters (= tokens) of the answer
-# Without a penalty, the tiny model soon repeats one letter, and a wrong seam would not be noticed.
-# With it, rare letters occur whose positions reveal a shifted text. The penalty covers the prompt
-# as well as the answer, so that it is the same on both sides of the seam.
+# Without a penalty, the tiny model soon repeats one letter, and text continued at a wrong position
+# would not be noticed. With a penalty, rare letters occur whose positions reveal a shifted text.
+# The penalty covers the prompt as well as the answer, so that it is the same for both engines.
 VARIED = {"repetition_penalty": 2.0}
 TIMEOUT_S = 120.0
 
@@ -51,7 +51,7 @@ def undisturbed(engine: Engine, path: str, body: dict[str, Any]) -> list[str]:
 
 
 def whole(engine: Engine) -> None:
-    """All its processes are killed: the connection ends in the middle."""
+    """All processes of the engine are killed: the connection ends in the middle of the stream."""
     engine.kill()
 
 

@@ -60,7 +60,7 @@ def ask(router: Hedgerow, method: str, target: str) -> tuple[int, bytes]:
 def test_control_endpoints_are_not_found(hedgerow: Hedgerow) -> None:
     answers = {f"{method} {path}": ask(hedgerow, method, path) for method, path in CONTROL}
     assert {what: status for what, (status, _) in answers.items() if status != 404} == {}
-    # The engine's own 404 would be {"detail": "Not Found"}: these were not forwarded.
+    # The engine's own 404 would be {"detail": "Not Found"}: none of these requests was forwarded.
     forwarded = [what for what, (_, body) in answers.items() if b'"detail"' in body]
     assert forwarded == []
 

@@ -2,7 +2,8 @@
 
 The stopped engine accepts requests, sends heads and reports itself healthy. When it continues, the
 losing request is gone from it, because the router has closed the connection in the meantime. The
-delay is counted in tokens, not in seconds, because the machine's load slows both alike.
+delay is counted in tokens, not in seconds, because load on the machine slows the delay and the
+tokens alike.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from tests.engine.machine.processes import eventually
 
 Engines = tuple[Engine, Engine]
 
-TOKENS = 400  # of the answer: seconds of a running engine
+TOKENS = 400  # length of the answer: seconds of a running engine
 PROMPT = CONTEXT_TOKENS - TOKENS - 100  # characters, of one token each
 TOKENS_IN_A_SECOND = 120  # maximum speed of the tiny model for one request
 WITHIN_S = 60.0
-TRIES = 6  # to hit the middle of a prefill
+TRIES = 6  # tries to stop the engine in the middle of a prefill
 DELAY_S = 0.5
 HEDGING = {
     "policy": "fixed",
     "options": {"delay_s": DELAY_S},
     "budget": 1.0,  # a test sends few requests, so each may pay for its own copy
-    "utilisation": 1.0,  # one long prompt fills most of such a small engine
+    "utilisation": 1.0,  # one long prompt fills most of the KV cache of such a small engine
 }
 
 
@@ -49,7 +50,9 @@ def hedging(engines: Engines, tmp_path: Path) -> Iterator[Hedgerow]:
 
 
 def prompt(number: int) -> str:
-    """Long, and different from its first character on: nothing of it is cached."""
+    """A long prompt that differs from all others from its first character on: nothing of it is
+    cached.
+    """
     words = f"{number} {time.monotonic_ns()} says "
     return (words * (PROMPT // len(words) + 1))[:PROMPT]
 
@@ -105,14 +108,14 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
                         pytest.fail(f"no copy answered: {why}")
             continued = time.monotonic()
         if not text or not had_begun(zombie, before):
-            continue  # it was stopped after its first token, or before it started the request
+            continue  # the engine was stopped after its first token, or before it began
         eventually(lambda: zombie.state().is_idle, WITHIN_S, lambda: f"gone: {zombie.state()}")
         print(f"gone {time.monotonic() - continued:.2f} s after it went on")
         now = zombie.state()
         assert now.finished == before.finished + 1, "the loser ran to its natural end"
         assert now.generated_tokens - before.generated_tokens < TOKENS_IN_A_SECOND
-        # With a new cache salt it finds nothing cached, as the copy did. A cached prompt is
-        # computed in other pieces, and a different order of a sum changes its last bit.
+        # With a new cache salt, the request finds nothing cached, as the copy did. A cached prompt
+        # is computed in other pieces, and a different order of a sum changes its last bit.
         assert text == ask(saviour.url, {**body, "cache_salt": "again"}, stream)
         assert_logged(hedging, zombie, saviour)
         return
@@ -122,8 +125,8 @@ def test_the_copy_answers_while_the_first_engine_stands_still(
 def had_begun(engine: Engine, before: EngineState) -> bool:
     """Whether the engine had started the request before it stopped.
 
-    It then counts the prompt, and reports it with its next step. An engine that sees the abort
-    first never counts it.
+    An engine that has started a request counts its prompt, and reports it with the next step. An
+    engine that sees the abort first never counts the prompt.
     """
     ask(engine.url, bodies.chat("a step more", 1), False)
     return engine.state().cache_queries - before.cache_queries > PROMPT
@@ -155,5 +158,5 @@ def test_a_request_that_is_not_urgent_gets_no_copy(engines: Engines, hedging: He
             time.sleep(4 * DELAY_S)  # no event shows that no copy is sent
             assert not asked.done()
         assert asked.result(WITHIN_S) == ask(saviour.url, body, True)
-    # It got only the direct request for comparison.
+    # The other engine got only the direct request for comparison.
     assert saviour.state().finished - before == 1

@@ -39,7 +39,8 @@ def test_the_index_agrees_with_the_engines_hits(engines: Engines) -> None:
                 prompt = text(f"known {number}", 1000)
                 assert await hits_of(engine, prompt) == 0
                 await all_is_known(app, engine, prompt)
-                # The whole prompt, a part, an extension, another end, and another prompt.
+                # Query with the whole prompt, a part, an extension, another end, and another
+                # prompt.
                 for asked in (
                     prompt,
                     prompt[:500],
@@ -49,7 +50,7 @@ def test_the_index_agrees_with_the_engines_hits(engines: Engines) -> None:
                 ):
                     expected = await expected_hits(app, engine, asked)
                     assert await hits_of(engine, asked) == expected, asked[:20]
-            # Each block is held by one engine only.
+            # Each block of these prompts is held by one engine only.
             asked = text("known 0", 1000)
             assert await expected_hits(app, engines[1], asked) == 0
             assert watcher.counters.garbage == 0
@@ -58,8 +59,8 @@ def test_the_index_agrees_with_the_engines_hits(engines: Engines) -> None:
 
 
 def test_evictions_are_seen(engines: Engines) -> None:
-    """Prompts with more blocks than the cache: the first ones are evicted, and the index
-    knows it.
+    """Prompts with more blocks than the cache: the first ones are evicted, and the index no longer
+    has them.
     """
     engine = engines[0]
     fit = KV_BLOCKS * BLOCK_TOKENS // 3800

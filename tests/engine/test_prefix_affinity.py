@@ -1,7 +1,7 @@
 """Conversations of several turns over two engines: each turn goes where its history is cached.
 
-Counted by the engines themselves. The number of conversations is odd, so that round robin changes
-the engine with every turn, as it does in production.
+Cached tokens are counted by the engines themselves. The number of conversations is odd, so that
+round robin changes the engine with every turn, as it does in production.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.engine.loads import bodies
 from tests.engine.machine.fleet import BLOCK_TOKENS, MODEL, Engine, Hedgerow
 
 CONVERSATIONS, TURNS = 5, 4
-SAID = 540  # characters (tokens) of a user's message: more than one block of the router's
+SAID = 540  # characters (tokens) of a user's message: more than one block of the index
 TIMEOUT_S = 60.0
 
 Engines = tuple[Engine, Engine]

@@ -30,16 +30,16 @@ Engines = tuple[Engine, Engine]
 # Rounds over all settings; the seed of a round is the same for all. One takes two minutes.
 ROUNDS = int(os.environ.get("HEDGEROW_PRIORITY_ROUNDS", "1"))
 RATE = 6.0  # urgent requests per second; in tokens a fraction of the engines' throughput
-REQUESTS = 52  # per run
+REQUESTS = 52  # requests per run
 TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
-P50_SHARE, P99_SHARE = 1 / 3, 1 / 4  # of the time to first token without priorities
-NO_GAP = 1.25  # between equals, in either direction
+P50_SHARE, P99_SHARE = 1 / 3, 1 / 4  # allowed TTFT, as a share of that without priorities
+NO_GAP = 1.25  # allowed ratio of waits between equal requests, in either direction
 IDLE_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where priorities are used."""
+    """Where priorities are used: in the router's queue, at the engines, in both or in neither."""
 
     name: str
     queue: bool = False

@@ -24,15 +24,17 @@ from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
 
 Engines = tuple[Engine, Engine]
 
-CLASS_S = 300.0  # between the deadlines of two classes
-PER_S = 10  # units of a number per second
-# margin of the direct requests; the router's requests arrive within the latter
+CLASS_S = 300.0  # seconds between the deadlines of two classes
+PER_S = 10  # units of a priority number per second
+# Seconds by which direct requests are earlier or later; the router's requests arrive within
+# LATER_S.
 EARLIER_S, LATER_S = 1.0, 5.0
-LONG, SHORT = 900, 3  # tokens: of requests that hold the slots, and of waiting ones
+LONG, SHORT = 900, 3  # output tokens of requests that hold the slots, and of waiting requests
 FIRST = -(2**31)  # a request that holds a slot must not be preempted
 WITHIN_S = 60.0
 
-# Fields sent with a plain request -> seconds by which its deadline is later than normal.
+# Fields sent with a plain request -> seconds by which its deadline is later than that of class
+# normal.
 ROUTED: dict[str, tuple[dict[str, str], dict[str, Any], float]] = {
     "header critical": ({"x-priority": "critical"}, {}, -2 * CLASS_S - CRITICAL_AHEAD_S),
     "header high": ({"x-priority": "high"}, {}, -CLASS_S),

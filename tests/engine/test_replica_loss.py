@@ -18,10 +18,11 @@ from tests.engine.machine.processes import eventually
 
 # More than the slots of both engines: requests without a token always wait in either engine.
 CLIENTS = 3 * SLOTS
-SHORT, LONG = 30, 3800  # tokens
+SHORT, LONG = 30, 3800  # output tokens of a short and of a long answer
 LONG_STREAMS = 4
-WHOLE, WHOLE_ANSWERS = 300, 12  # tokens, requests
-BACK_WITHIN_S = 60.0  # from a healthy engine to its first request: probes, ejection time
+WHOLE, WHOLE_ANSWERS = 300, 12  # output tokens of a whole answer, number of such requests
+# Seconds from an engine's readiness to its first request: probes, ejection time.
+BACK_WITHIN_S = 60.0
 TIMEOUT_S = 60.0
 
 Engines = tuple[Engine, Engine]
@@ -51,7 +52,7 @@ def test_a_killed_engine_costs_only_what_had_begun(engines: Engines, hedgerow: H
 def test_unstreamed_requests_are_repeated_at_another_engine(
     engines: Engines, hedgerow: Hedgerow
 ) -> None:
-    """All at once, on new connections, with few other running requests.
+    """All requests are sent at once, on new connections, with few other running requests.
 
     A retry budget that is a share of the running requests must not leave any of them with an error.
     """
@@ -92,7 +93,8 @@ async def lose_one_under_load(
         long = [Outcome(stream=True, tokens=LONG) for _ in range(LONG_STREAMS)]
         streams = []
         for number, outcome in enumerate(long):
-            # One after the other, so that the balancer sees each before it places the next.
+            # Streams start one after the other, so that the balancer sees each before it places the
+            # next.
             began = asyncio.Event()
             body = bodies.chat(f"long {number}", LONG)
             streams.append(asyncio.create_task(ask(http, body, outcome, began)))
@@ -123,7 +125,7 @@ def assert_survivor_serves(survivor: Engine, hedgerow: Hedgerow, requests: int) 
 
 
 def assert_comes_back(returned: Engine, hedgerow: Hedgerow) -> None:
-    """Its count starts at zero with the new process; only Hedgerow can raise it."""
+    """The restarted engine's count of requests starts at zero; only Hedgerow can raise it."""
 
     def gets_a_request() -> bool:
         body = bodies.chat("is it back", 2)

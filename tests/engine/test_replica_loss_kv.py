@@ -25,7 +25,7 @@ def test_a_restart_empties_the_index(engines: Engines) -> None:
             engine.kill()
             engine.start()
             await asyncio.to_thread(engine.wait_until_ready)
-            # Its first event after the start shows that its sequence numbers restarted.
+            # The engine's first event after the start shows that its sequence numbers restarted.
             assert await hits_of(engine, text("after the restart", 900)) == 0
             await eventually(
                 lambda: watcher.counters.restarts + watcher.counters.drops > 0, "it is noticed"

@@ -1,7 +1,6 @@
 """The simulator compared with two real engines: fitted to half of a log, judged by the other half.
 
-The figures are printed, and are what this is for: engines, router and clients share a few cores, so
-that no size is asserted.
+The test prints the figures and asserts no size: engines, router and clients share a few cores.
 """
 
 from __future__ import annotations

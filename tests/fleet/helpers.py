@@ -42,7 +42,7 @@ class Table:
         is_new: bool = False,
         **config: Any,
     ) -> Replica:
-        """Add a replica without connections, unless `url` is given. `is_new`: it awaits a probe."""
+        """Add a replica, without connections unless `url` is given. `is_new`: not probed yet."""
         replica = self.make(id, models, is_new=is_new, **config)
         self.fleet.add(replica)
         return replica
@@ -55,7 +55,7 @@ class Table:
         is_new: bool = False,
         **config: Any,
     ) -> Replica:
-        """The same, without adding it to the fleet."""
+        """Make a replica like `add` without adding it to the fleet."""
         settings = ReplicaConfig(
             **{"url": "http://127.0.0.1:9", "id": id, "models": models, **config}
         )

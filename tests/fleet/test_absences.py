@@ -1,4 +1,4 @@
-"""Since when a name has had no fit replica: the first rebuild without one, until one is back."""
+"""The time since which a model has no fit replica, from the first fleet rebuild without one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_name_that_is_no_longer_known_is_forgotten() -> None:
     assert absences.since("m") is None
     assert absences.since("n") == 5.0
     absences.update({"m"}, set(), 7.0)
-    assert absences.since("m") == 7.0  # not since it was known before
+    assert absences.since("m") == 7.0  # not 5.0: the name was unknown in between
 
 
 def test_an_unknown_name_is_not_absent() -> None:

@@ -19,7 +19,7 @@ LLAMA: Config = {"engine": "llamacpp"}
 @pytest.mark.parametrize(
     ("replicas", "name", "stands"),
     [
-        # A single engine checks names itself, unless it is known to refuse unknown ones.
+        # A single engine checks model names itself, unless it is known to refuse unknown names.
         ([(("a",), LLAMA)], "x", "a"),
         ([(("a",), {"engine": "tgi"}), (("a",), {"engine": "tgi"})], "x", "a"),
         ([(("b", "a"), {})], "x", "a"),
@@ -40,7 +40,7 @@ LLAMA: Config = {"engine": "llamacpp"}
         ([(("a",), SGLANG | {"unknown_models": "reject"}), (("b",), VLLM)], "a:fr", None),
         ([(("a",), VLLM)], "a", "a"),
         ([(("a",), LLAMA)], "", "a"),
-        ([(None, {})], "x", "x"),  # no replica lists any: every name is accepted
+        ([(None, {})], "x", "x"),  # no replica lists a model: every name is accepted
     ],
 )
 @scenario

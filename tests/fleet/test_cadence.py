@@ -1,4 +1,4 @@
-"""The pace of the running streams: it follows them, and is unknown if none runs."""
+"""The token rate of the running streams: measured while streams run, else unknown."""
 
 from __future__ import annotations
 

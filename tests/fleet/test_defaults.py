@@ -1,4 +1,4 @@
-"""Models served to a request without a model; the table follows what is learned."""
+"""The model for a request that names no model; the fleet table is updated when lists are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def replica(
     engine: str | None = None,
     **config: Any,
 ) -> Replica:
-    """A replica that has listed these names, or (none) has no list."""
+    """A replica that has listed these models; without names it has no list."""
     made = Replica(ReplicaConfig(url=f"http://{name}:1", id=name, **config), Health(), None)
     made.engine = engine
     if listed:

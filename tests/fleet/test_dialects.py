@@ -1,4 +1,4 @@
-"""The priority format of a pool is that of its known engines; it follows what is learned."""
+"""The priority format of a pool is that of its known engines, and changes with detection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def replica(name: str, engine: str | None = None, **config: Any) -> Replica:
         (None, None, UNKNOWN),
         (None, "trtllm", "trtllm"),
         ("other", "vllm", "vllm"),
-        # it gets no number, and its clients' numbers are in its own format
+        # the engine gets no number, and its clients' numbers are in the engine's format
         ("vllm", "none", "vllm"),
     ],
 )
@@ -70,7 +70,7 @@ def test_each_model_has_its_own_pool() -> None:
     assert [dialects.of(model) for model in ("m", "n", "both")] == ["vllm", "sglang", MIXED]
     assert dialects.of(None) == MIXED
     assert dialects.of("unheard-of") == UNKNOWN
-    replicas["c"] = replica("c", "trtllm")  # it may serve any model
+    replicas["c"] = replica("c", "trtllm")  # this replica may serve any model
     dialects.changed()
     assert [dialects.of(model) for model in ("m", "unheard-of")] == [MIXED, "trtllm"]
 

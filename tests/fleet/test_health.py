@@ -30,7 +30,7 @@ def fail(health: Health, now: float = 0.0, times: int = 1, rng: Random | None = 
 
 
 class Middle(Random):
-    """A generator that always returns the middle."""
+    """A random generator that always returns the middle of the range."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -142,7 +142,7 @@ def test_the_jitter_spreads() -> None:
 
 
 def test_failures_during_an_ejection_do_not_lengthen_it() -> None:
-    """Requests that were running at its ejection still fail."""
+    """Requests that were running when the replica was ejected still fail."""
     health = make()
     fail(health, times=5)
     until = health.ejected_until
@@ -155,7 +155,7 @@ def test_it_stays_when_it_may_not_be_ejected() -> None:
     for _ in range(50):
         assert not health.failed(0.0, Random(0), False)
     assert not health.is_ejected(0.0)
-    assert fail(health)  # now it may
+    assert fail(health)  # now a failure may eject the replica
 
 
 def test_the_half_open_state_is_reported_once_and_in_time() -> None:
@@ -195,7 +195,7 @@ def test_known_dead_after_a_few_failures() -> None:
 
 @pytest.mark.parametrize("now", [0.0, -1e6, 1e-9, 1e12])
 def test_any_clock(now: float) -> None:
-    """Monotonic time begins anywhere; a step back ends nothing early."""
+    """Monotonic time begins at any value; a step back ends no ejection or pause early."""
     health = make()
     fail(health, now, times=5, rng=Middle())
     if health.ejected_until:

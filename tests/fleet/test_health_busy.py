@@ -1,4 +1,4 @@
-"""Busy replicas: paused as long as they request, or for a time that doubles."""
+"""Busy replicas are paused as long as they request, or for a time that doubles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.harness.running import scenario
 
 
 class Middle(Random):
-    """A generator that always returns the middle."""
+    """A random generator that always returns the middle of the range."""
 
     def uniform(self, a: float, b: float) -> float:
         return (a + b) / 2
@@ -104,7 +104,7 @@ async def test_a_busy_replica_is_used_only_if_there_is_no_other() -> None:
     assert table.ids("m") == ["b"]
     assert table.ids("m", "b") == ["a"]
     fleet.busy(two, b"5", fleet._clock())
-    assert table.ids("m") == ["a", "b"]  # all are busy: none is excluded
+    assert table.ids("m") == ["a", "b"]  # all replicas are busy: none is excluded
     fleet.busy(alone, b"5", fleet._clock())
     assert table.ids("rare") == ["c"]
     assert table.events == []

@@ -48,18 +48,18 @@ def test_those_under_way_lose_as_well_and_eject_nothing() -> None:
     health = suspect()
     assert lose(health, 1.0, 50) == [False] * 50
     assert health.breaker(1.0) == "suspect"
-    assert not health.is_suspect(10.0)  # they do not lengthen it either
+    assert not health.is_suspect(10.0)  # further losses do not lengthen the suspicion either
 
 
 def test_one_that_is_tried_again_for_nothing_is_ejected() -> None:
     health = suspect()
     assert lose(health, 10.0) == [True]
     assert (health.breaker(10.0), health.zombie) == ("open", True)
-    assert lose(health, 10.0, 5) == [False] * 5  # it is already ejected
+    assert lose(health, 10.0, 5) == [False] * 5  # the replica is already ejected
     now = health.ejected_until
     health.reopened(now)
     assert health.breaker(now) == "half_open"
-    assert lose(health, now) == [True]  # so was its trial
+    assert lose(health, now) == [True]  # the trial was lost too
     health.reopened(health.ejected_until)
     assert health.showed_content(health.ended, health.ended)
     assert health.breaker(health.ended) == "closed"
@@ -119,7 +119,7 @@ def test_random_races_have_one_result_and_leave_no_state_after_content(
             health.overdue(now, rng, True)
         elif what == "busy":
             health.refused(now, rng, amount if amount > 10 else None)
-            assert health.breaker(now) == before  # being busy does not change its health
+            assert health.breaker(now) == before  # being busy does not change a replica's health
             assert health.busy_until <= now + 60
         elif what == "ok":
             health.succeeded(now)
@@ -150,7 +150,7 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
     assert table.events == [("suspect", "a")]
     lose_in(fleet, one)
     assert table.events == [("suspect", "a")]  # reported once
-    assert table.ids("m", "b") == ["a"]  # better than no replica
+    assert table.ids("m", "b") == ["a"]  # a suspect replica is better than no replica
     fleet.showed_content(one, fleet._clock(), fleet._clock(), 0.1, 1)
     assert table.ids("m") == ["a", "b"]
     lose_in(fleet, two)

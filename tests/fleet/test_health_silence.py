@@ -1,4 +1,4 @@
-"""Silent replicas in a fleet: a late token makes one suspect, and a timeout counts against it."""
+"""Silent replicas: a late token makes a replica suspect, and a timeout counts as its failure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_timeout_counts_only_against_a_silent_replica(reason: Reason) ->
     replica.progress.at = now - 1.0
     fleet.failed(replica, reason, now - 60.0, now - 60.0)
     assert replica.health.failures == 0
-    fleet.failed(replica, reason, now - 60.0, now - 1.0)  # that was its own content
+    fleet.failed(replica, reason, now - 60.0, now - 1.0)  # this request's own content
     assert replica.health.failures == 1
     replica.progress.at = now - 2.0 * table.rules.suspect_min_s
     fleet.failed(replica, reason, now - 60.0, now - 60.0)

@@ -80,7 +80,7 @@ def test_content_clears_it() -> None:
     overdue(health, 1.0)
     assert not health.showed_content(2.0)
     assert not health.is_suspect(2.0)
-    assert not overdue(health, 3.0)  # the first again
+    assert not overdue(health, 3.0)  # the count of overdue requests starts again
     health.showed_content(4.0)
     assert not health.failed(5.0, Random(0), True, was_overdue=True)
 
@@ -104,7 +104,7 @@ def test_its_probe_does_not_clear_it() -> None:
 
 
 def test_suspicion_wears_off_but_is_not_forgotten() -> None:
-    """The client left and no other request was sent to the replica: one request must try it."""
+    """The client left and the replica got no other request: one request must try the replica."""
     health = make()
     overdue(health, 1.0)
     assert health.is_suspect(10.9)
@@ -129,7 +129,7 @@ def test_overdue_tokens_during_an_ejection_do_not_lengthen_it() -> None:
     assert (health.ejected_until, health.ejections) == (until, 1)
 
 
-# -- the way back -----------------------------------------------------------------------------
+# -- the trial after an ejection --------------------------------------------------------------
 
 
 def test_its_probe_does_not_revive_it() -> None:
@@ -162,7 +162,7 @@ def test_a_trial_that_shows_none_does_not() -> None:
 
 
 def test_content_of_before_the_trial_does_not() -> None:
-    """A stream that was open before it hung does not show that it accepts new ones."""
+    """A stream opened before the replica hung does not show that it accepts new streams."""
     health = ejected_zombie(5.0)
     assert not health.showed_content(6.0)
     assert health.is_ejected(6.0)

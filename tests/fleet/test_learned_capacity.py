@@ -1,4 +1,4 @@
-"""Capacity learned from polls: which of two limits counts, when it is sure, and what stays out."""
+"""Capacity learned from polls: which of two limits counts, when it is certain, what is ignored."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def full_at(running: int) -> LearnedCapacity:
 
 def test_the_smaller_of_slots_and_cache_counts() -> None:
     learned = full_at(20)
-    learned.observed(20, 0, 0.5)  # 40 would fit into its cache
+    learned.observed(20, 0, 0.5)  # 40 requests would fit into its KV cache
     assert learned.requests == 20.0
     for _ in range(40):
-        learned.observed(20, 0, 1.0)  # longer prompts: 20 fill it
+        learned.observed(20, 0, 1.0)  # longer prompts: 20 requests fill the KV cache
     learned.observed(4, 0, 0.5)
     assert learned.requests == pytest.approx(20.0 + (8.0 - 20.0) * SMOOTHING, rel=0.01)
 
@@ -60,9 +60,9 @@ def test_one_that_runs_a_little_more_is_still_full_and_much_more_is_not() -> Non
     much = full_at(100)
     much.observed(int(100 * MUCH_MORE) + 1, 0)
     assert much.slots is None
-    assert much.requests == 111.0  # what it runs is a capacity, at least
+    assert much.requests == 111.0  # the capacity is at least what the replica runs
     much.observed(112, 0)
-    assert much.slots is None  # a little more than that proves nothing
+    assert much.slots is None  # slightly more running requests prove nothing
 
 
 def test_less_than_a_slot_more_comes_from_the_average() -> None:
@@ -70,7 +70,7 @@ def test_less_than_a_slot_more_comes_from_the_average() -> None:
     for _ in range(POLLS):
         learned.observed(1, 1)
     assert learned.slots == pytest.approx(2 - SMOOTHING)
-    learned.observed(2, 0)  # more than the factor allows
+    learned.observed(2, 0)  # a change beyond the allowed factor
     assert learned.slots == 2.0
 
 
@@ -161,14 +161,14 @@ def test_a_request_on_its_way_in_is_no_queue() -> None:
     learned = LearnedCapacity()
     assert polls(learned, *[(3, 1), (3, 0)] * 10) is None
     assert polls(learned, *[(3, 1), (None, None)] * 10) is None
-    assert polls(learned, *[(0, 5)] * 10) is None  # it runs nothing: it hangs
-    assert polls(learned, *[(n, 5) for n in range(1, 100)]) is None  # its batch grows
+    assert polls(learned, *[(0, 5)] * 10) is None  # an engine that runs nothing hangs
+    assert polls(learned, *[(n, 5) for n in range(1, 100)]) is None  # the engine's batch grows
 
 
 def test_what_runs_tells_what_would_fit_into_the_cache() -> None:
     learned = LearnedCapacity()
     learned.observed(0, 0, 0.0)
-    learned.observed(1, 0, 0.01)  # too little data
+    learned.observed(1, 0, 0.01)  # too little data to learn from
     assert learned.requests is None
     learned.observed(8, 0, 0.16)
     assert learned.requests == pytest.approx(50.0)
@@ -182,7 +182,7 @@ def test_a_queue_of_long_prompts_is_on_its_way_in_unless_it_stays() -> None:
     for _ in range(POLLS_PREFILL - 1):
         learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)
     assert (learned.requests, learned.slots) == (pytest.approx(50.0), None)
-    learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)  # it has other limits than its cache
+    learned.observed(8, 1, 0.16, tokens=PREFILL_TOKENS)  # the limit is not the KV cache
     assert learned.requests == learned.slots == 8.0
 
 
@@ -200,9 +200,9 @@ def test_a_full_cache_or_a_preemption_needs_one_poll() -> None:
 
 def test_a_poll_that_is_older_than_what_was_sent_raises_no_guess() -> None:
     learned = LearnedCapacity()
-    learned.observed(4, 0, sent=11)  # seven may wait there by now
+    learned.observed(4, 0, sent=11)  # seven requests may wait there by now
     assert learned.guess == FIRST
-    learned.observed(10, 0, sent=11)  # one was just sent
+    learned.observed(10, 0, sent=11)  # one request was just sent
     assert learned.guess == GROWTH * 10
 
 
@@ -213,13 +213,13 @@ def test_what_is_not_known_is_guessed_from_what_ran() -> None:
     assert learned.guess == GROWTH * FIRST
     learned.observed(2, 0)
     assert learned.guess == GROWTH * FIRST
-    learned.observed(12, 20)  # that was too much
+    learned.observed(12, 20)  # the learned limit was too high
     assert (learned.slots, learned.guess) == (None, GROWTH * FIRST)
     learned.observed(12, 20)
     assert learned.slots == 12.0
-    learned.observed(13, 20)  # one may have ended just before a poll
+    learned.observed(13, 20)  # one request may have ended just before a poll
     assert learned.slots == 13.0
-    learned.observed(20, 1)  # it was not full
+    learned.observed(20, 1)  # the engine was not full
     assert learned.slots is None
     learned.observed(20, 0)
     assert learned.guess == GROWTH * 20

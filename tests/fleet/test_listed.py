@@ -1,4 +1,4 @@
-"""The models of a replica, from its configuration and its own list; and their names in an error."""
+"""A replica's models, from the configuration and the engine's list, and their names in errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Unknown = Literal["forward", "reject"] | None
         (None, "forward", None, {ANY}),
         (None, "forward", {"m"}, {"m", ANY}),
         (("a",), "forward", {"m"}, {"a", ANY}),
-        (None, "reject", None, None),  # unknown, not none
+        (None, "reject", None, None),  # the models are unknown, not none
         (None, "reject", {"m", ANY}, {"m"}),
         (("a", ANY), "reject", {"m"}, {"a", "m"}),
         ((), None, {"m"}, set()),

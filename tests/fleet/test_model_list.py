@@ -1,4 +1,4 @@
-"""The encoded list of models: complete, in part, and one entry."""
+"""The encoded list of models: the complete list, a part of the list, and a single entry."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
     table.fleet.learned(second, listing("m", "n"))
     assert [entry["id"] for entry in listed(table)] == ["m", "n"]
     shown = {"m": {"id": "m", "max_model_len": 7}}
-    table.fleet.learned(first, shown)  # another list of the same models
+    table.fleet.learned(first, shown)  # a different list of the same models
     assert listed(table)[0] == shown["m"]
     take_down(table, second)
     assert [entry["id"] for entry in listed(table)] == ["m"]

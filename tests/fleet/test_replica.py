@@ -24,7 +24,7 @@ async def test_what_is_hidden_is_given_time() -> None:
     stream = Lease(replica, 10)
     assert replica.silence_s(NOW) == least_s
     whole = Lease(replica, 10, streamed=False)
-    assert replica.silence_s(NOW) == factor * least_s  # no such answers are known yet
+    assert replica.silence_s(NOW) == factor * least_s  # no whole answer is known yet
     replica.progress.whole_answer(30.0)
     assert replica.silence_s(NOW) == factor * 30.0
     replica.slots = 2
@@ -44,8 +44,8 @@ async def test_live_totals_that_were_just_read_hide_nothing() -> None:
     whole = Lease(replica, 10, streamed=False)
     told(replica, NOW, generated_tokens=7)
     assert replica.silence_s(NOW + least_s / 2) == least_s
-    assert replica.silence_s(NOW + least_s) > least_s  # its metrics are missing
-    replica.engine = "llamacpp"  # counts tokens only when a request ends
+    assert replica.silence_s(NOW + least_s) > least_s  # the replica's metrics are missing
+    replica.engine = "llamacpp"  # llama.cpp counts tokens only when a request ends
     assert replica.silence_s(NOW) > least_s
     whole.release()
     table.close()

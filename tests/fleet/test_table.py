@@ -106,7 +106,7 @@ async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
     fleet = table.fleet
     assert fleet.refusal("other") is None
     take_down(table, lost)
-    assert fleet.refusal("other") is None  # it comes back
+    assert fleet.refusal("other") is None  # the replica comes back
     new = table.add("c", None, is_new=True)
     fleet.remove("b")
     assert fleet.refusal("other") is None  # the new replica may list it
@@ -117,7 +117,7 @@ async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
     assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
     assert fleet.refusal("m") is None
     late = table.add("d", ("n",), is_new=True)
-    assert fleet.refusal("other") is None  # until its first probe
+    assert fleet.refusal("other") is None  # no refusal before the replica's first probe
     fleet.probed(late, True)
     assert fleet.refusal("other") is not None
     take_down(table, late)
@@ -173,7 +173,7 @@ async def test_a_new_replica_is_not_eligible_before_its_first_good_probe() -> No
     assert table.ids("m") == ["new", "old"]
     assert decided == [True, False]
     assert table.events == [("down", "dead"), ("up", "new")]
-    assert new.weight < 0.2  # a slow start
+    assert new.weight < 0.2  # the replica is in its slow start
     for _ in range(3):
         table.fleet.probed(dead, True)
     assert table.ids("m") == ["dead", "new", "old"]
@@ -232,7 +232,7 @@ async def test_the_list_of_one_request_is_not_changed_by_another() -> None:
     table.close()
 
 
-# -- learning ---------------------------------------------------------------------------------
+# -- facts learned from replicas --------------------------------------------------------------
 
 
 @scenario
@@ -453,7 +453,7 @@ async def test_the_owner_of_a_stored_response() -> None:
     table.close()
 
 
-# -- any life --------------------------------------------------------------------------------
+# -- any order of events ---------------------------------------------------------------------
 
 EVENTS = st.lists(
     st.tuples(

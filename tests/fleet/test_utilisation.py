@@ -49,7 +49,7 @@ async def test_of_a_pool_it_is_all_requests_over_all_capacity() -> None:
     leases = [*busy(a, 10), *busy(b, 10), *busy(c, 50)]
     assert utilisation([a]) == 1.0
     assert utilisation([a, b]) == 0.5
-    assert utilisation([a, b, c]) == 0.5  # c is unknown
+    assert utilisation([a, b, c]) == 0.5  # the capacity of c is unknown
     assert utilisation([c]) is None
     assert utilisation([]) is None
     for lease in leases:
@@ -67,7 +67,7 @@ async def test_polls_teach_it_and_a_restart_ends_it() -> None:
         signals = Signals(running=8, waiting=3, started_at=100.0)
         table.fleet.observed(a, signals, number, float(number))
     assert capacity(a) == 8.0
-    assert utilisation([a]) == 11 / 8  # running and waiting
+    assert utilisation([a]) == 11 / 8  # running and waiting requests
     table.fleet.observed(a, Signals(running=0, waiting=0, started_at=200.0), 5, 5.0)
     assert capacity(a) is None
     table.close()

@@ -16,7 +16,7 @@ from tests.harness.messages import (
     token,
 )
 
-_WAY = b"\x03\x07"  # how it is cut
+_WAY = b"\x03\x07"  # first bytes of an input: how it is cut
 _FORM = (
     b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nm\r\n'
     b'--b\r\nContent-Disposition: form-data; name="file"; filename="a;\\"b"\r\n'

@@ -1,4 +1,4 @@
-"""The generated crowds of tests/abuse contain each kind of attack, and it gets far enough.
+"""The generated crowds of tests/abuse contain each kind of attack, and each kind gets far enough.
 
 A kind counts only if the router's own readers accept it, unless it is meant to be refused at its
 head: a request that is refused too early attacks nothing. The draws are the same in every run.
@@ -36,9 +36,9 @@ BLANK = b"\r\n"
 
 
 def draws(strategy: st.SearchStrategy[Any], count: int, look: Callable[[Any], None]) -> None:
-    """Look at `count` values of a strategy, the same in every run; none is kept.
+    """Look at `count` values of a strategy, the same in every run; no value is kept.
 
-    Ten are drawn per seed, as a round does: of many values from one seed, most are similar.
+    Ten values are drawn per seed, as in a round: of many values from one seed, most are similar.
     """
 
     @settings(
@@ -65,12 +65,12 @@ class Asked:
     """One request of a generated client, as far as the router reads it."""
 
     client: Client
-    index: int  # on its connection
+    index: int  # index of the request on its connection
     head: RequestHead
     head_bytes: bytes  # as its client wrote them
-    body: bytes  # the part that was read
+    body: bytes  # the part of the body that was read
     is_whole: bool
-    fields: Fields | None = None  # None: incomplete, or refused
+    fields: Fields | None = None  # None: the body is incomplete or refused
 
 
 def asked(client: Client) -> list[Asked]:
@@ -175,7 +175,7 @@ CLIENT_KINDS: dict[str, Callable[[Asked], bool]] = {
     "many fields": lambda one: one.head_bytes.count(BLANK) > 60,
 }
 
-# Kinds that the router refuses by their heads or before them.
+# Kinds of attack that the router refuses by their heads, or before it has read the heads.
 REFUSED_KINDS: dict[str, Callable[[Client], bool]] = {
     "a flood of blank lines": lambda client: client.data.startswith(BLANK * 30_000),
     "a flood of line feeds": lambda client: client.data.startswith(b"\n" * 60_000),
@@ -316,7 +316,8 @@ def test_bodies_of_each_path_are_read(path: str) -> None:
 )
 def test_each_value_is_drawn(strategy: st.SearchStrategy[Any], all_of: Iterable[Any]) -> None:
     found: Counter[Any] = Counter()
-    # Without the number there are fewer values than draws, and each is drawn once.
+    # With a drawn number, values are distinct: otherwise each of the few values would be drawn only
+    # once.
     numbered = st.tuples(st.integers(), strategy)
     draws(numbered, 400, lambda value: found.update([value[1]]))
     assert min(found[value] for value in all_of) >= 3, found

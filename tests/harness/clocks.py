@@ -13,7 +13,7 @@ import msgspec
 
 from router.config.model import Classes, Health, Polling, in_file
 
-FASTER = 10.0  # than shipped: a probe every 0.5 s, a poll every 0.1 s
+FASTER = 10.0  # factor on the shipped intervals: a probe every 0.5 s, a poll every 0.1 s
 NEVER_S = 3600.0
 
 Section = TypeVar("Section", Health, Polling)
@@ -30,8 +30,9 @@ def polling(**changed: Any) -> Polling:
 
 
 def classes(given: Classes | None = None) -> Classes:
-    """These settings, or the shipped ones; a class waits less long for a fleet that is gone, unless
-    the test says how long."""
+    """These class settings, or the shipped ones. `absent_s`, the wait for an absent fleet, is
+    shorter unless the test sets it.
+    """
     shipped = Classes().by_name
     changed: dict[str, Any] = {}
     for name, own in (Classes() if given is None else given).by_name.items():

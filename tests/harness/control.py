@@ -41,14 +41,14 @@ class Control:
         at: dict[str, Answer] | None = None,
     ) -> None:
         self.models = models
-        self.status = status  # of the answers about health and models
+        self.status = status  # status of the answers about health and models
         self.owned_by = owned_by
-        self.at = at or {}  # path -> behaviour that answers instead, once per request
+        self.at = at or {}  # behaviour that answers instead, once per request, by path
         self.started_at = 0.0
         self.started()
 
     def started(self) -> None:
-        """The engine's process started; each one at its own time."""
+        """Mark the engine's process as newly started, with a start time of its own."""
         self.started_at = _IMPORTED_AT - 100_000.0 + next(_STARTS)
 
     def is_question(self, request: Request) -> bool:
@@ -108,7 +108,7 @@ class Load:
     """A replica's running and finished work, as shown by its metrics."""
 
     def __init__(self) -> None:
-        self.running = 0  # requests that were read and whose answers have not ended
-        self.requests = 0  # total of requests
+        self.running = 0  # number of requests that were read and whose answers have not ended
+        self.requests = 0  # total number of requests
         self.prompt_tokens = 0
         self.generated = 0

@@ -26,7 +26,7 @@ def needs_files(count: int) -> None:
 
 
 class Member(asyncio.Protocol):
-    """One connection."""
+    """One client connection of the crowd."""
 
     def __init__(self, crowd: Crowd, number: int) -> None:
         self._crowd = crowd
@@ -56,7 +56,7 @@ class Crowd:
         self._port = port
         self.members: list[Member] = []
         self.open: set[int] = set()
-        self.answered: list[int] = []  # in the order of their answers
+        self.answered: list[int] = []  # numbers of clients, in the order of their answers
         self.statuses: dict[int, int] = {}
 
     async def connect(self, count: int) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 def dead_url() -> str:
-    """A URL whose port refuses connections: it was bound, noted and closed."""
+    """A URL whose port refuses connections: the port was bound and then closed."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{sock.getsockname()[1]}"

@@ -36,7 +36,7 @@ def request(
     version: str = "1.1",
     host: str | None = HOST,
 ) -> bytes:
-    """One whole request; a body gets its Content-Length."""
+    """The bytes of one whole request; a body gets its Content-Length."""
     lines = [] if host is None else [f"Host: {host}"]
     lines += fields
     if body is not None:
@@ -71,7 +71,7 @@ def chat_body(*, stream: bool = False, **extra: Any) -> dict[str, Any]:
 def response(
     status: int = 200, *fields: str, body: bytes = b"", content_type: str = "application/json"
 ) -> bytes:
-    """One whole response with Content-Length."""
+    """The bytes of one whole response with Content-Length."""
     return (
         head(
             f"HTTP/1.1 {status} Status",

@@ -15,7 +15,7 @@ from tests.harness.client import RawClient
 from tests.harness.clocks import as_yaml
 from tests.harness.peer import WAIT_S
 
-START_S = 60.0  # two seconds on an idle machine
+START_S = 60.0  # time limit of the start: two seconds on an idle machine
 
 
 class RouterProcess:
@@ -48,7 +48,7 @@ class RouterProcess:
         self.child.send_signal(number)
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Kill it; return all events since the last awaited one."""
+        """Kill the process; return all events since the last awaited one."""
         self.child.kill()
         assert self.child.stderr is not None
         written = await self.child.stderr.read()
@@ -98,9 +98,9 @@ async def serving(
 
 
 def write_config(path: Path, *urls: str, extra: str = "", each: str = "") -> None:
-    """A configuration with free ports in front of these replicas; `each`: fields of every one.
+    """A configuration with free ports in front of these replicas; `each`: fields of every replica.
 
-    As shipped, with shorter intervals.
+    The settings are the shipped ones, with shorter intervals.
     """
     replicas = "".join(f"  - {{url: '{url}', {each}}}\n" for url in urls)
     path.write_text(

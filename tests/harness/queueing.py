@@ -26,7 +26,7 @@ from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router
 
 BY_HAND = "the test says which replica is fit"
-ONE = {"max_inflight": 1}  # at each replica
+ONE = {"max_inflight": 1}  # one request at a time at each replica
 
 
 def queue(**rules: Any) -> Queue:
@@ -78,7 +78,7 @@ def _pools(router: Router) -> Pools:
 
 
 def waiting(router: Router) -> int:
-    """The number of requests that wait."""
+    """The number of requests that wait in the queue."""
     return _pools(router).waiting
 
 

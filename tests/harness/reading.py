@@ -1,7 +1,7 @@
 """Parses a stream of bytes with a strict, independent parser (h11).
 
-It must never be lenient: bytes that h11 refuses are reported as an error, bytes that end too early
-as an incomplete message.
+The parser must never be lenient: bytes that h11 refuses are reported as an error, bytes that end
+too early as an incomplete message.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class RequestReader:
         self.error: str | None = None
 
     def feed(self, data: bytes) -> None:
-        """Raises nothing: a refusal is stored in `error`."""
+        """Parse received bytes. Raises nothing: a refusal is stored in `error`."""
         try:
             self._receive(data)
             self._advance()
@@ -166,7 +166,7 @@ class ResponseReader:
         self._taken = 0
 
     def start(self, method: str) -> None:
-        """Expect a response to a request of this method. Only between responses."""
+        """Expect a response to a request of this method. Call it only between responses."""
         self._parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=_BIG)
         self._parser.send(h11.Request(method=method, target="/", headers=[("Host", "reader")]))
         self._parser.send(h11.EndOfMessage())

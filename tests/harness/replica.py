@@ -17,7 +17,7 @@ from tests.harness.messages import LAST_CHUNK
 from tests.harness.peer import WAIT_S, Peer
 from tests.harness.reading import Request, RequestReader
 
-_BYTES_A_TOKEN = 4  # approximate, of a prompt
+_BYTES_A_TOKEN = 4  # approximate bytes of a prompt token
 
 
 class ReplicaConnection(Peer):
@@ -27,12 +27,12 @@ class ReplicaConnection(Peer):
         super().__init__(sock)
         self.replica = replica
         self.reader = RequestReader()
-        self.is_control = False  # it carries probes or polls
+        self.is_control = False  # the connection carries probes or polls
         self._fed = 0
         self._handed = 0
-        self._begun = 0  # requests of the data path whose heads were read
-        self._runs = False  # one was read, and its answer has not ended
-        self._prompt_tokens = 0  # of requests without a token so far
+        self._begun = 0  # number of requests of the data path whose heads were read
+        self._runs = False  # a request was read, and its answer has not ended
+        self._prompt_tokens = 0  # prompt tokens of requests without an output token so far
 
     async def recv_head(self) -> Request:
         """The head of the next request; its body may still be arriving."""
@@ -224,7 +224,7 @@ class HostileReplica:
                 continue
             sock.setblocking(False)
             connection = ReplicaConnection(sock, self)
-            connection.is_control = True  # until its first bytes show otherwise
+            connection.is_control = True  # assumed until its first bytes show otherwise
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
@@ -241,7 +241,7 @@ class HostileReplica:
             behave = self.script.popleft() if self.script else self.behave
             await behave(connection)
         except ConnectionError:
-            connection.ended = connection.ended or "rst"  # a write found it out
+            connection.ended = connection.ended or "rst"  # a failed write showed the reset
         except asyncio.CancelledError:
             pass
         except BaseException as err:
@@ -250,7 +250,9 @@ class HostileReplica:
             connection.close()
 
     async def _starts_with_question(self, connection: ReplicaConnection) -> bool:
-        """Look at the first line without reading it: a behaviour may want never to read."""
+        """Whether the first request is a probe or a poll. Peeks, because a behaviour may want never
+        to read.
+        """
         sock = connection.sock
         while True:
             await readable(sock)
@@ -259,7 +261,7 @@ class HostileReplica:
             except BlockingIOError:
                 continue
             except OSError:
-                return True  # reset before a byte came: not passed to a behaviour
+                return True  # reset before its first byte: not passed to a behaviour
             if not seen:
                 return True
             if b"\r\n" in seen or len(seen) > 64:
@@ -271,7 +273,9 @@ class HostileReplica:
         )
 
     async def _answer_questions(self, connection: ReplicaConnection) -> None:
-        """Until the router closes the connection, or announces that it will not reuse it."""
+        """Answer probes and polls until the router closes the connection, or announces that it will
+        not reuse it.
+        """
         answered = 0
         while True:
             while len(connection.reader.done) == answered:

@@ -104,7 +104,7 @@ def open_files() -> dict[int, str]:
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
-            continue  # the listing's own descriptor
+            continue  # the descriptor of the directory listing itself
     return found
 
 
@@ -134,7 +134,7 @@ class Router:
         self.next = msgspec.structs.replace(self.next, **fields)
 
     def at(self, index: int, **fields: Any) -> Replica:
-        """One of the replicas as configured at the start, with these fields changed."""
+        """Configuration of one of the replicas as at the start, with these fields changed."""
         return msgspec.structs.replace(self.config.replicas[index], **fields)
 
     async def client(self, *, receive_buffer: int | None = None) -> RawClient:
@@ -219,8 +219,8 @@ class Router:
     def busy(self) -> dict[str, int]:
         """Resources held for requests: without probers, pollers and idle connections.
 
-        Each idle pooled connection has one timer, and the fleet one while a replica is ejected; any
-        further timer belongs to a request that is over.
+        Each idle pooled connection has one timer, and the fleet has one timer while a replica is
+        ejected; any further timer belongs to a request that is over.
         """
         census = self.app.census()
         census.pop("probes")

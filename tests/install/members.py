@@ -47,7 +47,7 @@ def expected_sdist(top: Path, version: str) -> set[str]:
 
 
 def expected_wheel(top: Path, version: str, suffix: str) -> set[str]:
-    """The members of a compiled wheel; `suffix` is the one of extension modules."""
+    """The members of a compiled wheel; `suffix`: the suffix of extension modules."""
     libraries = {file.removesuffix(".py") + suffix for file in compiled(top)}
     metadata = {f"hedgerow-{version}.dist-info/{name}" for name in WHEEL_METADATA}
     return sources(top) | libraries | metadata | {f"hedgerow__mypyc{suffix}"}

@@ -46,7 +46,7 @@ def test_each_command_is_accepted(command: str) -> None:
     try:
         _parser(words).parse_args(words)
     except SystemExit as leaving:
-        assert leaving.code == 0, command  # --version
+        assert leaving.code == 0, command  # `--version` exits with 0
 
 
 def test_each_make_target_exists() -> None:

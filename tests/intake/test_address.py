@@ -24,7 +24,7 @@ TRUSTED = ("10.0.0.0/8", "fd00::/8")
         (b"192.0.2.7, 10.0.0.9", "192.0.2.7"),
         (b"192.0.2.7, 10.0.0.9, fd00::1", "192.0.2.7"),
         (b"10.0.0.8, 10.0.0.9", "10.0.0.8"),  # proxies only: the farthest of them
-        (b"junk, 10.0.0.9", "10.0.0.9"),  # what stands left of junk cannot be trusted
+        (b"junk, 10.0.0.9", "10.0.0.9"),  # addresses to the left of junk cannot be trusted
         (b"192.0.2.7, junk, 10.0.0.9", "10.0.0.9"),
         (b"192.0.2.7:4711", "192.0.2.7"),
         (b"[2001:db8:1:2:3::4]:4711", "2001:db8:1:2::/64"),
@@ -46,7 +46,7 @@ TRUSTED = ("10.0.0.0/8", "fd00::/8")
 def test_a_field_of_a_trusted_proxy(field: bytes, client: str) -> None:
     addresses = Addresses(TRUSTED)
     assert addresses.of(PROXY, field) == client
-    assert addresses.of(PROXY, field) == client  # from the memo
+    assert addresses.of(PROXY, field) == client  # from the cache of results
     assert Addresses().of(PROXY, field) == PROXY
     assert addresses.of("192.0.2.99", field) == "192.0.2.99"
 
@@ -74,7 +74,7 @@ def test_without_a_field_the_peer_counts() -> None:
 def test_which_peers_are_trusted_proxies(peer: str, trusted: bool) -> None:
     addresses = Addresses(TRUSTED)
     assert addresses.is_trusted(peer) == trusted
-    assert addresses.is_trusted(peer) == trusted  # from the memo
+    assert addresses.is_trusted(peer) == trusted  # from the cache of results
     assert not Addresses().is_trusted(peer)
 
 

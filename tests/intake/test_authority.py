@@ -159,8 +159,8 @@ CHAT = "/v1/chat/completions"
     ("body", "path", "engine", "is_known"),
     [
         ({}, CHAT, "vllm", True),
-        ({}, "/unknown", "vllm", False),  # it goes by `model` everywhere
-        ({}, CHAT, "", True),  # not detected, and no engine has this path of its own
+        ({}, "/unknown", "vllm", False),  # on this path every engine uses `model`
+        ({}, CHAT, "", True),  # the engine is unknown, but the path is not specific to an engine
         ({"lora_path": "own"}, "/generate", "sglang", True),
         ({"lora_path": ["own", "own"]}, "/generate", "sglang", True),
         ({"parameters": {"adapter_id": "own"}}, "/generate", "tgi", True),
@@ -180,12 +180,12 @@ def test_an_engine_that_serves_what_the_body_names_passes(
         ({"model": "own"}, "/generate", "sglang", True),
         ({"model": "own", "lora_path": None}, "/generate", "sglang", True),
         ({"lora_path": []}, "/generate", "sglang", True),
-        ({"lora_path": ["own", None]}, "/generate", "sglang", True),  # null: its own model
+        ({"lora_path": ["own", None]}, "/generate", "sglang", True),  # null: the base model
         ({"lora_path": "own"}, "/encode", "sglang", True),
         ({"lora_path": "own"}, "/unknown", "sglang", False),
         ({"parameters": {"lora_path": "own"}}, "/generate", "tgi", True),
         ({"parameters": []}, "/generate", "tgi", True),
-        ({"model": "own"}, "/generate", "", True),  # it may be an engine with such a path
+        ({"model": "own"}, "/generate", "", True),  # the engine may have such a path
     ],
 )
 def test_an_engine_that_would_serve_its_own_model_is_refused(
@@ -193,7 +193,7 @@ def test_an_engine_that_would_serve_its_own_model_is_refused(
 ) -> None:
     check = refusal(lambda: default(body, path, engine, is_known=is_known))
     assert check == (Reason.MODEL_NOT_ALLOWED, "model")
-    default(body, path, engine, own="base", is_known=is_known)  # its own model is allowed
+    default(body, path, engine, own="base", is_known=is_known)  # the engine's base model is allowed
 
 
 def test_a_plain_name_of_an_adapter_is_not_read_by_every_engine() -> None:

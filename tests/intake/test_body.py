@@ -41,7 +41,7 @@ def read(
         large.feed(piece)
     fields = read_fields(route, pieces if size else [], size, content_type, encoding, large)
     if size > DECODE_UP_TO or is_form(content_type):
-        # It is read even if it is not registered.
+        # The field is read even if it is not registered.
         assert read_fields(route, pieces if size else [], size, content_type, encoding) == fields
     return fields
 
@@ -69,7 +69,7 @@ def refusal(*args: Any, **options: Any) -> Reason:
         ({"model": "m", "previous_response_id": "resp_1"}, Fields("m", None, "resp_1")),
         ({"model": "größe", "stream": False}, Fields("größe", False)),
         ({"Model": "x", "nested": {"model": "y"}}, Fields()),
-        # of odd types: unknown to the router, validated by the engine
+        # members of odd types: unknown to the router, validated by the engine
         ({"model": "m", "stream": "true"}, Fields("m")),
         ({"model": "m", "stream": 1}, Fields("m")),
         ({"model": "m", "stream": []}, Fields("m")),
@@ -291,7 +291,7 @@ def test_a_large_body_has_the_fields_of_a_small_one(size: int) -> None:
     body = padded(members, size)
     assert size < len(body) < SCAN_ABOVE
     large, small = read(body), read(b"{%b}" % members)
-    large.system = small.system = None  # of an odd type: a decoder keeps it, a scan does not
+    large.system = small.system = None  # odd types: a decoder keeps the value, a scan does not
     assert large == small
     assert raw_of(large, "prompt") == b'"one"'
 

@@ -49,7 +49,7 @@ def names(found: Flow) -> tuple[str, str]:
     return found.account, found.member
 
 
-# -- whose share ---------------------------------------------------------------------------------
+# -- the flow of a request -----------------------------------------------------------------------
 
 
 def test_a_known_key_is_an_account_wherever_it_comes_from() -> None:

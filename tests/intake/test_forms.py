@@ -124,7 +124,7 @@ def test_a_form_that_does_not_end() -> None:
     ],
 )
 def test_a_hostile_mebibyte_costs_no_second(piece: bytes) -> None:
-    """An earlier regular expression took 2.7 s."""
+    """Parsing must be fast; an earlier regular expression took 2.7 s."""
     body = b"--bnd\r\nX: y\r\n\r\n\r\n" + piece * (1024 * 1024 // len(piece))
     began = process_time()
     try:
@@ -160,7 +160,7 @@ def test_every_cut_gives_the_same_result(form: bytes, cuts: list[int]) -> None:
 
 
 def test_a_form_is_not_held() -> None:
-    """Only its needed fields are kept, for any size: a form is never copied as a whole."""
+    """Only the needed fields of a form are kept, for any size; the whole form is never copied."""
     piece = b"\r\n--bn" * 8000
     pieces = [part(b"form-data; name=model") + b"--bnd\r\n\r\n", *[piece] * 200, b"\r\n--bnd--"]
     tracemalloc.start()
@@ -174,7 +174,7 @@ def test_a_form_is_not_held() -> None:
 
 @pytest.mark.parametrize("piece", [b"x", b"\r", b"\r\n--bn", b"\r\n--bnd\r\n\r\n"])
 def test_a_form_in_pieces_costs_what_its_bytes_cost(piece: bytes) -> None:
-    """Two hundred thousand bytes one by one, or a head of as many bytes."""
+    """A form arrives in 200,000 pieces of one byte, or has a head of 200,000 bytes."""
     for body in (b"--bnd\r\n\r\n" + piece * (200_000 // len(piece)), b"--bnd" + piece * 8000):
         began = process_time()
         outcome([body[at : at + 1] for at in range(len(body))])

@@ -1,4 +1,4 @@
-"""Block hashes of prompts: a conversation extends its own chain, and no other prompt matches it."""
+"""Block hashes of prompts: a conversation extends its own chain; no other prompt matches."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_each_turn_extends_the_whole_conversation(dumps: dict[str, Any]) -> None
             assert shared(blocks, blocks_of(other, **dumps)) >= len(before) - 1
         before = blocks
         assert size > 0
-    assert len(before) > 80_000 / BLOCK  # the image is part of them
+    assert len(before) > 80_000 / BLOCK  # the image is part of the blocks
 
 
 def test_a_turn_that_ends_with_a_block_is_extended_all_the_same() -> None:

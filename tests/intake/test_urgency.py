@@ -193,7 +193,7 @@ def test_the_first_rule_that_fits() -> None:
     [
         (None, "critical", "high"),  # the ceiling of clients without a ceiling of their own
         (a_key(), "critical", "high"),
-        (a_key(tier="free"), "critical", "low"),  # its tier is its ceiling
+        (a_key(tier="free"), "critical", "low"),  # the tier of the key is its ceiling
         (a_key(tier="free"), "batch", "batch"),
         (a_key(tier="free", ceiling="critical"), "critical", "critical"),
         (a_key(tier="enterprise", ceiling="normal"), "high", "normal"),
@@ -332,7 +332,7 @@ def test_a_configured_dialect_goes_before_the_pools() -> None:
     assert judged(10, model="o", pool="sglang", **rules)[1] == "low"
 
 
-# Without a key.
+# Requests without a key.
 
 
 def test_a_request_without_a_key_is_not_critical_by_default() -> None:

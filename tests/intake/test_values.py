@@ -83,7 +83,7 @@ def test_no_bytes_raise(data: bytes) -> None:
         ({"user": "u"}, "u"),
         ({"prompt_cache_key": "p", "user": "u"}, "p"),
         ({"session_id": "s", "prompt_cache_key": "p", "user": "u"}, "s"),
-        # A field that is not usable leaves the place to the next.
+        # If a field is not usable, the next field is used.
         ({"session_id": None, "user": "u"}, "u"),
         ({"session_id": "", "user": "u"}, "u"),
         ({"session_id": 7, "user": "u"}, "u"),

@@ -2,7 +2,7 @@
 
 Draws mutants of the modules by a seed and runs the tests on each, in a copy of the tree. A mutant
 is killed if a test fails or the tests do not end in time. FOLDER keeps one file for each commit and
-seed, which lists every mutant; a later run continues after the last one. `--tree` names another
+seed, which lists every mutant; a later run continues after the last mutant. `--tree` names another
 checkout, so that two versions of the code are compared by the same rules.
 
 The exit status is 1 if fewer mutants were killed than `--goal` requires.

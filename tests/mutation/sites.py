@@ -32,7 +32,9 @@ _QUIET = {"log_event"}
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One change: the module's source with it, and a description with its line."""
+    """One change of a module: the module's source with this change, and a description with its
+    line.
+    """
 
     line: int
     what: str
@@ -111,7 +113,7 @@ def _is_none(node: ast.expr | None) -> bool:
 
 
 def _is_effect(node: ast.stmt) -> bool:
-    """A call, or an assignment to an attribute: it can be left out and the rest still runs."""
+    """Whether it is a call or an assignment to an attribute: without it, the rest still runs."""
     if isinstance(node, ast.Expr):
         return isinstance(node.value, ast.Call) and not _is_log(node.value)
     if isinstance(node, ast.Assign):

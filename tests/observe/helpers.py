@@ -31,7 +31,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def until_sync(condition: Callable[[], bool]) -> None:
-    """The same without an event loop."""
+    """Like `until`, without an event loop."""
     give_up_at = time.monotonic() + LIMIT_S
     while not condition():
         assert time.monotonic() < give_up_at

@@ -139,7 +139,7 @@ def test_libraries_come_out_in_the_same_shape(output: Output) -> None:
         asyncio.get_running_loop().call_exception_handler(
             {"message": "it broke", "exception": ValueError("why")}
         )
-        for number in range(100):  # one place, varying text
+        for number in range(100):  # one log call with varying text
             logging.getLogger("aiohttp.server").error("bad request %d", number)
 
     run(main())

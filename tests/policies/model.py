@@ -22,7 +22,7 @@ from tests.policies.workloads import BLOCK_TOKENS, Request
 ANSWER_TOKENS = 100
 KV_TOKENS = 100_000
 SLOTS = 64
-TPOT_S = 0.02  # alone in the batch; in a batch of 32 it is twice that
+TPOT_S = 0.02  # seconds per token, alone in the batch; twice that in a batch of 32
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class Replica(Candidate):
         return next((i for i, block in enumerate(blocks) if block not in self.cache), len(blocks))
 
     def remember(self, blocks: tuple[int, ...]) -> None:
-        for block in reversed(blocks):  # the end of a prompt ages first
+        for block in reversed(blocks):  # the end of a prompt is evicted first
             self.cache[block] = None
             self.cache.move_to_end(block)
         while len(self.cache) * BLOCK_TOKENS > KV_TOKENS:

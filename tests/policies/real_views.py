@@ -1,4 +1,4 @@
-"""Views of requests as the router makes them of real bodies: with tools, adapters and sessions."""
+"""Request views that the router creates from real bodies, with tools, adapters and sessions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _view(path: str, body: dict[str, Any], session: str | None) -> RequestView:
 
 
 def real_views() -> list[RequestView]:
-    """Each body without a session, with one of its own, and with one that all share."""
+    """Each body without a session, with a session of its own, and with a shared session."""
     return [
         _view(path, body, session)
         for number, (path, body) in enumerate(_BODIES)

@@ -14,7 +14,7 @@ from tests.policies.real_views import real_views
 
 pytestmark = pytest.mark.parametrize("name", policy_names())
 
-# Without a cached prefix a burst spreads almost evenly. `random` promises less.
+# Limits of a burst without a cached prefix: an almost even spread; `random` may be less even.
 EVEN = {name: 5 if name == "p2c" else 1 for name in policy_names() if name != "random"}
 REAL = real_views()
 FACTS = tuple(name for name in dir(Candidate("")) if not name.startswith("_"))
@@ -39,7 +39,7 @@ def anyone(id: str, rng: Random) -> Candidate:
 
 
 def any_view(rng: Random) -> RequestView:
-    """Any request: one that intake made of a real body, or one whose facts need not agree."""
+    """Any request: read from a real body, or with random facts that need not be consistent."""
     if rng.random() < 0.5:
         view = copy(rng.choice(REAL))
         view.attempts = rng.choice((0, 0, 1, 2))
@@ -138,7 +138,7 @@ def test_the_state_stays_bounded_while_10_000_replicas_come_and_go(name: str) ->
         burst(policy, candidates, 10, ctx, PROMPT)
         trickle(policy, candidates, 10, ctx, PROMPT)
         sizes.append(len(pickle.dumps(policy)))
-    # It keeps state only for the ten that are there: a hash ring has 128 points for each.
+    # A policy keeps state only for the ten current replicas: a hash ring has 128 points for each.
     assert sizes[-1] < empty + 10 * 5000
     assert max(sizes) < min(sizes) + 2000
     policy.on_fleet_change(frozenset())
@@ -185,7 +185,7 @@ def test_weights_are_kept_in_light_traffic(name: str, view: RequestView) -> None
 
 
 def _keyless(view: RequestView) -> RequestView:
-    """The same prompt without hashable parts; one key has one replica, for any weights."""
+    """Equal prompts without hashable parts have one key, and thus one replica, for any weights."""
     return RequestView(prompt_tokens=view.prompt_tokens)
 
 
@@ -216,6 +216,6 @@ def test_two_routers_do_not_herd(name: str) -> None:
 
 
 def test_what_a_sample_would_break_sees_all(name: str) -> None:
-    """Of 200 replicas each key has one, and so has each turn: a sample would not contain it."""
+    """Each key or turn belongs to one of 200 replicas; a sample may not contain this replica."""
     sees_all = {"chwbl", "round_robin", "session"}
     assert type(make_policy(name)).sees_all is (name in sees_all)

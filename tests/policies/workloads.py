@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 
 BLOCK_TOKENS = 128
-TAIL_TOKENS = 50  # of every prompt, which fill no block
+TAIL_TOKENS = 50  # tokens at the end of every prompt; too few for a block
 
 _fresh = count(1)
 
@@ -26,7 +26,7 @@ class Request:
 
 
 def blocks(number: int) -> tuple[int, ...]:
-    """This number of unique blocks."""
+    """Return this number of unique blocks."""
     return tuple(next(_fresh) for _ in range(number))
 
 

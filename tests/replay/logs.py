@@ -18,13 +18,13 @@ from router.simulator.traffic import Traffic
 from router.simulator.workloads import Lengths, Mix, Shared, Unique
 
 EPOCH = 1_700_000_000.0
-BLOCK = 256  # tokens, as a log has them
+BLOCK = 256  # tokens of a block in the log
 TIMING = PROFILES["realistic"].scaled(0.5)
 CORE = CoreConfig(max_num_seqs=32, num_blocks=800, block_size=BLOCK)
 
 
 class Logger:
-    """A recorder: outcomes as the lines of an access log, in the order of the ends."""
+    """A recorder that writes outcomes as access log lines, in the order of the requests' ends."""
 
     def __init__(self, groups: Iterable[Group]) -> None:
         self.lines: list[dict[str, Any]] = []
@@ -70,7 +70,7 @@ class Logger:
 
 
 def traffic(rate: float = 4.0, duration_s: float = 200.0, seed: int = 1) -> Traffic:
-    """Half of it is urgent, and shares nothing; the other half shares prefixes."""
+    """Half of the requests are urgent and share no prefix; the other half share prefixes."""
     return Mix(
         Unique(
             rate=rate / 2,
@@ -107,7 +107,7 @@ def write(path: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
 
 
 def coefficients(timing: Timing) -> str:
-    """As `--timing` takes them."""
+    """The coefficients in the format of the option `--timing`."""
     return ",".join(
         repr(1e3 * value)
         for value in (

@@ -1,6 +1,6 @@
-"""Fits to logs whose engines are known: emulated ones, with the coefficients that must come back.
+"""Fits to logs of emulated engines, whose timing coefficients are known and must be found again.
 
-The profile that fills gaps is never the true one here, so that nothing comes back by chance.
+The profile that fills gaps is never the true one here, so that no coefficient is right by chance.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def asked(
     longest: int = 8000,
     seed: int = 1,
 ) -> list[Ask]:
-    """Quiet and busy minutes in turn; `quiet` and `busy`: requests a second."""
+    """Alternating quiet and busy minutes; `quiet` and `busy`: requests per second."""
     rng = Random(seed)
     found: list[Ask] = []
     at = 0.0
@@ -140,7 +140,7 @@ def test_prompts_of_several_steps(tmp_path: Path) -> None:
 def test_a_fleet_that_is_never_idle(tmp_path: Path) -> None:
     true = PROFILES["realistic"]
     asks = asked(requests=2000, replicas=1, quiet=0.5, busy=0.6)
-    # Somebody always decodes.
+    # At every moment some request decodes.
     asks += [Ask(20.0 * n, 50, 2000, "t") for n in range(int(asks[-1].at / 20.0) + 1)]
     found = fitted(tmp_path, played(asks, true, 1))
     assert found.prefill is not None and found.prefill.tied[0]
@@ -151,7 +151,7 @@ def test_a_fleet_that_is_never_idle(tmp_path: Path) -> None:
 
 
 def test_a_borrowed_square_is_within_what_long_prompts_took(tmp_path: Path) -> None:
-    # Long prompts come in threes and so are never alone; a short one cannot tell of squares.
+    # Long prompts come in threes, so none is alone; short ones do not show the quadratic term.
     rng = Random(3)
     asks = [Ask(0.3 * n, rng.randint(50, 600), 60, "t") for n in range(2000)]
     asks += [Ask(7.0 * (n // 3) + 0.01, 40_000 + n, 20, "t") for n in range(250)]
@@ -159,7 +159,7 @@ def test_a_borrowed_square_is_within_what_long_prompts_took(tmp_path: Path) -> N
     found = fitted(tmp_path, records, base=TRUE)
     assert found.prefill is not None and found.prefill.tied[2]
     borrowed = TRUE.prefill_square_s / TRUE.prefill_token_s * found.timing.prefill_token_s
-    assert borrowed * 40_000**2 > 2.0 * OTHER.prefill_alone_s(40_000)  # else this tests nothing
+    assert borrowed * 40_000**2 > 2.0 * OTHER.prefill_alone_s(40_000)  # the test needs this
     assert found.timing.prefill_alone_s(40_000) < 1.3 * OTHER.prefill_alone_s(40_000)
 
 

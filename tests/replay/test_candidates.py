@@ -1,4 +1,4 @@
-"""What is compared: every combination, and nothing else of the configuration changes."""
+"""The compared candidates: every combination, and no other setting of the configuration changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hedgerow replay` from its words to its files, on a small trace."""
+"""`hedgerow replay` from its command line to its output files, on a small trace."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from router.cli import main
 
-# Engines that are slow enough for twenty requests a second on two of them to wait.
+# Engines so slow that twenty requests per second on two engines must wait.
 ENGINES = ["--timing", "5,0.05,0,10,0.1,0", "--kv-tokens", "40000"]
 
 
@@ -41,7 +41,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def status_of(argv: list[str]) -> object:
-    """The exit status, also where argparse leaves by SystemExit."""
+    """The exit status, also if argparse raises SystemExit."""
     try:
         return main(["replay", *argv])
     except SystemExit as leaving:
@@ -49,7 +49,7 @@ def status_of(argv: list[str]) -> object:
 
 
 def rows(out: str) -> list[list[str]]:
-    """The cells of the table's rows, and the words of what stands below it."""
+    """The cells of the table's rows, and the words of the text below the table."""
     lines = out.splitlines()
     rule = next(n for n, line in enumerate(lines) if line.startswith("---"))
     return [line.split() for line in lines[rule + 1 :] if line]
@@ -121,7 +121,7 @@ def test_several_routers_are_compared_with_one_that_knows_all(
 def test_the_engine_model_is_fitted_to_an_access_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log of engines that need 30 ms and 0.2 ms a token, one request at a time."""
+    """A log of engines that need 30 ms plus 0.2 ms per token, one request at a time."""
     log = tmp_path / "access.log"
     with log.open("w") as out:
         for number in range(100):
@@ -168,7 +168,7 @@ def test_sizes_and_policies_have_defaults_that_are_said(
     out = capsys.readouterr().out
     assert "(estimated for 70 % utilisation without cache hits; --replicas sets the number)" in out
     assert "40 requests" in out
-    assert [row[0] for row in rows(out)] == ["kv_aware"]  # the configuration as it is shipped
+    assert [row[0] for row in rows(out)] == ["kv_aware"]  # the default configuration
     assert "queue:        fair" in out
     assert "hedging:      adaptive" in out
 

@@ -49,7 +49,7 @@ def without_sizes(log: Path, folder: Path) -> Path:
 
 
 def test_the_network_is_counted_once(log: Path) -> None:
-    """What is fitted to a log holds it already."""
+    """Coefficients fitted to a log already include the network time."""
     assert model(log, "--calibrate").network_s == 0.0
     assert model(log).network_s == NETWORK_S
 
@@ -71,7 +71,7 @@ def test_usual_sizes_where_the_log_has_none(log: Path, tmp_path: Path) -> None:
 
 
 def test_the_slots_of_a_full_replica_are_inferred(tmp_path: Path) -> None:
-    """Two sequences at once, and a queue of the engine behind them."""
+    """An engine runs two sequences at once; further requests wait in the engine's queue."""
     tight = replace(CORE, max_num_seqs=2)
     config = varied(queue={"enabled": False}, hedging={"policy": "off"})
     scenario = Scenario(groups=equal(2, tight, TIMING), config=config, sample_s=0.0)

@@ -18,7 +18,7 @@ LINES = [KeyLine(name=name, hash=f"sha256:{number:064x}") for number, name in en
 
 
 def tenant(name: str, salt: str) -> str:
-    """As the proxy writes it."""
+    """The tenant's name as the proxy writes it."""
     (line,) = [line for line in LINES if line.name == name]
     flow = Flows(Salter(salt, 0).name).of(Key(line), None, None, "10.0.0.1", None, b"")
     return flow.tenant

@@ -1,4 +1,4 @@
-"""Replicas of a log, in groups of equal ones."""
+"""Replicas of a log, in groups of equal replicas."""
 
 from __future__ import annotations
 

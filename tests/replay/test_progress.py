@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
 
 
 class Wall:
-    """A clock that goes on by itself at each look."""
+    """A clock that advances at each read."""
 
     def __init__(self, step_s: float) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""The estimate of a fleet, against capacities that can be worked out by hand."""
+"""The estimated size of a fleet, compared with capacities that are computed by hand."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def size(timing: Timing, prompt: int, output: int, rate: float, **more: float) -
 @pytest.mark.parametrize(
     ("found", "seconds_of_work"),
     [
-        (size(PREFILL_ONLY, 1000, 0, 7.0), 7.0),  # seven requests of a second each
-        (size(DECODE_ONLY, 1, 100, 70.0), 7.0),  # of a second each, ten at a time
-        (size(DECODE_ONLY, 500, 100, 70.0, kv_tokens=3000), 14.0),  # room for five
+        (size(PREFILL_ONLY, 1000, 0, 7.0), 7.0),  # seven requests/s that take a second each
+        (size(DECODE_ONLY, 1, 100, 70.0), 7.0),  # a second each, ten at a time
+        (size(DECODE_ONLY, 500, 100, 70.0, kv_tokens=3000), 14.0),  # KV cache for five requests
     ],
 )
 def test_work_over_capacity(found: int, seconds_of_work: float) -> None:
@@ -32,7 +32,7 @@ def test_work_over_capacity(found: int, seconds_of_work: float) -> None:
 
 
 def test_batches_are_as_small_as_the_time_per_token_demands() -> None:
-    timing = Timing(0.0, 0.0, 0.0, 0.01, 0.001, 0.0)  # eleven milliseconds alone, 20 with ten
+    timing = Timing(0.0, 0.0, 0.0, 0.01, 0.001, 0.0)  # a step: 11 ms alone, 20 ms with ten
     relaxed, strict = (
         size(timing, 1, 100, 100.0, tpot_s=limit, max_num_seqs=1000) for limit in (1.0, 0.015)
     )

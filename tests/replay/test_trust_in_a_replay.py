@@ -54,7 +54,7 @@ def test_a_calibrated_replay_is_trusted(log: Path, capsys: pytest.CaptureFixture
     assert {row["part"] for row in content["truth"]["rows"]} == {
         *("all", "class (none)", "class high")
     }
-    assert [run["replicas"] for run in content["runs"]] == [3]  # the log's own fleet
+    assert [run["replicas"] for run in content["runs"]] == [3]  # the fleet of the log
     out = capsys.readouterr().out
     assert "The simulation matches the second half of the log" in out
     assert "fleet:        3 replicas\n" in out and "at most 32 sequences" in out
@@ -69,7 +69,7 @@ def test_engines_that_are_taken_to_be_three_times_too_slow_are_refused(
     status, content = replayed(log, *wrong, "--policy", "p2c", "--html", str(html))
     assert status == 3
     assert content["truth"]["trusted"] is False
-    assert len(content["runs"]) == 1  # the log as it was; no candidate is simulated
+    assert len(content["runs"]) == 1  # only the log itself; no candidate is simulated
     out, err = capsys.readouterr()
     assert "all: the error of TPOT p50 is +" in out
     assert "This engine model is not accurate enough to rank candidates." in out
@@ -94,7 +94,7 @@ def test_the_right_coefficients_are_trusted_without_a_fit(log: Path) -> None:
 def test_the_fit_does_not_see_what_it_is_judged_by(
     lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """From its middle on the engines are three times as slow: the fit is as before, and refused."""
+    """From the middle of the log the engines are three times as slow: the fit is refused."""
     slow = {
         line["id"]: line
         for line in logged(replace(SCENARIO, groups=equal(3, CORE, TIMING.scaled(3.0))))
@@ -113,7 +113,7 @@ def test_the_fit_does_not_see_what_it_is_judged_by(
 def test_indistinguishable_candidates_are_named(
     log: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    near = coefficients(TIMING.scaled(1.1))  # wrong, but within what is trusted
+    near = coefficients(TIMING.scaled(1.1))  # wrong, but within the trusted error
     asked = ("--policy", "kv_aware", "--policy", "kv_aware:miss_cost=1.01", "--policy", "random")
     status, content = replayed(log, "--timing", near, *asked)
     assert status == 0
@@ -123,14 +123,14 @@ def test_indistinguishable_candidates_are_named(
 
 
 def test_groups_of_two_models_are_fitted_and_judged_apart(tmp_path: Path) -> None:
-    """A small model on two replicas, and one that is twice as slow on one with less KV."""
+    """A small model on two replicas; a model twice as slow on one replica with less KV cache."""
     first = Group(replicas=2, core=CORE, timing=TIMING, models=("small",))
     slow = replace(CORE, num_blocks=400)
     second = Group(replicas=1, core=slow, timing=TIMING.scaled(2.0), models=("large",))
     scenario = replace(SCENARIO, groups=(first, second))
 
     class Named(Mix):
-        """Each third request is for the large model."""
+        """Traffic in which each third request is for the large model."""
 
         def __iter__(self):  # type: ignore[no-untyped-def]
             for arrival in super().__iter__():
@@ -156,7 +156,7 @@ def test_groups_of_two_models_are_fitted_and_judged_apart(tmp_path: Path) -> Non
 def test_the_configuration_is_the_one_that_is_simulated(
     replicas: str, log: Path, tmp_path: Path
 ) -> None:
-    """Also where the router was given its replicas by flags: the fleet is that of the log."""
+    """The simulated fleet is that of the log, even if the router got its replicas by flags."""
     config = tmp_path / "hedgerow.yaml"
     config.write_text(
         f"{replicas}routing: {{policy: p2c}}\nqueue: {{policy: strict}}\n"
@@ -205,7 +205,7 @@ def test_a_log_that_shows_no_first_token_is_not_judged(
 
 
 def test_without_a_queue_the_log_is_simulated_without_one(tmp_path: Path) -> None:
-    """The queue of the configuration counts, not that of a default."""
+    """The queue setting of the configuration counts, not the default."""
     scenario = replace(SCENARIO, config=varied(queue={"enabled": False}))
     path = write(tmp_path / "access.log", logged(scenario, traffic(5.0, 60.0)))
     config = tmp_path / "hedgerow.yaml"
@@ -217,8 +217,9 @@ def test_without_a_queue_the_log_is_simulated_without_one(tmp_path: Path) -> Non
 def test_sessions_are_replayed_in_a_closed_loop(
     lines: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Each of four sessions asks again after its answer. With engines that are ten times as slow
-    none of them has two requests under way; with the times of the log they pile up."""
+    """Each of four sessions sends its next request after its answer. With engines ten times as slow
+    no session has two requests running; with the times of the log, requests pile up.
+    """
     path = write(
         tmp_path / "access.log",
         [{**line, "session": f"s{place % 4}"} for place, line in enumerate(one_by_one(lines))],
@@ -227,7 +228,7 @@ def test_sessions_are_replayed_in_a_closed_loop(
     _, open_loop = replayed(path, *slow)
     _, closed = replayed(path, *slow, "--closed-loop")
     assert "sessions in a closed loop" in closed["facts"]["traffic"]
-    assert closed["truth"] == open_loop["truth"]  # the log is judged by its own times
+    assert closed["truth"] == open_loop["truth"]  # judged by the log's own times
     one, other = open_loop["runs"][0], closed["runs"][0]
     assert one["requests"] == other["requests"]
     assert other["span_s"] > 1.5 * one["span_s"]
@@ -235,7 +236,7 @@ def test_sessions_are_replayed_in_a_closed_loop(
 
 
 def one_by_one(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The first 200 in the order of their arrivals; each session waits for its answers."""
+    """The first 200 requests by arrival; each session waits for its answers."""
     found = []
     ends = [0.0] * 4
     for place, line in enumerate(sorted(lines, key=lambda line: line["ts"])[:200]):

@@ -18,7 +18,7 @@ from tests.replay.report import made
 
 @dataclass(frozen=True)
 class Work:
-    """Replaces a job: it prints a word and then ends as configured."""
+    """Replaces a job: prints a word and then ends as configured."""
 
     policy: str
     ends: str = "well"

@@ -1,6 +1,6 @@
 """A program that simulates one scenario and prints every field of every outcome and total.
 
-Must never: print a value that depends on the process, such as an address or a date.
+Must never print a value that depends on the process, such as an address or a date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clients as recorded in the log: when they disconnect, how long they wait, what they ask for.
+"""Clients as recorded in a log: when they disconnect, how long they wait, what they request.
 
 In the small worlds a prompt of 100 tokens takes 110 ms of prefill and a decode step 20 ms; the
 network takes 1 ms each way.
@@ -48,7 +48,7 @@ def test_a_client_leaves_to_the_moment_and_the_engine_stops() -> None:
     (metrics,) = [router.metrics for router in simulation.routers]
     assert metrics.kinds["chat"].ends == {(Reason.CLIENT_GONE, 499): 1}
     _, output, _ = metrics.tokens["other"]
-    assert output == 1 + int((0.5 - 0.111) / 0.020)  # what it had been shown
+    assert output == 1 + int((0.5 - 0.111) / 0.020)  # the tokens that the client had received
 
 
 def test_a_client_that_was_answered_before_does_not_leave() -> None:
@@ -73,7 +73,7 @@ def test_a_client_that_leaves_makes_room_for_the_next() -> None:
 def test_the_queue_charges_the_work_for_a_client_that_saw_nothing(
     why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in the proxy, an engine that was sent the prompt has worked."""
+    """As in the proxy, an engine that was sent the prompt is assumed to have worked."""
     charged: list[int] = []
     settle = Pools.settle
 
@@ -145,7 +145,7 @@ def test_the_time_for_a_whole_request_is_over(when: str) -> None:
     assert (kept[0].first >= 0.0) == (when == "in the answer")
 
 
-# -- what they ask for ----------------------------------------------------------------------------
+# -- what clients request -------------------------------------------------------------------------
 
 
 def test_the_number_decides_within_a_class() -> None:
@@ -178,7 +178,7 @@ def test_the_output_limit_is_passed_to_the_queue() -> None:
     assert [one.arrival.number for one in kept.outcomes] == [0, 2, 1]
 
 
-# -- whatever happens -----------------------------------------------------------------------------
+# -- any order of events --------------------------------------------------------------------------
 
 tenths = st.integers(0, 40).map(lambda tenths: tenths / 10)
 patience = st.one_of(st.just(inf), st.integers(0, 30).map(lambda tenths: tenths / 10))

@@ -31,11 +31,11 @@ def test_events_come_by_time_and_ties_in_the_order_they_were_asked_for() -> None
 def test_every_event_comes_in_its_order_however_far_ahead_it_was_asked_for() -> None:
     rng = Random(1)
     clock = Clock()
-    due: list[tuple[float, int]] = []  # of all that were asked for, by their order
+    due: list[tuple[float, int]] = []  # (time, index) of all scheduled calls
     seen: list[tuple[float, int]] = []
 
     def ask() -> None:
-        # Now, within the same slice of time, at the very end of a slice, and seconds ahead.
+        # Times: now, in the same slice of time, at the end of a slice, and seconds ahead.
         pause = rng.choice((0.0, rng.random() / 500, rng.randrange(4) / 64, 5.0 * rng.random()))
         when = clock.now + pause if rng.random() < 0.9 else (int(clock.now * 64) + 1) / 64
         due.append((when, len(due)))
@@ -124,7 +124,7 @@ def test_a_party_whose_deadline_is_over_is_called_at_once_and_then_ever_again() 
     clock = Clock()
     timers = Timers(clock)
     party = Party(-1.0)
-    party.next = -1.0  # it never moves
+    party.next = -1.0  # this deadline never moves
     timers.add(party)
     run_until(clock, TICK_S * 2.5)
     assert party.called == pytest.approx([0.0, TICK_S, 2 * TICK_S])

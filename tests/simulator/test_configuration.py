@@ -21,7 +21,7 @@ def configured(scenario: Scenario, **sections: object) -> Scenario:
 
 
 def of_two(**second: object) -> tuple[Group, ...]:
-    """A replica of the usual kind for the model a, and another one for b."""
+    """A replica of the usual kind for model a, and a replica of another kind for model b."""
     first = Group(replicas=1, core=CORE, timing=TIMING, models=("a",))
     return first, replace(first, models=("b",), **second)  # type: ignore[arg-type]
 
@@ -67,7 +67,7 @@ def test_each_group_has_its_own_sizes() -> None:
 
 
 def test_another_policy_for_one_model() -> None:
-    """a goes round, b stays where its prefix is."""
+    """Model a uses round robin; requests of model b stay at the replica that holds their prefix."""
     routing = {"models": {"b": PolicyChoice(policy="kv_aware")}}
     scenario = configured(resized(WORLD, 3), routing=routing)
     arrivals = [

@@ -19,21 +19,21 @@ from router.simulator.traffic import Arrival
 from tests.simulator.worlds import CORE, Kept, Script, blocks, world
 
 REPLICAS = 3
-# Small enough for queues, preemptions and requests that do not fit.
+# An engine small enough for queues, preemptions and requests that do not fit.
 TIGHT = replace(CORE, max_num_seqs=3, max_num_batched_tokens=64, num_blocks=24)
 
-# Copies of whatever is allowed one, early, and of everything at once.
+# Copies of every hedgeable request: early, and at once.
 EAGER = Hedging(policy="fixed", options={"delay_s": 0.1}, budget=1.0)
 AT_ONCE = Hedging(policy="fixed", options={"delay_s": 0.0}, budget=1.0)
 
 seconds = st.integers(0, 80).map(lambda tenths: tenths / 10)
 requests = st.tuples(
     seconds,
-    st.integers(1, 420),  # prompt tokens; the pool has 384
+    st.integers(1, 420),  # prompt tokens; the KV pool has 384
     st.integers(0, 90),  # output tokens
-    st.integers(0, 3),  # whose prompt it is like
+    st.integers(0, 3),  # number of the prompt with the same prefix
     st.booleans(),  # streamed
-    st.booleans(),  # somebody follows
+    st.booleans(),  # whether a further request follows
     st.sampled_from(["", "high"]),
 )
 faults = st.tuples(
@@ -51,9 +51,9 @@ faults = st.tuples(
     st.lists(faults, max_size=5),
     st.sampled_from(["round_robin", "kv_aware", "least_load", "prefix_affinity"]),
     st.integers(1, 3),  # routers
-    st.sampled_from([0.0, 0.004]),  # network
-    st.sampled_from([0.0, 0.4]),  # polls
-    st.booleans(),  # output is reserved, or preempted
+    st.sampled_from([0.0, 0.004]),  # seconds of network time
+    st.sampled_from([0.0, 0.4]),  # seconds of delay of a poll
+    st.booleans(),  # whether KV for the output is reserved, or requests are preempted
     st.sampled_from([Hedging(), EAGER, AT_ONCE]),
 )
 def test_every_arrival_ends_exactly_once(
@@ -123,7 +123,7 @@ def test_every_arrival_ends_exactly_once(
         if one.reason is Reason.OK:
             assert one.first >= arrival.at
             assert arrival.prompt_tokens + max(arrival.output_tokens, 1) - 1 <= 384
-    # What engines took came to its end there, or was given up, or died with its engine.
+    # A request accepted by an engine ended there, was cancelled, or was lost with the engine.
     for engine in totals.engines:
         assert engine.finished + engine.aborted <= engine.requests
     assert sum(engine.finished for engine in totals.engines) >= len(answered)

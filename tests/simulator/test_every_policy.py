@@ -1,4 +1,4 @@
-"""Every routing policy runs in a simulated router, and makes no error there."""
+"""Every routing policy runs in a simulated router without an error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong in the simulated fleet, and what becomes of the requests it hits."""
+"""Faults in the simulated fleet, and the outcome of the affected requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_a_killed_replica_had_not_begun_to_answer_is_done_elsewhere() -> No
     totals = simulate(world(replicas=2, faults=(kill,)), Script([Arrival(0, 0.0, 900, 3)]), kept)
     (one,) = kept.outcomes
     assert (one.reason, one.attempts, one.replica) == (Reason.OK, 2, "r1")
-    # After the pause before a retry on the budget.
+    # The retry comes after the pause for retries that the budget pays.
     assert 0.5 + NET <= one.dispatched <= 0.5 + NET + Retry().backoff_s
     assert one.first == pytest.approx(one.dispatched + 0.910 + 2 * NET)
     assert totals.retries == 1
@@ -46,14 +46,14 @@ def test_no_request_connects_to_a_dead_replica() -> None:
     arrivals = [Arrival(0, 1.0, 100, 2), Arrival(1, 4.0, 100, 2)]
     kept = Kept()
     simulate(world(faults=(kill,)), Script(arrivals), kept)
-    # The only one: there is no other to turn to.
+    # The fleet has one replica, so no other replica can be tried.
     assert (kept[0].reason, kept[0].attempts) == (Reason.CONNECT_FAILED, 1)
     assert kept[0].ended == pytest.approx(1.0 + 2 * NET)
     assert kept[1].reason is Reason.OK
 
 
 def caching_world(interval_s: float) -> list[Outcome]:
-    """The same prompt before its replica is started anew, and twice afterwards."""
+    """The same prompt before a restart of its replica, and twice afterwards."""
     kill = Fault(at=5.0, replica=0, kind="kill", until=6.0)
     words = blocks(160, 3)
     arrivals = [Arrival(number, at, 160, 2, words) for number, at in enumerate((0.0, 20.0, 21.0))]
@@ -68,7 +68,7 @@ def test_a_replica_comes_back_with_nothing_in_its_cache() -> None:
     first, second, third = caching_world(1.0)
     assert (first.cached_tokens, second.cached_tokens) == (0, 0)
     assert third.cached_tokens == 144  # the last token is always computed
-    # Its polls have said that it is a new engine.
+    # The polls have shown that the engine has restarted.
     assert (second.expected_tokens, third.expected_tokens) == (0, 160)
 
 
@@ -107,7 +107,7 @@ def test_a_replica_that_becomes_slow_within_an_answer_is_so_from_the_next_step_o
     slow = Fault(at=0.2, replica=0, kind="slow", until=inf, factor=2.0)
     kept = Kept()
     simulate(world(faults=(slow,)), Script([Arrival(0, 0.0, 100, 11)]), kept)
-    # The first token at 0.111, then steps of 20 ms to 0.211, then of 40 ms.
+    # The first token comes at 0.111, then steps take 20 ms until 0.211, then 40 ms.
     assert kept[0].ended == pytest.approx(NET + 0.110 + 5 * 0.020 + 5 * 0.040 + NET)
 
 
@@ -125,7 +125,7 @@ def test_overlapping_faults_end_one_by_one() -> None:
     found = [kept[number].ttft_s for number in range(6)]
     assert found[:4] == pytest.approx([0.1 * factor + 2 * NET for factor in (2, 6, 2, 1)])
     assert found[4] is None
-    assert kept[4].reason is Reason.NO_REPLICA  # as the probes have found
+    assert kept[4].reason is Reason.NO_REPLICA  # as the probes have detected
     assert found[5] == pytest.approx(0.1 + 2 * NET)
 
 
@@ -162,31 +162,31 @@ def test_a_short_freeze_only_delays_requests() -> None:
 
 
 def test_a_replica_whose_first_tokens_are_overdue_is_left_for_others() -> None:
-    """As in the proxy: suspect after 5 s, then ejected, and its probes do not help it."""
+    """As in the proxy: the replica is suspect after 5 s, then ejected, although probes succeed."""
     freeze = Fault(at=10.0, replica=0, kind="freeze", until=60.0)
     arrivals = [Arrival(number, float(number), 100, 2) for number in range(50)]
     kept = Kept()
     totals = simulate(world(replicas=2, faults=(freeze,)), Script(arrivals), kept)
     caught = [one for one in kept.outcomes if one.replica == "r0" and one.arrival.at >= 10.0]
-    # Turns go on for as long as the first one is not overdue.
+    # Round robin uses the replica until the first request is overdue.
     first, trial = caught[:3], caught[3:]
     assert [one.arrival.number for one in first] == [10, 12, 14]
-    # What still hangs there since the ejection does not stand in the way of the trial.
+    # Requests that have hung there since before the ejection do not prevent the trial.
     assert len(trial) == 1
     assert totals.ejections == 2
     assert all(one.reason is Reason.OK for one in kept.outcomes)
 
 
 def test_the_retry_budget_bounds_what_a_death_makes() -> None:
-    """Twenty requests die with a replica; no more than three retries may be under way."""
+    """Twenty requests are lost with a replica; at most three retries may run at a time."""
     core = replace(CORE, max_num_seqs=32, max_num_batched_tokens=64)
     kill = Fault(at=0.05, replica=0, kind="kill", until=inf)
     arrivals = [Arrival(number, 0.0, 200, 2) for number in range(20)]
     kept = Kept()
     scenario = world(replicas=2, core=core, faults=(kill,), health=Health(eject_after=100))
     totals = simulate(scenario, Script(arrivals), kept)
-    # Half of them were there. Three may be retried on the budget; from the third failure on the
-    # replica counts as dead, and what it held may go on for nothing.
+    # Half of the requests were at the replica. The budget pays three retries; from the third
+    # failure on the replica is ejected, and retries of its requests are free.
     there = [one for one in kept.outcomes if one.attempts == 2 or one.reason is not Reason.OK]
     assert len(there) == 10
     assert all(one.reason is Reason.OK for one in kept.outcomes)

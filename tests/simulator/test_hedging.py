@@ -17,12 +17,12 @@ from router.simulator.traffic import Arrival
 from tests.simulator.worlds import Kept, Script, world
 
 NET = 0.001
-PREFILL = 0.110  # of 100 tokens, alone
+PREFILL = 0.110  # seconds for 100 tokens without other requests
 DELAY = 0.2
 
 
 def fixed(delay_s: float = DELAY) -> Hedging:
-    """Everything that may be hedged is, after so long: the budget lets each request pay itself."""
+    """Every hedgeable request is hedged after this time: each pays for its own copy."""
     return Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0)
 
 
@@ -59,7 +59,7 @@ def test_the_copy_of_a_straggler_answers(stream: bool) -> None:
     assert one.dispatched == pytest.approx(DELAY)
     whole = 0.0 if stream else 2 * 0.020
     assert one.first == pytest.approx(DELAY + 2 * NET + PREFILL + whole)
-    # The straggler never came to its engine's queue, and nobody waits for it any more.
+    # The straggler never reached its engine's queue, and no client waits for it any more.
     assert one.wasted_tokens == 0
     assert (totals.hedges.fired, totals.hedges.won, totals.hedges.wasted_tokens) == (1, 1, 0)
     assert [engine.requests for engine in totals.engines] == [0, 1]
@@ -79,7 +79,7 @@ def test_a_losing_attempt_is_aborted_at_its_engine() -> None:
     assert one.hedged and not one.hedge_won
     assert one.first == pytest.approx(2 * NET + 0.410)
     assert [(engine.finished, engine.aborted) for engine in totals.engines] == [(1, 0), (0, 1)]
-    # It was computing all of it, in one step.
+    # The engine was computing the whole prompt in one step.
     assert one.wasted_tokens == totals.hedges.wasted_tokens == 400
 
 
@@ -143,7 +143,7 @@ def test_both_time_out_and_it_is_one_timeout() -> None:
     freezes = [Fault(at=0.0, replica=number, kind="freeze", until=9.0) for number in (0, 1)]
     (one,), _ = run(high(), faults=tuple(freezes), first_token_s=1.0)
     assert (one.reason, one.attempts) == (Reason.TTFT_TIMEOUT, 2)
-    assert one.ended == pytest.approx(1.0 + DELAY)  # each has its own time
+    assert one.ended == pytest.approx(1.0 + DELAY)  # each copy has its own time
 
 
 def test_the_same_first_attempts_straggle_whatever_a_policy_does() -> None:

@@ -15,7 +15,7 @@ from tests.simulator.worlds import CORE, Kept, Script, world
 
 
 def keyed(*lines: KeyLine, **changes: object) -> Scenario:
-    """Tenants are called as their keys are, in capitals."""
+    """The name of a tenant is that of its key in capitals."""
     return replace(world(**changes), keys={line.name.upper(): line for line in lines})
 
 

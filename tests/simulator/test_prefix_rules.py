@@ -1,5 +1,6 @@
 """The prefixes that a simulated router remembers: up to the size of its engines' caches, and up to
-the configured number of leading blocks."""
+the configured number of leading blocks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def test_what_the_index_may_hold_is_what_the_engine_has_room_for() -> None:
     router = simulation.routers[0]
     core = scenario.core
     for replica in router.fleet.replicas.values():
-        assert replica.kv_tokens == core.num_blocks * core.block_size  # by its polls
+        assert replica.kv_tokens == core.num_blocks * core.block_size  # known by polls
         assert router.knowledge.prefixes.capacity(replica) == core.num_blocks
     view = router.view(Arrival(0, 0.0, 1000, 1, blocks(1000, 1)))
     assert (view.prompt_tokens, view.block_tokens) == (1000, BLOCK)

@@ -155,11 +155,11 @@ def test_a_copy_passes_the_queue_by_and_counts_as_load() -> None:
         Arrival(1, 0.2, 100, 3),
     )
     assert kept[0].hedged and totals.hedges.fired == 1
-    assert kept[1].queued_s > 0.0  # both replicas had one that showed nothing yet
+    assert kept[1].queued_s > 0.0  # each replica had a request without output
 
 
 def test_engines_with_priorities_get_them() -> None:
-    """Everything is sent at once, and the engine's own queue orders it."""
+    """All requests are sent at once, and the engine's own queue orders them."""
     core = replace(CORE, priority_scheduling=True, max_num_seqs=1)
     told: list[int] = []
     arrivals = [
@@ -178,7 +178,7 @@ def test_engines_with_priorities_get_them() -> None:
 
 
 def test_the_priority_of_a_waiting_request_has_its_arrival() -> None:
-    core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits there, too
+    core = replace(CORE, priority_scheduling=True, max_num_seqs=1)  # the second waits at the engine
     rules = queued(batch_becomes_normal_after_s=0.2)
     classes = Classes(batch=BatchClass(waiting=1))
     seen: list[tuple[int, int]] = []
@@ -233,7 +233,7 @@ def _crowd(rate: float, seconds: float) -> Mix:
 
 @pytest.mark.parametrize("policy", order_names())
 def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
-    """`simulate` looks for leases, tickets and flows that are left over."""
+    """`simulate` raises if a lease, a ticket or a flow is left."""
     scenario = world(
         replicas=3,
         policy="kv_aware",
@@ -259,8 +259,8 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
         queues = totals.queues
         sent = sum(queues["passed"]) + sum(queues["granted"])
         ended_waiting = sum(queues["expired"]) + sum(queues["refused"])
-        # Whoever waits is sent or refused. Each one's way in: at once, after a wait, or not at all;
-        # again after it gave way, and after it has failed, if it had to wait for another replica.
+        # Every waiting request is sent or refused. A request is counted by how it entered: at once,
+        # after a wait, or refused; again after a preemption, and after a failure that made it wait.
         began = sum(queues["queued"]) + sum(queues["preempted"])
         assert began == sum(queues["granted"]) + sum(queues["expired"])
         again = sent + ended_waiting - totals.requests - sum(queues["preempted"])
@@ -292,8 +292,9 @@ def test_the_report_has_waits_and_ends_by_class() -> None:
 
 
 def test_an_early_poll_is_made_when_a_request_waits_for_it() -> None:
-    """Answers that show nothing before they are whole, more of them than an engine of unknown size
-    is taken to run, close a gate that only a poll opens."""
+    """Answers without streaming, more than an engine of unknown size is assumed to run, close a
+    gate that only a poll opens.
+    """
     polls = Polls(jitter=0.0, delay_s=0.001)
     core = replace(CORE, max_num_seqs=64)
     scenario = world(queue=queued(), interval_s=60.0, polls=polls, core=core)

@@ -1,4 +1,4 @@
-"""What a router learns of engines by its polls: how late, how often, and what it makes of it."""
+"""What a router learns of engines from polls: the delay, the interval, and the derived load."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from router.simulator.traffic import Arrival
 from router.simulator.workloads import Shared
 from tests.simulator.worlds import BLOCK, CORE, Kept, Script, world
 
-EXACT = Polls(jitter=0.0, delay_s=0.25)  # ... every second
-LATE = [Arrival(99, 30.0, 10, 1)]  # keeps a run going
+EXACT = Polls(jitter=0.0, delay_s=0.25)  # exactly every second
+LATE = [Arrival(99, 30.0, 10, 1)]  # a late request, so that the run continues
 
 
 def watched(
     arrivals: list[Arrival], times: tuple[float, ...], router: int = 0, **changes: Any
 ) -> list[tuple[Signals, int, int]]:
-    """What a router knows of r0 at some moments: signals, load, waiting."""
+    """The router's knowledge of replica r0 at some moments: signals, load, waiting requests."""
     simulation = Simulation(
         world(**{"interval_s": 1.0, **changes}), Script(arrivals + LATE), Kept()
     )
@@ -39,16 +39,16 @@ def watched(
 
 
 def test_a_poll_reports_the_state_at_its_start_and_arrives_later() -> None:
-    """A request that runs from 1.001 to 1.501, and polls 0.4 s apart."""
+    """A request runs from 1.001 to 1.501; polls are 0.4 s apart."""
     polls = replace(EXACT, delay_s=0.3)
     arrivals = [Arrival(0, 1.0, 90, 21)]
     times = tuple(number / 100 for number in range(90, 200))
     seen = watched(arrivals, times, interval_s=0.1, polls=polls)
     known = [when for when, (signals, _, _) in zip(times, seen, strict=True) if signals.running]
-    # It runs for 0.5 s; it is known to run from up to 0.4 s after that until as long afterwards.
+    # The request runs for 0.5 s; the router learns its begin and its end up to 0.4 s later.
     assert 1.001 + 0.3 <= known[0] <= 1.001 + 0.3 + 0.41
     assert 1.501 + 0.3 - 0.41 <= known[-1] <= 1.501 + 0.3 + 0.41
-    assert known[-1] > 1.502  # when it had ended, and the router knew that
+    assert known[-1] > 1.502  # the request had ended, and the router did not know it yet
 
 
 def test_the_figures_are_the_engines_own() -> None:
@@ -58,12 +58,12 @@ def test_the_figures_are_the_engines_own() -> None:
     assert (signals.running, signals.waiting) == (8, 3)
     assert signals.kv_tokens == CORE.num_blocks * BLOCK
     assert signals.block_tokens == BLOCK
-    assert signals.slots is None  # vLLM does not tell
+    assert signals.slots is None  # vLLM does not report its slots
     assert signals.prompt_tokens == signals.cache_queries == 8 * 90
     assert signals.cache_hits == signals.preemptions == 0
     assert signals.kv_usage is not None and 0.2 < signals.kv_usage < 1.0
     assert signals.generated_tokens is not None and signals.generated_tokens > 8 * 100
-    # All of it is our own: nothing is counted twice.
+    # The router sent all of the load itself: no request is counted twice.
     assert (load, waiting) == (11, 3)
 
 
@@ -72,7 +72,7 @@ def test_polls_report_the_requests_of_other_routers() -> None:
     changes = {"routers": 2, "polls": EXACT, "seed": 3}
     for router in (0, 1):
         (_, before, _), (_, after, waiting) = watched(arrivals, (0.2, 4.0), router, **changes)
-        assert before < 12  # only its own
+        assert before < 12  # only the requests that it sent itself
         assert after == 12
         assert waiting >= 4
 

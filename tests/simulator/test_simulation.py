@@ -159,7 +159,7 @@ def test_a_policy_that_knows_caches_hits_more_than_one_that_takes_turns() -> Non
 
 
 def test_routers_that_do_not_see_each_other_meet_at_the_same_replicas() -> None:
-    """Eight requests at once for eight replicas: a router that sees them all sends one to each."""
+    """Eight requests at once, eight replicas: a router that gets all requests sends one to each."""
     arrivals = [
         Arrival(number, wave * 10.0, 500, 2)
         for wave in range(10)
@@ -177,7 +177,7 @@ def test_routers_that_do_not_see_each_other_meet_at_the_same_replicas() -> None:
 
 
 def test_polls_let_blind_routers_see_each_other() -> None:
-    """Long answers keep one replica full; a router that did not send them learns it by a poll."""
+    """Long answers keep one replica full; a router that did not send them learns this by a poll."""
     core = replace(CORE, max_num_seqs=4)
     arrivals = [Arrival(number, number * 0.5, 100, 400) for number in range(40)]
     scenario = world(replicas=4, core=core, policy="least_load", routers=4)
@@ -245,7 +245,7 @@ def test_a_recorder_can_see_the_load_of_every_replica() -> None:
     kept = Sampled()
     arrivals = [Arrival(0, 0.0, 100, 101), Arrival(1, 0.0, 100, 1), Arrival(2, 0.5, 100, 101)]
     simulate(world(replicas=2, sample_s=1.0), Script(arrivals), kept)
-    assert kept.loads[0] == (0.0, [0, 0])  # before the network has brought anything
+    assert kept.loads[0] == (0.0, [0, 0])  # before any request has arrived over the network
     assert kept.loads[1] == (1.0, [2, 0])
     assert [now for now, _ in kept.loads] == [0.0, 1.0, 2.0]
 
@@ -254,7 +254,7 @@ def test_a_recorder_can_see_the_load_of_every_replica() -> None:
 
 
 def lively_world() -> tuple[Traffic, Scenario]:
-    """A bit of everything."""
+    """A scenario with mixed traffic, faults, lost polls and several routers."""
     traffic = Mix(
         Chat(rate=12.0, duration_s=40.0, block_tokens=BLOCK, message=Lengths(60.0, 0.8, 400)),
         Shared(
@@ -336,7 +336,7 @@ def test_another_seed_is_another_run() -> None:
 
 
 def test_what_has_ended_is_gone_at_once() -> None:
-    """Memory does not grow with the requests: nothing keeps them, not even a cycle of garbage."""
+    """Memory does not grow with the requests: no reference, not even a cycle, keeps them."""
 
     class Counted:
         def __init__(self) -> None:
@@ -373,7 +373,7 @@ def test_what_has_ended_is_gone_at_once() -> None:
 
 def test_a_router_counts_as_the_proxy_does() -> None:
     arrivals = [Arrival(0, 0.01, 100, 3, priority="high"), Arrival(1, 1.0, 100, 50)]
-    fault = Fault(at=1.5, replica=0, kind="kill", until=1000.0)  # the second one is in its answer
+    fault = Fault(at=1.5, replica=0, kind="kill", until=1000.0)  # during the second answer
     simulation = Simulation(world(faults=(fault,)), Script(arrivals), kept := Kept())
     simulation.run()
     metrics = simulation.routers[0].metrics
@@ -406,4 +406,4 @@ def test_a_policy_that_fails_is_counted_and_the_run_goes_on(
     arrivals = [Arrival(number, float(number), 10, 1) for number in range(5)]
     totals = simulate(world(replicas=3, policy="least_load"), Script(arrivals), Kept())
     assert totals.ends == {Reason.OK: 5}
-    assert totals.policy_errors == 1 + 5  # the fleet comes at once, then five requests
+    assert totals.policy_errors == 1 + 5  # the fleet, then five requests

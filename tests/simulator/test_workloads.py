@@ -1,4 +1,4 @@
-"""Made-up traffic: seeded, in order, of the right shape, and with prefixes that are shared."""
+"""Synthetic traffic: seeded, in order of arrival, with the right lengths and shared prefixes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_blocks_are_the_full_ones_and_spread_over_all_bits(kind: type[Synthetic]
         assert len(set(arrival.blocks)) == len(arrival.blocks)
         every.update(arrival.blocks)
     assert all(0 <= block < 1 << 64 for block in every)
-    # The index goes by the highest six bits, dicts go by the lowest.
+    # The prefix index uses the highest six bits of a hash, dicts use the lowest bits.
     for shift in (58, 0):
         shards = Counter(block >> shift & 63 for block in every)
         assert len(shards) == 64
@@ -103,7 +103,7 @@ def test_a_power_user_begins_at_its_time_and_asks_about_one_document() -> None:
 
 
 def conversations(chat: Chat) -> dict[str | None, list[Arrival]]:
-    """Played to their end; every request is answered at once."""
+    """Play the conversations to their end; every request is answered at once."""
     found: dict[str | None, list[Arrival]] = {}
     for arrival in chat:
         turn: Arrival | None = arrival

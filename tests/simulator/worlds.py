@@ -22,7 +22,7 @@ CORE = CoreConfig(
     block_size=BLOCK,
     token_events=False,
 )
-# Round figures: prefill 10 ms + 1 ms a token, decode 20 ms a step whoever is in it.
+# Timing: prefill 10 ms + 1 ms per token, decode 20 ms per step for any batch.
 TIMING = Timing(0.010, 0.001, 0.0, 0.020, 0.0, 0.0)
 WORLD = Scenario(
     groups=equal(1, CORE, TIMING),
@@ -54,7 +54,7 @@ _GROUP = ("replicas", "core", "timing")
 
 
 def world(**changes: Any) -> Scenario:
-    """A scenario that differs in these: of its only group, of its configuration or its own."""
+    """A scenario with these changed settings: of its only group, its configuration or itself."""
     (group,) = WORLD.groups
     own: dict[str, Any] = {}
     sections: dict[str, Any] = {}
@@ -73,8 +73,9 @@ def world(**changes: Any) -> Scenario:
 
 
 def blocks(tokens: int, *path: int) -> tuple[int, ...]:
-    """Chained hashes of a prompt's full blocks; `path` names what it says, block by block, and the
-    last name goes on to the end."""
+    """Chained hashes of a prompt's full blocks. `path` names the content of each block; the last
+    name is repeated to the end of the prompt.
+    """
     found = []
     value = 0
     for index in range(tokens // BLOCK):
@@ -85,7 +86,7 @@ def blocks(tokens: int, *path: int) -> tuple[int, ...]:
 
 
 class Script:
-    """Traffic from a list, and from what `follow` makes of each answer."""
+    """Traffic from a list, plus the arrivals that `follow` creates after each answer."""
 
     name = "script"
 
@@ -107,7 +108,7 @@ class Script:
 
 
 class Kept:
-    """A recorder that keeps all outcomes, in the order in which they came."""
+    """A recorder that keeps all outcomes in their order."""
 
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
@@ -116,12 +117,12 @@ class Kept:
         self.outcomes.append(outcome)
 
     def __getitem__(self, number: int) -> Outcome:
-        """By the request's number."""
+        """The outcome of the request with this number."""
         (found,) = [one for one in self.outcomes if one.arrival.number == number]
         return found
 
     def lines(self) -> list[str]:
-        """Everything of everything, to the last bit."""
+        """Every field of every outcome, with full precision."""
         return [
             " ".join(
                 map(
@@ -145,6 +146,6 @@ class Kept:
 
 
 def mean_ttft(outcomes: Iterable[Outcome]) -> float:
-    """Of those that showed something."""
+    """The mean time to first token of requests with output."""
     found = [one.ttft_s for one in outcomes if one.ttft_s is not None]
     return sum(found) / len(found)

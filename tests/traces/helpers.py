@@ -1,4 +1,4 @@
-"""Files for the trace readers, made on the spot, and the samples under tests/data/traces."""
+"""Files for the trace readers, created by the tests, and the samples under tests/data/traces."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def read(folder: Path, content: str | bytes, **options: Any) -> list[Arrival]:
 
 
 def told(arrival: Arrival) -> tuple[Any, ...]:
-    """Everything an arrival says, to compare."""
+    """All fields of an arrival, for comparison."""
     return _slots(arrival) + (() if arrival.logged is None else _slots(arrival.logged))
 
 

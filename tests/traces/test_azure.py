@@ -1,4 +1,4 @@
-"""Azure's rows: times in every spelling the two years have."""
+"""Azure's rows: times in every format of the traces of both years."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def test_an_id_means_its_place_and_what_is_before_it() -> None:
     assert first[0] == second[0]
     assert first == third[:2] == fourth[:2]
     assert third == fourth[:4]
-    assert len(set(fourth)) == 8  # id 1 comes twice, at two places
+    assert len(set(fourth)) == 8  # id 1 occurs twice, at two positions of the prompt
 
 
 def test_parents_are_remembered_for_a_while(
@@ -52,5 +52,5 @@ def test_parents_are_remembered_for_a_while(
     rows.append({**rows[0], "chat_id": 98, "parent_chat_id": 17, "timestamp": 21})
     rows.append({**rows[0], "chat_id": 97, "parent_chat_id": 3, "timestamp": 22})
     found = read(tmp_path, json_lines(*rows))
-    assert {a.session for a in found[:22]} == {"0"}  # however long a conversation is
-    assert found[22].session == "3"  # forgotten
+    assert {a.session for a in found[:22]} == {"0"}  # for a conversation of any length
+    assert found[22].session == "3"  # the older conversation was forgotten

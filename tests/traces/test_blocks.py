@@ -1,4 +1,4 @@
-"""Ids into hashes: the same leading runs, spread over all 64 bits."""
+"""Block ids become hashes with the same common prefixes, spread over all 64 bits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_any_number_is_an_id(one: list[int]) -> None:
 
 def test_no_two_blocks_of_a_large_trace_meet_and_all_shards_fill_evenly() -> None:
     blocks: set[int] = set()
-    for first in range(400):  # 400 conversations of 500 blocks, numbered as traces are
+    for first in range(400):  # 400 conversations of 500 blocks, numbered as in traces
         blocks.update(chained(range(first * 500, first * 500 + 500)))
     assert len(blocks) == 200_000
     shards = Counter(hash(block) * SHARDS >> 61 for block in blocks)
@@ -49,7 +49,7 @@ def test_six_bytes_are_one_block(numbers: list[int]) -> None:
 
 
 def test_the_hashes_are_the_same_for_ever() -> None:
-    """A recorded result names them by seed; they must not move under it."""
+    """Recorded results depend on the hashes of a seed; the hashes must never change."""
     assert [f"{block:016x}" for block in chained([0, 1, 0])] == FIRST
     assert [f"{block:016x}" for block in salted(bytes(5) + b"\x01")] == ["9e3779b97f4a7c15"]
 

@@ -1,4 +1,4 @@
-"""A log in a closed loop: each request of a session comes when its turn is, and none is lost."""
+"""A log in a closed loop: each session sends its requests one by one; none is lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from router.simulator.traffic import Arrival
 from router.traces.closed_loop import FULL, ClosedLoop
 from tests.simulator.worlds import BLOCK, Kept, world
 
-# In the small worlds a prompt of 100 tokens and 3 tokens of output take 152 ms when alone.
+# In the small scenarios a prompt of 100 tokens with 3 output tokens takes 152 ms alone.
 ALONE_S = 0.152
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A request of the log: seconds, session ("": none), and how long it took there."""
+    """A request of the log: arrival in seconds, session ("": none), duration in seconds."""
 
     at: float
     session: str
@@ -37,7 +37,7 @@ class Row:
 
 
 class Log:
-    """Traffic of these rows. Every pass makes its arrivals anew."""
+    """Traffic of these rows. Every iteration creates its arrivals again."""
 
     name = "log"
     block_tokens = BLOCK
@@ -68,7 +68,7 @@ def play(log: Log, scenario: Any = None, **limits: Any) -> tuple[Kept, ClosedLoo
 
 
 def came(kept: Kept) -> list[float]:
-    """When each request came, by number."""
+    """The arrival time of each request, by number."""
     return [kept[number].arrival.at for number in range(len(kept.outcomes))]
 
 
@@ -104,7 +104,7 @@ def test_calls_that_an_agent_sends_at_once_follow_the_answer_before_them() -> No
     kept, _ = play(Log(rows))
     first = kept[0].ended
     assert came(kept)[1:3] == pytest.approx([first + 1.0, first + 1.1])
-    # The fourth came after the third had ended and while the second still ran.
+    # The fourth request came after the end of the third, while the second still ran.
     assert kept[3].arrival.at == pytest.approx(kept[2].ended + 0.9)
 
 
@@ -135,7 +135,7 @@ def test_a_log_that_comes_twice_as_fast() -> None:
 def test_what_was_not_read_yet_comes_when_it_is_read() -> None:
     rows = [Row(0.0, "s", 40.0), *(Row(float(n), "", 1.0) for n in range(1, 41)), Row(41.0, "s", 1)]
     kept, _ = play(Log(rows), ahead_s=10.0)
-    assert kept[41].arrival.at == 30.0  # its turn was at 1.15 s; then the row of 31 s was next
+    assert kept[41].arrival.at == 30.0  # its request was due at 1.15 s; the next row is at 31 s
     kept, _ = play(Log(rows), ahead_s=50.0)
     assert kept[41].arrival.at == pytest.approx(1.0 + ALONE_S)
 
@@ -145,9 +145,9 @@ def test_when_too_many_wait_the_first_comes_before_its_turn() -> None:
     others = [Row(1.5 + n, "", 0.5) for n in range(6)]
     kept, loop = play(Log(slow + others), held_rows=3)
     assert kept[0].ended > 15.0
-    # The second one does not wait for the first; the others follow the second one.
+    # The second request does not wait for the first; the others follow the second.
     assert loop.notes() == {FULL: 1}
-    assert kept[1].arrival.at == 2.5  # when a fourth row had to be read
+    assert kept[1].arrival.at == 2.5  # the time at which a fourth row had to be read
     assert all(kept[number].arrival.at < 10.0 for number in range(12))
     kept, loop = play(Log(slow + others))
     assert loop.notes() == {}
@@ -156,7 +156,7 @@ def test_when_too_many_wait_the_first_comes_before_its_turn() -> None:
 
 def test_blocks_of_prompts_are_limited_too() -> None:
     rows = [Row(0.0, "s", 0.5, output=900), *(Row(1.0, "s", 9.0, prompt=160) for _ in range(5))]
-    _, loop = play(Log(rows), held_blocks=30)  # ten for each of the waiting ones
+    _, loop = play(Log(rows), held_blocks=30)  # ten blocks for each waiting request
     assert loop.notes() == {FULL: 2}
     _, loop = play(Log(rows), held_blocks=51)
     assert loop.notes() == {}
@@ -165,7 +165,7 @@ def test_blocks_of_prompts_are_limited_too() -> None:
 def test_forgotten_sessions_begin_anew() -> None:
     others = [Row(3.0, "", 1.0), Row(4.0, "", 1.0)]
     rows = [Row(0.0, "a", 5.0), Row(1.0, "b", 5.0), *others, Row(9.0, "a", 1.0)]
-    kept, _ = play(Log(rows), sessions=2, ahead_s=0.0)  # the last row is read at 4 s
+    kept, _ = play(Log(rows), sessions=2, ahead_s=0.0)  # the last row is read 4 s after the start
     assert kept[4].arrival.at == pytest.approx(4.0 + ALONE_S)
     kept, _ = play(Log(rows), sessions=1, ahead_s=0.0)
     assert kept[4].arrival.at == 9.0
@@ -181,7 +181,7 @@ def test_limits_out_of_their_range(wrong: dict[str, Any]) -> None:
         ClosedLoop(Log([]), **wrong)
 
 
-# -- whatever comes -------------------------------------------------------------------------------
+# -- any log --------------------------------------------------------------------------------------
 
 tenths = st.integers(0, 200).map(lambda tenths: tenths / 10)
 rows = st.builds(
@@ -195,7 +195,7 @@ rows = st.builds(
 
 
 def turns(log: Log, ended: list[float]) -> list[float]:
-    """When each request should come, by the definition. `ended`: when they ended in the run."""
+    """The due time of each request, by definition. `ended`: the requests' ends in the run."""
     found = []
     for this, row in enumerate(log.rows):
         before = [

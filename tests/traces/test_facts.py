@@ -18,7 +18,7 @@ from tests.traces.helpers import AZURE, DATA, MOONCAKE
 
 
 class Listed:
-    """Traffic of a list."""
+    """Traffic from a list of arrivals."""
 
     name = "listed"
     block_tokens = 16
@@ -51,7 +51,7 @@ def test_mooncake_is_counted_as_by_hand() -> None:
         nearest_rank(inputs, 0.95),
     )
     assert (facts.output.p95, facts.output.most) == (nearest_rank(outputs, 0.95), max(outputs))
-    # Reuse from prefixes themselves: every full block's whole prefix, seen before or not.
+    # Reuse counted from the prefixes: was the prefix up to each full block seen before?
     seen: set[tuple[int, ...]] = set()
     hits = asked = 0
     for row in raw:

@@ -19,7 +19,7 @@ TRIED = [("r0", "primary", "ok", 1.0)]
 
 
 def record(at: float, **fields: Any) -> Record:
-    """A line as the router writes it, of a request that was answered well."""
+    """A line as the router writes it for a successful request."""
     usual: dict[str, Any] = {
         "id": f"{at}",
         "kind": "chat",
@@ -34,7 +34,7 @@ def record(at: float, **fields: Any) -> Record:
 
 
 def written(*records: Record) -> bytes:
-    """In the order of their ends, as the log has them."""
+    """Lines in the order of the requests' ends, as in a log."""
     by_end = sorted(records, key=lambda r: r.ts + r.duration_ms / 1000.0)
     return b"".join(msgspec.json.encode(r) + b"\n" for r in by_end)
 
@@ -45,8 +45,8 @@ def test_the_sample() -> None:
     assert [(a.at, a.prompt_tokens, a.output_tokens) for a in found] == [
         (0.0, 200, 120),
         (1.0, 420, 40),
-        (3.5, 512, 80),  # refused by a full fleet: as long as the mean of 120 and 40
-        (4.0, 990, 80),  # its client left after 7 tokens
+        (3.5, 512, 80),  # refused by a full fleet: output is the mean of 120 and 40
+        (4.0, 990, 80),  # the client left after 7 tokens
     ]
     assert [len(a.blocks) for a in found] == [1, 3, 4, 0]
     assert found[0].blocks == found[1].blocks[:1]
@@ -243,7 +243,7 @@ def test_a_row_whose_turn_has_passed_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_block_has_as_many_tokens_as_the_log_shows(tmp_path: Path) -> None:
-    """Prompts of 512-byte blocks with 5 bytes a token, the longest cut off at 20 blocks."""
+    """Prompts have blocks of 512 bytes, 5 bytes per token; the longest is cut at 20 blocks."""
     rng = Random(5)
     records = []
     for i in range(400):

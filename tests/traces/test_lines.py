@@ -1,4 +1,4 @@
-"""Bytes into lines: numbers, gzip, and files that are no text at all."""
+"""Bytes are split into lines: line numbers, gzip, and files that are not text."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_byte_order_mark_alone_is_no_line(tmp_path: Path) -> None:
 def test_a_line_may_be_as_long_as_the_limit_and_no_longer(tmp_path: Path) -> None:
     file = tmp_path / "f"
     with file.open("wb") as out:
-        out.truncate(LINE_MAX)  # sparse: nothing is written
+        out.truncate(LINE_MAX)  # a sparse file: no data is written
     assert [len(line) for _, line in lines_of(file)] == [LINE_MAX]
     with file.open("ab") as out:
         out.write(b"x")

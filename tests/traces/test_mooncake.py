@@ -15,7 +15,7 @@ RAW = [json.loads(line) for line in MOONCAKE.read_text().splitlines()]
 
 
 def common(one: list[int] | tuple[int, ...], other: list[int] | tuple[int, ...]) -> int:
-    """The length of the common leading run."""
+    """The number of common leading blocks."""
     same = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -41,7 +41,7 @@ def test_two_prompts_share_as_many_full_blocks_as_their_ids_do() -> None:
             expected = min(common(row["hash_ids"], other["hash_ids"]), full)
             assert common(a.blocks, b.blocks) == expected
             shared += expected
-    assert shared > 400 * 50  # all begin alike
+    assert shared > 400 * 50  # all prompts share their first blocks
 
 
 def test_slots_are_found_and_arrivals_spread_over_them() -> None:
@@ -49,7 +49,7 @@ def test_slots_are_found_and_arrivals_spread_over_them() -> None:
     assert trace.slot_s == 3.0
     found = list(trace)
     first = found[0].at - 0.0
-    # The first arrival is at 0, so the others are up to a slot early or late by that.
+    # Times are relative to the first arrival, so the others are up to one slot early or late.
     for a, row in zip(found, RAW, strict=True):
         late = a.at - first - row["timestamp"] / 1000.0
         assert -3.0 < late < 3.0

@@ -1,4 +1,4 @@
-"""Rows in the order of their ends, back in the order of their arrivals."""
+"""Rows in the order of the requests' ends are returned in the order of arrival."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_no_more_is_held_than_is_allowed(lines: Lines, monkeypatch: pytest.Monke
     monkeypatch.setattr(order, "HELD_BLOCKS", 50)
     next(by_arrival(lines, rows(10), ReadOptions(), 1e9))
     assert read == 6
-    # What has gone on is not held any more: three at a time fit, to the end.
+    # Returned rows are not held any more: a limit of three rows is enough to the end.
     lags = [read - int(name) for name in by_arrival(lines, rows(10), ReadOptions(), 3.0)]
     assert lags[:90] == [3] * 90
 

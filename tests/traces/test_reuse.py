@@ -1,4 +1,4 @@
-"""The bound of a finite cache, against an LRU written the slow way."""
+"""The hits of a finite cache, compared with a simple, slow LRU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.traces.test_facts import Listed
 
 
 def slowly(prompts: list[tuple[int, ...]], capacity: int) -> int:
-    """Hits of a list that is kept in order of use."""
+    """Hits of an LRU cache implemented as a list in order of use."""
     cache: list[int] = []
     hits = 0
     for blocks in prompts:

@@ -1,4 +1,4 @@
-"""Slots spread: in order, inside the slot, uniform, and the same for a seed."""
+"""Arrivals spread over their time slot: in order, in the slot, uniform, equal for a seed."""
 
 from __future__ import annotations
 

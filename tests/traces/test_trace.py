@@ -1,4 +1,4 @@
-"""A file as traffic: which format it is, what part of it, and again and again the same."""
+"""A file as traffic: its format, the selected part, and equal results for every iteration."""
 
 from __future__ import annotations
 
@@ -176,4 +176,4 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
     few = peak(2_000)
     assert peak(20_000) < few + 50_000
-    assert read(tmp_path, json_lines(mooncake_row()))  # the measure ends, the reader goes on
+    assert read(tmp_path, json_lines(mooncake_row()))  # measuring ends, but the reader continues

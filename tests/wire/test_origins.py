@@ -1,4 +1,4 @@
-"""Connections are counted by address; the address with the most closes one that waits."""
+"""Connections are counted by address; a waiting one of the address with the most is closed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_connection_is_in_the_group_of_its_address(steps: list[tuple[int, 
     for which, comes in steps:
         client = clients[which]
         if not comes:
-            origins.leave(client)  # may already be gone
+            origins.leave(client)  # the connection may already be removed
             inside.discard(which)
         elif which not in inside:
             origins.join(client)
@@ -91,7 +91,7 @@ def test_the_largest_address_makes_room_for_a_smaller_one() -> None:
 
 
 def test_an_address_with_the_most_makes_room_for_itself() -> None:
-    """Another address with as many connections does not have to."""
+    """Another address with as many connections need not close one."""
     origins = Origins()
     first = joined(origins, "10.0.0.1", 3)
     second = joined(origins, "10.0.0.2", 3)

@@ -130,7 +130,7 @@ async def test_the_lag_of_the_loop_is_told() -> None:
     sweeper.add(party)
     until = monotonic() + TICK_S + 0.05
     while monotonic() < until:
-        pass  # what a lag is
+        pass  # block the loop, to cause a lag
     await eventually(lambda: bool(party.calls), "the tick")
     assert sweeper.lag_s > 0
     sweeper.close()

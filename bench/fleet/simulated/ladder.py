@@ -56,8 +56,8 @@ class Reuse:
     """Shares of the prompts' blocks that a cache could have served."""
 
     infinite: float
-    finite: float  # one LRU cache as large as all caches of the fleet together
-    asked: int  # blocks
+    finite: float  # share for one LRU cache as large as all caches of the fleet together
+    asked: int  # number of requested blocks
     block_tokens: int
 
     @property

@@ -6,8 +6,8 @@ Source: llm-d.ai/blog/kvcache-wins-you-can-see (24 Sep 2025): 8 pods of 307,328 
 overload only; this bench plays the workload at shares of the fleet's capacity.
 
 *Capacity* is the highest rate at which the best policy, with warm caches, still keeps 90 % of the
-requests within the SLO (what DistServe, OSDI'24, calls goodput). It is searched by simulation: all
-policies start, and a policy is dropped when it fails at a rate that another one sustains.
+requests within the SLO (what DistServe, OSDI'24, calls goodput). Capacity is found by simulation:
+all policies start, and a policy is dropped when it fails at a rate that another one sustains.
 
 Every group sends one request, so that caches are warm; then arrivals are Poisson. Counting begins
 when batches have had time to fill, and lasts `MEASURED_S`: in overload, times grow with it.
@@ -30,7 +30,7 @@ from router.replay.report.table import Column, build
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.1)
 ENOUGH = 0.9  # share of the requests within the SLO (DistServe)
-SHOWN = (50, 70, 90, 110)  # % of capacity
+SHOWN = (50, 70, 90, 110)  # the loads of the table, in % of capacity
 CURVE = tuple(range(20, 140, 10))
 _SIZE = (7200.0, 1000)
 
@@ -216,7 +216,7 @@ def _remarks(points: Sequence[Point]) -> list[str]:
 
 
 def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
-    """The lowest load from which our policy leads by this factor, in times and in goodput."""
+    """The lowest load from which the default policy leads by this factor in times and goodput."""
     at = {(point.load, point.policy): point for point in points}
     loads = sorted({point.load for point in points})
     pairs = [(load, at.get((load, DEFAULT)), at.get((load, other))) for load in loads]
@@ -232,7 +232,7 @@ def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
 
 
 def _from(holds: Sequence[tuple[int, bool]]) -> str:
-    """The longest range of loads in which it holds, as text."""
+    """The longest range of loads in which the condition holds, as text."""
     longest: list[int] = []
     stretch: list[int] = []
     for load, is_held in holds:

@@ -31,9 +31,9 @@ class Row:
     """One policy in every scenario, in the order of the scenarios."""
 
     policy: str
-    ttft_s: Sequence[float]  # p90
+    ttft_s: Sequence[float]  # p90 of the time to first token
     kept: Sequence[float]  # share of the requests within the SLO
-    regret: Sequence[float]  # p90 relative to the best policy's
+    regret: Sequence[float]  # p90 relative to the p90 of the best policy
 
     @property
     def worst(self) -> float:
@@ -97,7 +97,7 @@ def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> l
 
 
 def regretted(time: float, best: float) -> float:
-    """Ratio to the best time; 1 if no policy answers in time."""
+    """Ratio of a policy's time to the best time; 1 if no policy answers in time."""
     if best == inf:
         return 1.0
     return time / best if best > 0.0 else 1.0

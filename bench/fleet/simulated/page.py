@@ -1,6 +1,6 @@
 """The loads bench as one HTML page: plots of the load from which affinity pays.
 
-Uses the HTML parts of the replay report. Plots need matplotlib; without it the page has none.
+Uses the HTML parts of the replay report. Without matplotlib the page has no plots.
 """
 
 from __future__ import annotations

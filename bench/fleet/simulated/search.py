@@ -13,7 +13,7 @@ AT_ONCE = 3  # values that are evaluated together, in any number of processes
 def highest(
     holds: Callable[[Sequence[float]], Sequence[bool]], low: float, high: float, precision: float
 ) -> float:
-    """Return the highest value found to hold, within a share `precision` of one that does not.
+    """Return the highest value that holds, at most a share `precision` below one that does not.
 
     `holds` is called with ascending values; all values above the first failure are treated as
     failures. The bracket grows until `low` holds and `high` does not. Raises ValueError if no end

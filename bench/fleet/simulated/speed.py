@@ -34,7 +34,7 @@ REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
 GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # limits for a million requests
 LATE = Straggling(share=0.02)  # slow attempts, drawn at random
-SURGE_FROM, SURGE_FOR = 0.5, 0.05  # of the surge, as shares of the time
+SURGE_FROM, SURGE_FOR = 0.5, 0.05  # begin and length of the surge, as shares of the simulated time
 SURGE = 3.0  # rate of the surge, as a multiple of the usual rate; added to it
 
 
@@ -45,11 +45,11 @@ class Pace:
     policy: str
     requests: int
     events: int
-    waited: int  # in the queue
+    waited: int  # requests that waited in the queue
     copies: int
     simulated_s: float
     cpu_s: float
-    peak_mb: float  # of the whole process
+    peak_mb: float  # peak memory of the whole process
 
     @property
     def per_s(self) -> float:
@@ -158,7 +158,7 @@ def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
 
 
 def _work(pipe: Connection, task: Task) -> None:
-    began = process_time()  # on one core, undisturbed by other processes
+    began = process_time()  # CPU time, so that other processes have no effect
     result = task.run()
     cpu_s = process_time() - began
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

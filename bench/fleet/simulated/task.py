@@ -30,7 +30,7 @@ class Result(Run):
 
     @property
     def ttft_p90(self) -> float:
-        """Seconds; infinity if at least a tenth of the requests had no answer, or there
+        """p90 TTFT in seconds; infinity if a tenth of the requests had no answer, or there
         were none.
         """
         found = self.summary.all.quantile(self.summary.all.ttft, 0.9)
@@ -60,7 +60,7 @@ class Task:
     measure_from: float = 0.0  # seconds: requests that arrive before it are not counted
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
         summary = Summary(self.slo, self.scenario.replicas)
         began = perf_counter()
         totals = simulate(self.scenario, self.traffic(), _Window(summary, self.measure_from))

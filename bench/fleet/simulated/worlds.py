@@ -29,12 +29,13 @@ from router.simulator.workloads import (
 )
 
 BLOCK_TOKENS = 128
-# What is compared is where requests go: none waits in the router. All else is as shipped.
+# The benches compare where requests go, so no request waits in the router. All other settings are
+# as shipped.
 CONFIG = varied(queue={"enabled": False})
 
 
 def routed(fleet: Scenario, policy: str) -> Scenario:
-    """The same with another routing policy."""
+    """The same scenario with another routing policy."""
     return replace(fleet, config=varied(fleet.config, routing={"policy": policy}))
 
 
@@ -83,7 +84,7 @@ class Warmed(Shared):
             yield asks(number, self.warm_s + at, group, user)
 
 
-# -- what policies meet ---------------------------------------------------------------------------
+# -- the matrix's scenarios -----------------------------------------------------------------------
 
 # An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
 FLEET = Scenario(groups=equal(8, core(154_112), PROFILES["realistic"]), config=CONFIG)
@@ -100,11 +101,11 @@ class World:
     name: str
     unit: str  # text below the name in the table's head
     words: str
-    make: Make  # picklable
+    make: Make  # creates the traffic; must be picklable
     load: float  # requests/s as a share of `cold_rate`
-    requests: int  # approximate; includes the warm-up
+    requests: int  # approximate number; includes the warm-up
     fleet: Scenario = FLEET
-    fault: tuple[Literal["slow", "kill"], float, float] | None = None  # from, until: as shares
+    fault: tuple[Literal["slow", "kill"], float, float] | None = None  # times: shares of the run
     rate: float = field(init=False)  # requests/s
 
     def __post_init__(self) -> None:

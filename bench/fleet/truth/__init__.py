@@ -1,1 +1,1 @@
-"""How true the simulator is: the same small workloads over HTTP and simulated, figure by figure."""
+"""Measures the simulator's error: the same small workloads are run over HTTP and simulated."""

@@ -1,7 +1,7 @@
-"""`python -m bench.fleet.truth`: the same small workloads over HTTP and simulated, and the error.
+"""`python -m bench.fleet.truth`: run small workloads over HTTP and simulated, print errors.
 
-Exit status: 0 compared (errors are figures, no failure), 1 Hedgerow or its engines did not come up,
-2 a mistake on the command line.
+Exit status: 0: compared (an error of a figure is no failure); 1: Hedgerow or its engines did not
+start; 2: a mistake on the command line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is compared: small workloads on small fleets, and single requests on an idle one."""
+"""The compared cases: small workloads on small fleets, and single requests on an idle fleet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bench.fleet.engines import Spec
 from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 
-LOAD = 0.7  # share of what the fleet carries without cache hits
+LOAD = 0.7  # share of the rate that the fleet sustains without cache hits
 OVERLOAD = 1.3
-GROUPS_EACH = 18  # shared prefixes a replica: every engine has as much KV as in the fleet bench
+GROUPS_EACH = 18  # shared prefixes per replica; an engine's KV cache is that of the fleet bench
 SIZE = workloads.Size(users=5, chat_warm_s=4.0, chat_s=14.0, unique_warm_s=2.0, unique_s=14.0)
 _IDLE_EVERY_S = 0.4
-_IDLE_PROMPTS = (200, 4000)  # tokens
+_IDLE_PROMPTS = (200, 4000)  # minimum and maximum tokens
 _IDLE_OUTPUT = 8
 
 
@@ -23,7 +23,7 @@ _IDLE_OUTPUT = 8
 class Case:
     """One workload on one fleet."""
 
-    workload: str  # of `workloads.WORKLOADS`
+    workload: str  # a name in `workloads.WORKLOADS`
     replicas: int
     load: float
     policy: str = "kv_aware"
@@ -49,19 +49,19 @@ class Case:
         return run.prepare(self.workload, self.load, seed, size, spec)
 
 
-# Where routing takes luck, two runs over HTTP differ by as much as a simulation does. Taking turns
-# takes none: what is left there is the error of the engines' model and of what carries its tokens.
+# If routing is partly random, two runs over HTTP differ as much as a run and its simulation. Round
+# robin is not random: the remaining error is that of the engine model and of the token transport.
 CASES = {
     "chat": Case("chat", 4, LOAD),
     "shared": Case("shared", 4, LOAD),
     "unique": Case("unique", 2, LOAD),
     "turns": Case("unique", 2, LOAD, "round_robin"),
-    "overload": Case("unique", 2, OVERLOAD, "round_robin"),  # what a fleet can carry at all
+    "overload": Case("unique", 2, OVERLOAD, "round_robin"),  # the most that a fleet can sustain
 }
 
 
 def idle(count: int, seed: int) -> Script:
-    """Single requests of all lengths, each when the one before is long gone."""
+    """Single requests of all lengths, each sent long after the end of the previous request."""
     rng = Random(f"idle {seed}")
     lengths = [rng.randint(*_IDLE_PROMPTS) for _ in range(count)]
     conversations = tuple(

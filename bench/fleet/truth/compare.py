@@ -1,4 +1,4 @@
-"""All of it: every case over HTTP and simulated, several times each, and what that comes to."""
+"""Runs every case several times over HTTP and several times simulated, and compares the figures."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from bench.fleet.truth.rows import Row, Truth
 from bench.overhead.cli import machine
 from bench.overhead.processes import Orderly, Placement
 
-IDLE = 24  # single requests
-IDLE_SLO_S = 1.0  # no figure of an idle fleet asks for it
-QUIET = 0.25  # CPUs that others may use more than in the quietest run; runs beyond do not count
+IDLE = 24  # number of single requests
+IDLE_SLO_S = 1.0  # seconds; no figure of an idle fleet uses it
+QUIET = 0.25  # CPUs that other processes may use beyond the quietest run; busier runs are discarded
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How often."""
+    """Number of runs, and their seeds."""
 
-    repeats: int = 3  # over HTTP
-    seeds: int = 15  # simulated
-    seed: int = 1  # of scripts, and the first one of the simulations
+    repeats: int = 3  # runs over HTTP
+    seeds: int = 15  # simulated runs
+    seed: int = 1  # seed of the scripts, and of the first simulation
 
 
 def compare_all(cases: Sequence[Case], plan: Plan, placement: Placement, say: Say) -> Truth:
-    """At least one case. Raises PeerError, FleetError, and what a simulation raises."""
+    """Compare at least one case. Raises PeerError, FleetError, and errors of `simulate`."""
     with Orderly("bench.fleet.load", cpus=placement.others) as load:
         comparison = _Comparison(plan, placement, load, say)
         for case in cases:
@@ -65,7 +65,7 @@ def _about(plan: Plan, placement: Placement) -> str:
 
 
 class _Comparison:
-    """What has been found so far."""
+    """The results so far."""
 
     def __init__(self, plan: Plan, placement: Placement, load: Orderly, say: Say) -> None:
         self.rows: list[Row] = []
@@ -78,7 +78,7 @@ class _Comparison:
     def add(
         self, name: str, case: Case, script: Script, slo_s: float, kinds: Sequence[Kind] = KINDS
     ) -> list[measured.Run]:
-        """Play it both ways; the runs over HTTP that count."""
+        """Run the case over HTTP and simulated; return the runs over HTTP that count."""
         plan, spec = self._plan, case.spec
         stage = Stage(spec, self._placement, self._load)
         self._say(name)
@@ -103,7 +103,7 @@ class _Comparison:
         return counted
 
     def _note(self, name: str, counted: Sequence[measured.Run], of: int) -> None:
-        """What makes the measured side doubtful."""
+        """Add notes on what makes the figures measured over HTTP doubtful."""
         busy = [one.others_cpu for one in counted]
         self.notes.append(
             f"{name}: {len(counted)} of {of} runs counted; others used {min(busy):.2f} to "
@@ -115,6 +115,6 @@ class _Comparison:
 
 
 def quiet(found: Sequence[measured.Run]) -> list[measured.Run]:
-    """The runs that were disturbed about as little as the least disturbed one."""
+    """The runs in which other processes used at most QUIET CPUs more than in the quietest run."""
     limit = min(one.others_cpu for one in found) + QUIET
     return [one for one in found if one.others_cpu <= limit]

@@ -1,6 +1,6 @@
-"""The figures that are compared, of what a player saw or a simulation would have shown it. Pure.
+"""Computes the compared figures from the records of a player or of a simulation. Pure.
 
-One summary serves both sides, so that no figure can mean two things.
+One summary serves both sides, so that a figure means the same on both sides.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ KINDS: Final = (
 
 
 def figures(played: dict[str, Any], slo_s: float) -> Figures:
-    """By name. `played`: what `Player.play` and `simulated.play` give.
+    """Figures by name. `played`: the result of `Player.play` or `simulated.play`.
 
-    Throughput is what came whole, over the time from the first request that is measured to the end
-    of the last one.
+    Throughput counts whole answers, over the time from the first measured request to the end of the
+    last one.
     """
     seen = summarise(played, slo_s)
     records = [r for r in played["records"] if r["measured"]]
@@ -78,7 +78,7 @@ def compare(
     simulated: Sequence[Figures],
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Row]:
-    """Medians of all runs of either side, with their range."""
+    """Medians over all runs of each side, with their ranges."""
     rows = []
     for kind in kinds:
         ours, theirs = (_values(runs, kind) for runs in (measured, simulated))
@@ -97,9 +97,10 @@ def compare(
 
 
 def offset_s(measured: dict[str, Any], simulated: dict[str, Any]) -> float | None:
-    """By how much longer the same request took to its first token, in the median; None of none.
+    """Median over the requests of the measured minus the simulated time to first token.
 
-    Both players had the same script; requests without an answer do not count.
+    Both players had the same script; requests without an answer do not count. `None` if no request
+    counts.
     """
     ours = {r["due"]: r["ttft"] for r in measured["records"] if not r["error"]}
     theirs = {r["due"]: r["ttft"] for r in simulated["records"] if not r["error"]}
@@ -108,13 +109,13 @@ def offset_s(measured: dict[str, Any], simulated: dict[str, Any]) -> float | Non
 
 
 def late_p99_s(played: dict[str, Any]) -> float:
-    """How late requests went out; 0 of none."""
+    """p99 of the delay between due and sent, in seconds; 0 without requests."""
     late = sorted(r["sent"] - r["due"] for r in played["records"] if r["sent"])
     return quantile(late, 0.99) or 0.0
 
 
 def _values(runs: Sequence[Figures], kind: Kind) -> list[float]:
-    """Of all runs; none if one of them has none."""
+    """The figure's value in every run; empty if a run lacks the figure."""
     found = [run.get(kind.name) for run in runs]
     values = [value for value in found if value is not None]
     return values if len(values) == len(found) else []

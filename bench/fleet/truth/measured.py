@@ -1,5 +1,6 @@
-"""A script played over HTTP: fresh emulated engines, a fresh Hedgerow, and how busy the machine was
-with other things meanwhile, which is what such a figure suffers from most.
+"""Plays a script over HTTP, with fresh emulated engines and a fresh Hedgerow.
+
+Also measures how busy the machine was with other work, which distorts such figures most.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from bench.overhead.peers import Site
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one HTTP run gave."""
+    """The result of one run over HTTP."""
 
-    played: dict[str, Any]  # as `Player.play`
-    others_cpu: float  # CPUs that neither router nor engines nor load used
-    router_cpu: float  # of one CPU
+    played: dict[str, Any]  # the result of `Player.play`
+    others_cpu: float  # CPUs used by processes other than router, engines and load generator
+    router_cpu: float  # CPU use of the router; 1: one CPU
     engines_cpu: float
 
 
 def play(stage: Stage, script: Script, policy: str) -> Run:
-    """Raises PeerError if Hedgerow does not come up, FleetError if the engines do not."""
+    """Raises PeerError if Hedgerow does not start, FleetError if the engines do not start."""
     with tempfile.TemporaryDirectory(prefix="hedgerow-truth-") as name:
         folder = Path(name)
         log = folder / "engines.log"
@@ -48,7 +49,7 @@ def play(stage: Stage, script: Script, policy: str) -> Run:
 
 
 class _Used:
-    """CPU time so far."""
+    """CPU time used so far by the machine, this process, the router and the engines."""
 
     def __init__(self, router: int, fleet: int) -> None:
         self.machine_s = cpu.machine_busy_s()

@@ -1,4 +1,4 @@
-"""Simulated outcomes in the player's words, so that one summary serves both."""
+"""Simulated outcomes as records in the player's format, so that one summary serves both."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = {"requests": 0.0, "queried": 0.0, "hits": 0.0, "preemptions": 0.0}
 
 
 class Outcomes:
-    """A recorder. Requests that arrive within [measure_from, until) are measured."""
+    """A recorder of a simulation. Measures requests that arrive within [measure_from, until)."""
 
     def __init__(self, measure_from: float, until: float = inf) -> None:
         self.records: list[Record] = []
@@ -29,7 +29,7 @@ class Outcomes:
         is_whole = outcome.reason is Reason.OK
         error = "" if is_whole else str(outcome.reason)
         if outcome.ended > self._until + DRAIN_S:
-            error = "unanswered"  # no player waits for so long
+            error = "unanswered"  # a player would have stopped waiting
         is_measured = self._from <= arrival.at < self._until
         self.records.append(
             Record(
@@ -49,12 +49,15 @@ class Outcomes:
                 self.served.add(outcome.replica, arrival.prompt_tokens, outcome.cached_tokens)
 
     def played(self, measured_s: float, counters: list[list[dict[str, float]]]) -> dict[str, Any]:
-        """As `Player.play` tells it. `counters`: the engines' at both ends of what is measured."""
+        """Return the same fields as `Player.play`.
+
+        `counters`: the engines' counters at the begin and the end of the measured time.
+        """
         self.records.sort(key=lambda record: record.due)
         return _played(self.records, self.tokens_in_window, measured_s, counters)
 
     def _count(self, outcome: Outcome) -> None:
-        """Single tokens are no events here; they come evenly, or nearly so."""
+        """Count tokens in the measured time, as if the tokens of an answer came evenly spaced."""
         pace = outcome.tpot_s or 0.0
         times = (outcome.first + pace * n for n in range(outcome.arrival.output_tokens))
         self.tokens_in_window += sum(self._from <= at < self._until for at in times)
@@ -73,7 +76,7 @@ class _Served:
         mine["hits"] += cached
 
     def counters(self) -> list[list[dict[str, float]]]:
-        """As if read before and after."""
+        """The engines' counters as if read before and after the measured time."""
         after = list(self._by_replica.values())
         return [[NOTHING] * len(after), after]
 

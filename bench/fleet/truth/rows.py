@@ -1,8 +1,8 @@
-"""What was measured beside what was simulated, and by how much that is wrong. Plain values, JSON.
+"""Measured figures beside simulated figures, with the simulation's error. Plain values, JSON.
 
-An error is the simulated figure's, as a share of the measured one: +10 % says that the simulation
-promises a tenth too much. Shares are compared by their difference, in points: 2 % of hits instead
-of 1 % is no error of a hundred percent. Must never: hide a figure that one side lacks.
+The error of a simulated figure is a share of the measured figure: +10 % means that the simulated
+figure is a tenth too high. Two shares are compared by their difference in percentage points: 2 % of
+hits instead of 1 % is an error of one point. Must never hide a figure that one side lacks.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ Range = tuple[float, float]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one workload. None: there is none."""
+    """One figure of one workload. `None`: that side has no such figure."""
 
     workload: str
     name: str
-    unit: str  # "%": it is a share, and its error is in points
+    unit: str  # "%": the figure is a share, and its error is in percentage points
     measured: float | None
     simulated: float | None
-    measured_range: Range | None = None  # over the runs; None: there was one
-    simulated_range: Range | None = None  # over the seeds
+    measured_range: Range | None = None  # over the runs; None: there was one run
+    simulated_range: Range | None = None  # over the seeds; None: there was one seed
 
     @property
     def error(self) -> float | None:
-        """In percent, or points of a share; None: one side is missing, or nothing was measured."""
+        """In percent, or in points of a share; None: a side is missing, or measured 0."""
         return error_of(self.measured, self.simulated, self.unit)
 
     @property
@@ -38,19 +38,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was compared at one time."""
+    """All figures that were compared at one time."""
 
     title: str
     when: str  # the date, as a person writes it
     rows: tuple[Row, ...]
-    # What of each TTFT is HTTP's own and in no engine model: of a request on an idle fleet,
-    # measured less simulated. None: it was not measured.
+    # The part of each TTFT that HTTP adds and no engine model contains: on an idle fleet, the
+    # measured minus the simulated time. None: it was not measured.
     offset_ms: float | None = None
     notes: tuple[str, ...] = ()  # how it was measured, for people
     version: int = VERSION
 
     def to_json(self) -> bytes:
-        """The text of a file; errors stand in it for whoever reads it without us."""
+        """The text of a JSON file. The errors are included, so that no reader must compute them."""
         plain = msgspec.to_builtins(self)
         for row, written in zip(self.rows, plain["rows"], strict=True):
             written["error"] = row.error
@@ -58,7 +58,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> Truth:
-        """Raises ValueError for what is no such file, or one of another version."""
+        """Raises ValueError if the text is not such a file, or is one of another version."""
         try:
             truth = msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as err:

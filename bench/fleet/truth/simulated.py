@@ -1,7 +1,7 @@
-"""A script played in the simulator, told in the player's words, so that one summary serves both.
+"""Plays a script in the simulator; the result has the player's format, so one summary serves both.
 
-Must never: differ from the HTTP run in anything that can be the same: fleet, timing, KV, policy,
-polls, deadlines and arrivals. What cannot is in `differences`.
+Must never differ from the HTTP run in anything that can be equal: fleet, timing, KV, policy, polls,
+deadlines and arrivals. `differences` lists what cannot be equal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from router.simulator.simulation import Simulation
 
 
 def differences(world: Scenario) -> list[str]:
-    """What cannot be the same over HTTP, in words."""
+    """Describe in sentences how the simulation differs from a run over HTTP."""
     return [
         f"The simulated router knows prompts by the engines' blocks of {BLOCK_TOKENS} tokens, the "
         f"real one by {Prefix().block_bytes} bytes of JSON.",
@@ -32,7 +32,7 @@ def differences(world: Scenario) -> list[str]:
 
 
 def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
-    """The fleet of a spec behind a router as shipped. Raises ValueError for sizes that are none."""
+    """The fleet of a spec behind a router as shipped. Raises ValueError for invalid sizes."""
     engine = spec.engine()
     core = CoreConfig(max_num_seqs=MAX_NUM_SEQS, num_blocks=spec.blocks, block_size=BLOCK_TOKENS)
     return Scenario(
@@ -44,12 +44,12 @@ def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
 
 
 def play(script: Script, spec: Spec, policy: str, seed: int = 1) -> dict[str, Any]:
-    """As `Player.play`. Raises what `simulate` raises."""
+    """Play the script like `Player.play`. Raises the errors of `simulate`."""
     return play_in(scenario(spec, policy, seed), script)
 
 
 def play_in(world: Scenario, script: Script) -> dict[str, Any]:
-    """The same in a world of one's own."""
+    """Play the script in the given scenario."""
     outcomes = Outcomes(script.measure_from, script.until)
     simulation = Simulation(world, ScriptTraffic(script, "script", world.core.block_size), outcomes)
     before: list[dict[str, float]] = [NOTHING] * world.replicas
@@ -63,7 +63,7 @@ def play_in(world: Scenario, script: Script) -> dict[str, Any]:
 
 
 def _counters(simulation: Simulation) -> list[dict[str, float]]:
-    """As `engines.read_counters` has them of an engine's metrics."""
+    """The engines' counters, in the format of `engines.read_counters`."""
     return [
         {
             "requests": float(totals.requests - totals.aborted),

@@ -1,10 +1,10 @@
-"""A script as simulated traffic: what emulated engines make of its bodies, without sending them.
+"""A script as simulated traffic: the requests that emulated engines would read from its bodies.
 
-Prompts go through the emulator's own chat template and tokenizer, and the answers, which every turn
-carries on, are those that its engines give. So a turn has here the very tokens, and the very block
-hashes, that it has at an engine over HTTP.
+Prompts go through the emulator's own chat template and tokenizer. Each turn contains the answers
+that the emulated engines give to the earlier turns. So a turn has the same tokens and the same
+block hashes as at an emulated engine over HTTP.
 
-Must never: know anything that the engines do not know of the same request.
+Must never use a fact that the engines do not know of the same request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from router.simulator.traffic import Arrival
 
 
 class ScriptTraffic:
-    """What a player of the script would send; later turns come when the one before is answered."""
+    """A player's requests; each later turn arrives after the answer to the previous turn."""
 
     def __init__(
         self, script: Script, name: str, block_tokens: int = BLOCK_TOKENS, model: str = MODEL
@@ -37,7 +37,7 @@ class ScriptTraffic:
                 yield turns[0]
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The next turn, after the time to think, if somebody still sends then."""
+        """The next turn after the think time, unless the script has ended by then."""
         assert isinstance(ended, ScriptedTurn)
         following = ended.following
         if following is None:
@@ -58,7 +58,7 @@ class ScriptTraffic:
             messages.append({"role": "assistant", "content": answer.decode()})
             sizes.append((turn, len(prompt) // text.TOKEN_BYTES))
             whole = prompt + text.pad(answer)
-        # Each turn begins with all of the turn before, so the last one's blocks are everybody's.
+        # Each turn begins with the whole previous turn, so the last turn's blocks serve all turns.
         chain = tuple(text.block_hashes(whole, self.block_tokens, f"{self._model}\0"))
         turns = []
         for index, (turn, prompt_tokens) in enumerate(sizes):
@@ -75,7 +75,7 @@ class ScriptTraffic:
 
 
 class ScriptedTurn(Arrival):
-    """One turn, that knows the next one."""
+    """One turn, with a reference to the next turn."""
 
     __slots__ = ("following", "think_s")
 

@@ -2,8 +2,8 @@
 
 Envoy and HAProxy get a timeout after which an urgent request is sent to another replica: the 95th
 percentile of its time to first token on the healthy fleet, as an operator would read it from a
-dashboard. They are configured to do well: only urgent requests, another replica, a large enough
-buffer for the repetition.
+dashboard. Their configuration favours them: only urgent requests are sent again, to another
+replica, and the buffer is large enough for the repetition.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.overhead.packaged import Envoy
 from bench.overhead.peers import Haproxy
 from bench.overhead.processes import free_port
 
-BUFFER_BYTES = 128 * 1024  # a request must fit into it, or HAProxy cannot send it again
+BUFFER_BYTES = 128 * 1024  # a request must fit into this buffer, or HAProxy cannot send it again
 
 
 class HedgerowHedging(HedgerowWith):

@@ -25,7 +25,7 @@ class Times:
     p50: float | None
     p95: float | None
     p99: float | None
-    p99_bounds: tuple[float, float] | None  # its 95 % confidence interval
+    p99_bounds: tuple[float, float] | None  # 95 % confidence interval of the p99
     worst: float | None
 
 
@@ -35,17 +35,17 @@ class Figures:
 
     urgent: Times
     other: Times
-    # before the fault begins; no requests if the fault is there from the start
+    # times before the fault begins; no requests if the fault exists from the start
     urgent_normal: Times
-    urgent_share: float  # of the script's prompt tokens
+    urgent_share: float  # share of the script's prompt tokens that is urgent
     copies: int  # requests that engines got beyond those that clients sent
-    extra_asked: float  # their prompt tokens, as a share of the script's
-    # the same for copies that entered a batch: a cancelled copy may leave before
+    extra_asked: float  # prompt tokens of the copies, as a share of the script's
+    # the share of copies that entered a batch: a cancelled copy may leave before that
     extra_computed: float
-    errors: dict[str, int]  # of all requests of the run
-    urgent_errors: int  # of those measured
-    late_p99: float | None  # delay between due and sent
-    load_cpu: float  # of one CPU
+    errors: dict[str, int]  # error counts of all requests of the run
+    urgent_errors: int  # errors of measured urgent requests
+    late_p99: float | None  # delay in seconds between due and sent
+    load_cpu: float  # CPU use of the load generator; 1: one CPU
 
 
 def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures:
@@ -87,7 +87,7 @@ def times(records: Iterable[dict[str, Any]]) -> Times:
 
 
 def _tokens(script: Script, urgency: str | None = None) -> float:
-    sizes: Sequence[tuple[float, int]] = script.sizes()  # one turn each, in order
+    sizes: Sequence[tuple[float, int]] = script.sizes()  # one turn per conversation, in order
     return sum(
         prompt
         for (prompt, _), conversation in zip(sizes, script.conversations, strict=True)

@@ -1,4 +1,7 @@
-"""The results as one table with its goals, for `bench.findings`. Must never judge."""
+"""The results as one table with its goals, for `bench.findings`.
+
+Must never decide whether a goal is met.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ SETTLE_S = 0.3  # seconds after the last answer, in which cancelled copies leave
 
 
 async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[str, Any]]:
-    """What each engine's core has counted since its start."""
+    """The counters of each engine's core since the engine's start."""
 
     async def one(url: str) -> dict[str, Any]:
         async with http.get(f"{url}/emulator/state") as answer:

@@ -18,7 +18,7 @@ FLEET = engines.Spec(count=16, speed=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. `contestants` restricts those of every scenario; None: all."""
+    """What to run. `contestants` restricts the contestants of every scenario; None: all."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     contestants: tuple[str, ...] | None = None

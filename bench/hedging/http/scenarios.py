@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.hedging.http.traffic import Size
 
-HALF, FULL = 0.5, 0.9  # of the rate at which the fleet saturates
+HALF, FULL = 0.5, 0.9  # shares of the rate at which the fleet saturates
 # share of the requests that are slow, wherever they are sent; factor on their time
 SLOW_SHARE, SLOW_FACTOR = 0.05, 10
 FLEET_FACTOR = 1.8  # factor on the time of every engine: half load then acts like a load of 0.9
@@ -26,7 +26,7 @@ class Fault:
     """A fault posted to one engine, `at` seconds after the begin."""
 
     at: float
-    engine: int | None  # None: all engines; a number beyond the last wraps around
+    engine: int | None  # engine number, wraps around beyond the last engine; None: all engines
     fault: dict[str, Any]
 
 
@@ -66,7 +66,7 @@ def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
 
 
 WITH_AND_WITHOUT = ("adaptive", "off")
-PEERS = ("envoy", "haproxy")  # they need a configured retry timeout
+PEERS = ("envoy", "haproxy")  # peers need a configured retry timeout
 ALL = (*WITH_AND_WITHOUT, "p2c", *PEERS)
 HEALTHY = Scenario("healthy", "nothing is wrong", ("p2c",))
 SCENARIOS = {

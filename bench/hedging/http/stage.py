@@ -32,10 +32,10 @@ class Row:
     scenario: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # reason why it was not measured
+    absent: str = ""  # reason why the contestant was not measured
     figures: Figures | None = None
-    hedges: dict[str, float] = field(default_factory=dict)  # by its own counters, if it has any
-    router_cpu: float = 0.0  # of one CPU, while the script played
+    hedges: dict[str, float] = field(default_factory=dict)  # counted by the router itself
+    router_cpu: float = 0.0  # CPU use of the router while the script played; 1: one CPU
     engines_cpu: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -54,7 +54,7 @@ class Stage:
         self.saturation = traffic.saturation(spec)
 
     def script(self, scenario: Scenario) -> Script:
-        """The same requests at the same times for every contestant."""
+        """The script of a scenario: the same requests at the same times for every contestant."""
         rate = scenario.load * self.saturation
         since, until = scenario.measure_from(self.size), scenario.until(self.size)
         return traffic.script(rate, self._seed, since, until)

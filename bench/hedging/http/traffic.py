@@ -16,9 +16,9 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals, lognormal
 
 URGENT = "high"  # the class that may be hedged; other requests name no class
-# of the requests; also of the prompt tokens, because all classes have the same length distribution
+# share of the requests and of the prompt tokens: all classes have the same length distribution
 URGENT_SHARE = 0.2
-PROMPT = (3000.0, 0.5, 9000)  # lognormal: median, sigma, maximum
+PROMPT = (3000.0, 0.5, 9000)  # tokens, lognormal: median, sigma, maximum
 OUTPUT = 32
 LAW_REQUESTS = 4000  # number of requests from which the mean request is estimated
 

@@ -1,7 +1,7 @@
 """The goals of hedging, case by case, with and without hedging.
 
 - *half*: utilisation 0.5, one attempt in twenty is ten times slower;
-- *full*: the same at 0.9;
+- *full*: like *half*, but at utilisation 0.9;
 - *slow*: at 0.5 the whole fleet becomes three times as slow for a while, so that it is overloaded;
 - *frozen*: at 0.5, no stragglers, one replica after the other stalls for half a minute. `calm` is
   the same without the stalls, for comparison;
@@ -29,7 +29,7 @@ from router.simulator.scenario import Fault, Scenario, Straggling
 
 OFF, ON = Hedging(policy="off"), Hedging()
 WITHOUT, WITH = "without", "with"
-WARM_S = 60.0  # nothing is counted before: batches fill, the hedger learns
+WARM_S = 60.0  # seconds that are not counted: batches fill, the hedger learns
 SLOW_FACTOR = 3.0
 KIND_FACTOR = 3.0
 BUDGET = ON.budget
@@ -60,7 +60,7 @@ class Case:
 
     def faults(self, length: Length) -> tuple[Fault, ...]:
         if self.name == "slow":
-            # In the middle of the run, so that the backlog can drain before its end.
+            # The slow time is early enough for the backlog to be served before the run ends.
             at = WARM_S + length.measured_s / 4
             return tuple(
                 Fault(

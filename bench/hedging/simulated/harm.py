@@ -38,7 +38,7 @@ class Point:
     way: str
     load: float
     result: Result
-    base: Result  # the same without hedging
+    base: Result  # the run at the same load without hedging
 
     def ratio(self, q: float) -> float | None:
         """The quantile with hedges relative to that without."""

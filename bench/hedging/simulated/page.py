@@ -1,6 +1,6 @@
 """The simulated bench as one HTML page: plots of the budget's effect, and of the harmful loads.
 
-Plots need matplotlib; without it the page has none.
+Plots need matplotlib; without matplotlib the page has no plots.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def page(
 
 
 def plots(budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]) -> Iterator[Plot]:
-    """Needs matplotlib."""
+    """Create all plots. Needs matplotlib."""
     with svg.style():
         title = "What a budget buys"
         caption = (

@@ -30,9 +30,9 @@ class Class:
 
     ttfts: array[float] = field(default_factory=lambda: array("d"))  # seconds; inf: no answer
     hedged: int = 0
-    won: int = 0  # answered by the copy
+    won: int = 0  # requests answered by their copy
     prefill_tokens: int = 0  # uncached prompt tokens of the attempts that answered
-    wasted_tokens: int = 0  # the same of cancelled copies
+    wasted_tokens: int = 0  # uncached prompt tokens of cancelled copies
     _ranked: list[float] = field(default_factory=list)
 
     def ended(self, outcome: Outcome) -> None:
@@ -110,11 +110,11 @@ class Task:
     policy: str  # the label of the row
     scenario: Scenario
     traffic: Callable[[], Traffic]  # called in the process that runs it; must be picklable
-    measure_from: float = 0.0  # seconds ...
-    measure_until: float = inf  # ... of the arrivals that count
+    measure_from: float = 0.0  # seconds: the first arrival that counts
+    measure_until: float = inf  # seconds: arrivals from this time on do not count
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
         seen = _Window(self.measure_from, self.measure_until)
         totals = simulate(self.scenario, self.traffic(), seen)
         return Result(self.policy, seen.classes, [totals])

@@ -25,7 +25,7 @@ from router.simulator.workloads import Mix, Unique
 REPLICAS = 100
 URGENT, OTHER = "high", "normal"
 MOST_URGENT = "critical"  # the only class that the policy `immediate` copies
-URGENT_SHARE = 0.2  # of the requests, and of the prefill tokens
+URGENT_SHARE = 0.2  # share of the requests, and of the prefill tokens
 STRAGGLING = Straggling(share=0.05, factor=10.0)
 _LAW = 20_000  # number of requests from which the workload's lengths are estimated
 
@@ -36,12 +36,12 @@ def fleet(replicas: int = REPLICAS) -> Scenario:
 
 
 def hedged(scenario: Scenario, hedging: Hedging) -> Scenario:
-    """The same with other rules for hedging."""
+    """The same scenario with other rules for hedging."""
     return replace(scenario, config=varied(scenario.config, hedging=hedging))
 
 
 def saturation(scenario: Scenario) -> float:
-    """Requests/s at which it saturates."""
+    """Requests/s at which the fleet saturates."""
     law = islice(Unique(rate=1.0, duration_s=float("inf"), seed=0), _LAW)
     sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
     return cold_rate(scenario, sizes)

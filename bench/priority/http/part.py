@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Raises Broken if it could not be measured."""
+    """Measure every order over HTTP. Raises Broken if that is impossible."""
     size = Size.quick() if args.quick else Size()
     placement = Placement.choose(args.pin)
     try:

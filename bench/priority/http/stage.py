@@ -23,7 +23,7 @@ from bench.priority.http.traffic import Size
 from bench.priority.rows import Row, times
 from router.replay.workers import Broken
 
-_LONGEST = 8192  # tokens of a prompt and its answer
+_LONGEST = 8192  # maximum tokens of a prompt and its answer
 SPEC = engines.Spec(
     count=law.ENGINES,
     speed=1.0,

@@ -1,11 +1,11 @@
-"""The part `deadlines` of `hedgerow bench priority`: which order gives most answers in time.
+"""The part `deadlines` of `hedgerow bench priority`: how many answers are in time by order.
 
 In the other parts all requests of a class have the same time to a first token, so that an order by
-deadline is the order of arrival. Here clients state deadlines, and the load comes in waves: while a
-wave is above what the fleet can serve, no order serves all in time, and orders differ in whom they
-serve late.
+deadline is the order of arrival. Here clients state deadlines, and the load comes in waves. During
+a wave above the fleet's capacity no order serves all requests in time, and the orders differ in
+which requests are served late.
 
-Pure but for `run`. Must never: count a request that arrived before the measured time.
+Pure, except `run`. Must never count a request that arrived before the measured time.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, new_blocks
 
-CLASS: Final = "low"  # its time to a first token is 10 s, so deadlines of 2 to 10 s count
+CLASS: Final = "low"  # the class's own deadline is 10 s, so stated deadlines of 2 to 10 s count
 WAVE_S: Final = 60.0
-HIGH_S: Final = 20.0  # of each wave
-# Of the rate at which the fleet is full: what a queue can still put right, and what none can.
+HIGH_S: Final = 20.0  # seconds of high load in each wave
+# High loads as shares of the rate at which the fleet is full: at the first a queue can still keep
+# deadlines, at the second no queue can.
 HIGH_LOADS: Final = (1.5, 2.5)
 LOW_LOAD: Final = 0.5
 
@@ -47,9 +48,9 @@ class Kind:
     """Requests with one deadline. Each is a tenant of its own."""
 
     name: str
-    share: float  # of all requests
-    deadline_s: float  # from its arrival to its first token
-    states: bool  # its client tells the router
+    share: float  # share of all requests
+    deadline_s: float  # seconds from the request's arrival to its first token
+    states: bool  # whether the client sends the deadline to the router
     prompt: Lengths
     output: Lengths
 
@@ -63,7 +64,7 @@ KINDS: Final = (
 
 @dataclass(slots=True)
 class Tide:
-    """A `Traffic`: Poisson arrivals at a rate that is high and low in turn."""
+    """A `Traffic`: Poisson arrivals at a rate that alternates between high and low."""
 
     seed: int
     until: float
@@ -117,13 +118,13 @@ def full_rate() -> float:
 
 @dataclass(slots=True)
 class Result:
-    """What came of one order under one load, over all its runs."""
+    """The result of one order under one load, over all its runs."""
 
     order: str
     high: float
-    came: dict[str, int] = field(default_factory=dict)  # by kind
+    came: dict[str, int] = field(default_factory=dict)  # number of requests by kind
     in_time: dict[str, int] = field(default_factory=dict)
-    output_tokens: int = 0  # of answers that began in time
+    output_tokens: int = 0  # output tokens of answers that began in time
     seconds: float = 0.0
 
     def add(self, other: Result) -> None:
@@ -134,7 +135,7 @@ class Result:
         self.seconds += other.seconds
 
     def share(self, name: str = "") -> float | None:
-        """Percent of a kind's requests that had a first token in time; "": of all."""
+        """Percent of a kind's requests with a first token in time; "": of all kinds."""
         names = [name] if name else list(self.came)
         came = sum(self.came.get(one, 0) for one in names)
         return 100.0 * sum(self.in_time.get(one, 0) for one in names) / came if came else None
@@ -144,13 +145,13 @@ class Result:
 class Task:
     """One simulation, from plain values."""
 
-    policy: str  # its order: what `run_all` names it by
+    policy: str  # the order; `run_all` labels the task with it
     scenario: Scenario
     high: float
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises as `simulate` does."""
+        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
         until = self.length.warm_s + self.length.measured_s
         seen = _Seen(Result(self.policy, self.high), self.length.warm_s)
         simulate(self.scenario, Tide(self.scenario.seed, until, self.high), seen)
@@ -159,7 +160,7 @@ class Task:
 
 
 class _Seen:
-    """A recorder."""
+    """A recorder that counts requests after the warm-up, and those answered in time."""
 
     def __init__(self, result: Result, begin: float) -> None:
         self.result = result
@@ -180,11 +181,11 @@ class _Seen:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None of its own: it takes those of the part `simulated`."""
+    """Add no options: this part uses those of the part `simulated`."""
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Raises as `run_all` does."""
+    """Return the table of this part. Raises the errors of `run_all`."""
     length = Length.quick() if args.quick else Length()
     print("simulating every order with deadlines", file=sys.stderr, flush=True)
     tasks = [
@@ -213,7 +214,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
 
 
 def words() -> str:
-    """The traffic, for a person."""
+    """Describe the traffic as text."""
     kinds = "; ".join(
         f"{kind.name}: {kind.share:.0%} of the requests, {kind.deadline_s:g} s to the first token"
         f"{'' if kind.states else ' (the time of its class; its client states none)'}, prompts of "

@@ -72,7 +72,7 @@ class Task:
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate it; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
         length = self.length
         until = length.warm_s + length.measured_s
         seen = _Window(self.policy, length.warm_s, until)

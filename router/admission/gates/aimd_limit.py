@@ -1,16 +1,16 @@
 """The AIMD concurrency limit of a replica that reports no metrics, learned from its answers.
 
-The limit counts requests that have not shown content. It uses additive increase and multiplicative
-decrease, as TCP and Netflix's concurrency limits do:
+The limit counts requests that have not shown content. The limit uses additive increase and
+multiplicative decrease, as TCP and Netflix's concurrency limits do:
 
-- While the limit is used up, each answer in usual time raises it by 1 / limit, which is one per
-  round. (A round is as many answers as the limit.) Before the first decrease each such answer
-  raises it by one (slow start).
+- While the limit is used up, each answer in usual time raises it by 1 / limit, which adds one to
+  the limit per round. (A round is as many answers as the limit.) Before the first decrease each
+  such answer raises the limit by one (slow start).
 - A late or failed answer lowers the limit by a tenth, at most once per round. Late means several
   times (`_SLOW`) and at least `_LATE_S` longer than the best recent answer. Failed means that the
   replica refused the request or timed out.
-- The best time is forgotten after one to two windows, because it may be of an unusually easy
-  request.
+- The shortest time of an answer is forgotten after one to two windows, because it may be that of an
+  unusually easy request.
 
 Must never: fall below `LEAST`, so that dispatch does not stop for lack of metrics.
 """
@@ -23,21 +23,22 @@ from typing import Final
 LEAST: Final = 4
 FIRST: Final = 64.0
 MOST: Final = 1024.0
-_SLOW: Final = 3.0  # An answer is late if it takes this many times the best time, ...
-_LATE_S: Final = 0.5  # ... and also this much longer: quick answers show no overload.
+_SLOW: Final = 3.0  # An answer is late if it takes at least this many times the shortest time, ...
+_LATE_S: Final = 0.5  # ... and is this many seconds longer: small differences do not show overload.
 _CUT: Final = 0.9
 _WINDOW_S: Final = 60.0
 
 
 class AimdLimit:
-    """The limit of one replica."""
+    """The AIMD concurrency limit of one replica."""
 
     __slots__ = ("_best_s", "_cut_at", "_last_best_s", "_window_at", "limit")
 
     def __init__(self) -> None:
         self.limit = FIRST
         self._best_s = inf  # The shortest time per unit of work in this window, in seconds.
-        self._last_best_s = inf  # The same in the previous window.
+        # The shortest time per unit of work in the previous window, in seconds.
+        self._last_best_s = inf
         self._window_at = -inf
         self._cut_at = -inf
 

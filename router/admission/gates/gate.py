@@ -11,25 +11,27 @@ Rules:
    lag. Until a poll has counted it, it is presumed to run if the engine has a free slot. So the end
    of one whole attempt admits the next one without a poll. An attempt that was waiting at the last
    poll counts as waiting. An attempt that was running then counts as waiting again if more streams
-   run now and leave no slot for it. The presumption does not hold if the uncounted attempts have
-   very many uncached prompt tokens, because they would wait for their prefill. The limit is
-   `UNSEEN`, or twice the tokens that the engine prefilled between two polls if that is more.
+   run now and leave no slot for this attempt. An uncounted attempt is not presumed to run if the
+   uncounted attempts have very many uncached prompt tokens, because they would wait for their
+   prefill. The limit is `UNSEEN`, or twice the tokens that the engine prefilled between two polls
+   if that is more.
 3. The target of one prefill batch applies only while the engine has a free slot, because a request
    without a slot cannot be prefilled. A request that was waiting at a poll counts as its share of a
    batch. Every request counts as at least `LEAST` tokens, so that the number of requests without a
    known prompt is bounded.
-4. If the number of slots is not known, it is guessed (`fleet/learned_capacity.py`). The guess is at
-   least twice the number of requests that certainly run. So an engine of any size is filled by
-   doubling, and a small engine never gets a burst that its gauges cannot show yet.
+4. If the number of slots is not known, the number is guessed (`fleet/learned_capacity.py`). The
+   guess is at least twice the number of requests that certainly run. So an engine of any size is
+   filled by doubling the number of requests, and a small engine never gets a burst that its gauges
+   cannot show yet.
 5. If a replica has no load, neither its KV cache usage nor its speed closes the gate, because these
    values must be outdated. The KV cache usage is the replica's estimate (`core/kv_estimate.py`).
    The last polled value could keep an engine idle that has become empty since the poll.
 6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
-   All attempts without content then count against a learned limit (`aimd_limit.py`). A stream that
-   has shown content does not count.
+   Then all attempts that have shown no content count against a learned limit (`aimd_limit.py`). A
+   stream that has shown content does not count.
 7. An unknown fact never closes the gate.
 
-Pure. Must never: count anything itself.
+The functions are pure. Must never: count anything itself.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ from router.core.kv_estimate import kv_estimate
 from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 64.0  # Minimum tokens that a request counts as.
-UNSEEN: Final = 32_768  # Tokens: four batches of 8192, the default of vLLM 0.32 on most GPUs.
+# Prompt tokens of uncounted attempts: four batches of 8192, the default of vLLM 0.32 on most GPUs.
+UNSEEN: Final = 32_768
 UNLIMITED: Final = float(1 << 60)
 
-# Why a replica takes no more requests; 0: it takes one.
+# Reasons why a replica takes no more requests; index 0: the replica takes one more.
 _LIMIT: Final = 1
 _LEARNED: Final = 2
 _WAITING: Final = 3
@@ -58,7 +61,9 @@ OBSTACLES: Final = (
     "limit",  # The configured limit of attempts is reached.
     "learned limit",  # The AIMD limit of a replica without metrics is reached.
     "waiting",  # The limit of waiting requests is reached, and no slot is free.
-    "prefill",  # The same limit is reached, and a batch of prompt tokens waits for its prefill.
+    # The limit of waiting requests is reached, and one batch of prompt tokens waits for its
+    # prefill.
+    "prefill",
     "busy",  # The replica has load, and the class may use idle replicas only.
     "pace",  # The replica's streams are slower than the class allows.
     "kv_cache",  # The replica's KV cache usage has reached the limit of the class.
@@ -94,11 +99,11 @@ class Facts:
         self.tokens = 0
         self.foreign = 0
         self.unseen = 0  # Waiting whole attempts that no poll has counted yet.
-        self.unseen_tokens = 0  # Their uncached prompt tokens.
+        self.unseen_tokens = 0  # The uncached prompt tokens of the attempts in `unseen`.
         self.reach_tokens = UNSEEN  # With fewer `unseen_tokens`, the attempts are presumed to run.
         self.taken = 0  # Whole attempts that a poll has counted.
-        self.seen = 0  # Whole attempts that were waiting at the last poll.
-        # `GateCache` sets these two, because only a poll changes them.
+        self.seen = 0  # Whole attempts that were waiting at the engine at the last poll.
+        # `GateCache` sets the next two fields, because only a poll changes them.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
         self.cadence_s = 0.0
@@ -143,7 +148,7 @@ class Facts:
 def open_to(facts: Facts, classes: list[ClassRules], learned: int) -> int:
     """Return the classes that may send one more request to a replica, as bits: 1 << class.
 
-    `learned`: the AIMD limit of a replica without metrics; 0: it reports metrics.
+    `learned`: the AIMD limit of a replica without metrics; 0: the replica reports metrics.
     """
     if _closes_to_all(facts, learned):
         return 0
@@ -165,7 +170,7 @@ def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
 
 
 def _closes_to_all(facts: Facts, learned: int) -> int:
-    """Return why the replica is closed to all classes; 0: it is not."""
+    """Return why the replica is closed to all classes; 0: the replica is open to some class."""
     if facts.inflight >= facts.limit:
         return _LIMIT
     return _LEARNED if learned and facts.waiting - facts.foreign >= learned else 0
@@ -188,7 +193,7 @@ def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
 
 
 def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
-    """Return why the replica is closed to one class; 0: it is open.
+    """Return why the replica is closed to one class; 0: the replica is open to the class.
 
     `waiting`, `slots`: see `_waiting`.
     """

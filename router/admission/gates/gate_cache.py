@@ -21,13 +21,15 @@ from router.core.urgency import NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
 _ANY: Final = ""  # The lane of requests that name no model: all fit replicas.
-_SHUT_S: Final = 0.1  # The pause after the first failed connection; each further one doubles it.
-_SHUT_MOST_S: Final = 2.0  # The longest pause.
-_SHUT_FORGOTTEN_S: Final = 10.0  # After this time without a failure, the pause is `_SHUT_S` again.
+# The pause after the first failed connection; each further failure doubles the pause.
+_SHUT_S: Final = 0.1
+_SHUT_MOST_S: Final = 2.0  # The longest pause after failed connections, in seconds.
+# After this many seconds without a failed connection, the pause is `_SHUT_S` again.
+_SHUT_FORGOTTEN_S: Final = 10.0
 
 
 class CachedGate:
-    """The gate of one replica, with its last answer."""
+    """The gate of one replica, with the gate's last answer."""
 
     __slots__ = (
         "facts",
@@ -47,12 +49,13 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
-        self.polls = -1  # The value of `polls_heard` when slots and `learned` were last updated.
+        # The value of `polls_heard` when the number of slots and `learned` were last updated.
+        self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
         self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
         self.shut_until = -INFINITY
         self.shut_s = 0.0  # The length of the current pause, in seconds.
-        self.learned: AimdLimit | None = None  # The limit of a replica without metrics.
+        self.learned: AimdLimit | None = None  # The AIMD limit of a replica without metrics.
         self.poll_at = -INFINITY  # When the next early poll may be requested.
         self.poll_s = 0.0  # The interval of early polls; 0: none was requested yet.
         # Tokens of requests in progress at the replica; counted only with reservations.
@@ -63,7 +66,7 @@ class CachedGate:
 class OpenGates:
     """A cached result: the replicas of a list that are open to a class.
 
-    It is valid until the answer of any gate changes.
+    The cached result is valid until the answer of any gate changes.
     """
 
     __slots__ = ("found", "moves", "places")
@@ -94,11 +97,13 @@ class GateCache:
         self._classes = classes
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # Replicas that are closed to all classes.
-        self._closed = [0] * CLASSES  # By class: the other replicas that are closed to it.
+        # By class: the replicas closed to the class, without those closed to all classes.
+        self._closed = [0] * CLASSES
         self._moves = 0  # The number of changed answers of all gates.
         self._opened = [OpenGates() for _ in range(CLASSES)]
-        self._places: Sequence[ReplicaLoad] = ()  # The argument of the last `of_all`.
-        self._gates: list[CachedGate] = []  # The gates of these replicas.
+        # The replicas passed to the last call of `of_all`.
+        self._places: Sequence[ReplicaLoad] = ()
+        self._gates: list[CachedGate] = []  # The gates of the replicas in `_places`.
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -121,7 +126,7 @@ class GateCache:
     def look(self, gate: CachedGate) -> None:
         """Read the facts of a replica again, because they have changed.
 
-        Call it only after the leases of all granted requests were taken.
+        Call `look` only after the leases of all granted requests were taken.
         """
         self._read(gate)
         self._judge(gate)
@@ -129,8 +134,8 @@ class GateCache:
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether a replica takes one more request of a class, by its current facts.
 
-        The cached answer is not used. Call it only after the leases of all granted requests were
-        taken.
+        The cached answer is not used. Call `admits` only after the leases of all granted requests
+        were taken.
         """
         gate = self.of(place)
         self._read(gate)
@@ -139,7 +144,8 @@ class GateCache:
         return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
-        """Return why a replica is closed to a class, as text for people; "": it is open.
+        """Return why a replica is closed to a class, as text for people; "": the replica is open to
+        the class.
 
         See `admits`.
         """
@@ -154,7 +160,7 @@ class GateCache:
         """Close the gate for a pause, because a connection failed. Each further failure doubles the
         pause."""
         if gate.is_shut:
-            return  # Several connections fail at the same time; they count as one failure.
+            return  # Several connections may fail at the same time; all count as one failure.
         is_again = now - gate.shut_until < _SHUT_FORGOTTEN_S
         gate.shut_s = min(_SHUT_MOST_S, 2.0 * gate.shut_s) if is_again else _SHUT_S
         gate.shut_until = now + gate.shut_s
@@ -165,7 +171,7 @@ class GateCache:
         place = gate.place
         facts = gate.facts
         facts.read(place)
-        if place.polls_heard != gate.polls:  # Only a poll changes the facts below.
+        if place.polls_heard != gate.polls:  # Only a poll changes the facts that are read below.
             gate.polls = place.polls_heard
             if not self._pool.is_blind(place):
                 gate.learned = None
@@ -205,7 +211,7 @@ class GateCache:
                     closed[urgency] = closed[urgency] + by  # Compiled `+=` would box both numbers.
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
-        """Return the replicas of `places` that are open to a class; one without a gate is open."""
+        """Return the replicas of `places` that are open to a class, and those without a gate."""
         closed = self._shut + self._closed[urgency]
         if not closed:
             return places
@@ -229,8 +235,8 @@ class GateCache:
     def capacity(self) -> float:
         """Return the token capacity of all fit replicas; 0: no capacity is known.
 
-        The capacity of a replica is the size of its KV cache, or else the most tokens that it held.
-        A replica of unknown capacity counts as the mean of the others.
+        The capacity of a replica is the size of its KV cache, or else the most tokens that the
+        replica held. A replica of unknown capacity counts as the mean of the others.
         """
         known = 0.0
         count = 0

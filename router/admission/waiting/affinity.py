@@ -26,14 +26,15 @@ from policies.queueing.ticket import Entry, Ticket
 from router.admission.pool import Pool
 from router.admission.rules import Rules
 
-# Seconds after which a lookup is repeated; requests with the same prefix may have been sent since.
+# Seconds after which the prefix lookup of a ticket is repeated; requests with the same prefix may
+# have been sent since.
 REFRESH_S: Final = 0.2
-NEW_ASKED: Final = 8  # Maximum number of first lookups at one choice.
-OLD_ASKED: Final = 4  # Maximum number of repeated lookups at one choice.
+NEW_ASKED: Final = 8  # Maximum number of first prefix lookups at one choice of a ticket.
+OLD_ASKED: Final = 4  # Maximum number of repeated prefix lookups at one choice of a ticket.
 _FEW: Final = 8  # If more replicas hold much of a prefix, the ticket is listed under `_ANYWHERE`.
 _ANYWHERE: Final = None  # The key of the list of tickets whose prefix is held by many replicas.
 _TRIED: Final = 8  # Maximum number of tickets of a list that are skipped at one choice.
-_MANY: Final = 16  # With more entries per listed ticket, the lists are cleaned.
+_MANY: Final = 16  # Entries per listed ticket above which the lists of the replicas are cleaned.
 
 
 def worth(ticket: Ticket, place: object) -> float:
@@ -55,11 +56,12 @@ class Shortlist:
     __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
 
     def __init__(self) -> None:
-        self.size = 0  # How many tickets may be listed; 0: no choice was made yet.
+        self.size = 0  # Maximum number of listed tickets; 0: no ticket was chosen for a place yet.
         self._listed: dict[Ticket, None] = {}  # The listed tickets; all of them wait.
         self._most = 0  # The highest number of listed tickets since the list was made.
-        # By replica: the tickets whose prefix it holds, by worth, the best last. An outdated entry
-        # (the ticket has left or its worth has changed) is dropped when it is read.
+        # By replica: the tickets whose prefix it holds, in the order of worth, the best ticket
+        # last. An outdated entry (the ticket has left or its worth has changed) is dropped when it
+        # is read.
         self._homes: dict[Any, list[Entry]] = {}
         self._entries = 0  # Upper bound of the number of entries in `_homes`.
         self._new: dict[Ticket, None] = {}  # Listed tickets without a lookup.
@@ -90,7 +92,7 @@ class Shortlist:
             self._settle(ticket)
 
     def left(self, ticket: Ticket) -> None:
-        """Remove a ticket from the list if it is there."""
+        """Remove a ticket from the list, if the list contains it."""
         self._listed.pop(ticket, None)
         if ticket.prefix is None:
             self._new.pop(ticket, None)
@@ -134,7 +136,7 @@ class Shortlist:
     def _settle(self, ticket: Ticket) -> None:
         """Add a ticket to the lists of the replicas that hold much of its prefix.
 
-        These hold more than half of the tokens that the best replica holds.
+        These replicas hold more than half of the tokens that the best replica holds.
         """
         prefix = ticket.prefix
         if prefix is None or prefix.most_tokens == 0.0:
@@ -169,8 +171,8 @@ class Shortlist:
     ) -> Ticket:
         """Return the ticket with the highest worth at a replica, among the first few of a line.
 
-        `first`: the first ticket of the line, which may go to the replica. It is skipped at most
-        `rules.skips` times.
+        `first`: the first ticket of the line, which may go to the replica. The first ticket is
+        skipped at most `rules.skips` times.
         """
         size, skips = rules.affinity, rules.skips
         if first.skips >= skips:
@@ -216,7 +218,8 @@ class Shortlist:
             elif ticket.excluded and place in ticket.excluded:
                 tried += 1
             elif home is _ANYWHERE and worth(ticket, place) <= 0.0:
-                tried += 1  # Many replicas hold the prefix, but this one does not.
+                # Many replicas hold the prefix of the ticket, but this replica does not.
+                tried += 1
             elif line.within(ticket, now):
                 return ticket
             else:
@@ -229,7 +232,7 @@ class Shortlist:
         """Return the listed ticket that loses the fewest tokens at the replica; of equal ones, the
         first.
 
-        It is used if the replica holds no listed ticket's prefix.
+        This is used if the replica holds no listed ticket's prefix.
         """
         chosen = first
         least = worth(first, place)

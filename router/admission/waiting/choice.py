@@ -1,17 +1,19 @@
 """Chooses the ticket for a free place at a replica: the class, then the lane, then the ticket.
 
-1. Find the class queues whose tickets may go to the replica now. The replica must serve their lane.
-   Its gate must be open to the aged class of their oldest ticket. The reservation of the class must
-   allow it. If the gate is open only because of age, only tickets of that age may use it.
-2. Choose among the classes. Critical is first. The next is a class whose oldest ticket is starved.
-   While other classes have tickets, a starved class gets at most every other place; several starved
-   classes take turns. The others are chosen by weight (`stride.py`). The configuration may choose
-   two other modes: strictly by class, or as the order policy compares the lines of all classes.
+1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
+   the class queue. Its gate must be open to the aged class of the oldest ticket there. The
+   reservation of the class must allow that ticket. If the gate is open only because of age, only
+   tickets of that age may use it.
+2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
+   starved. While other classes have tickets, a starved class gets at most every other place;
+   several starved classes take turns. The others are chosen by weight (`stride.py`). The
+   configuration may choose two other modes: strictly by class, or as the order policy compares the
+   lines of all classes.
 3. Choose within the line: the order policy's first ticket, or a ticket of the same fairness band of
    whose prefix the replica holds more. A starved ticket is first if the policy could skip it for
    ever.
 
-Must never: change anything but turns and skip counts.
+Must never: change anything but stride passes, starvation turns and skip counts.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
-_FEW: Final = 64  # Tickets that are examined if the first one must not go to the replica.
+# Maximum number of tickets that are examined if the first one must not go to the replica.
+_FEW: Final = 64
 
 
 class Choice:
@@ -58,11 +61,12 @@ class Choice:
         self.stride = Stride(rules.classes)
         self._rows: list[ClassQueue | None] = [
             None
-        ] * CLASSES  # By class: the class queue that goes first.
-        self._levels = [0.0] * CLASSES  # By class: the aged level of its oldest ticket.
+        ] * CLASSES  # By priority class: the class queue (of all lanes) that goes first.
+        self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
         self._starving: ClassQueue | None = None  # The starved class queue whose turn it is.
         self._turn = 0  # The number of places given to starved class queues.
-        self._starved_turns = [0] * CLASSES  # By class: `_turn` when it last got such a place.
+        # By class: the value of `_turn` when the class last got a place as a starved class.
+        self._starved_turns = [0] * CLASSES
         self._was_starving = False  # The last place went to a starved class.
         self.adopt(rules, order)
 
@@ -87,7 +91,8 @@ class Choice:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
             if ticket is not None and not gate.mask & (1 << row.urgency):
-                # The gate is open only because of age, so this ticket must be old enough itself.
+                # The gate is open only because of age, so the chosen ticket must be old enough for
+                # it.
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
@@ -131,8 +136,8 @@ class Choice:
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
                 if eldest.starved and urgency != CRITICAL:
-                    # By turn, not by due time. Otherwise a class that is always late would get
-                    # every turn.
+                    # Starved classes are served by turn, not by due time. Otherwise a class that is
+                    # always late would get every turn.
                     turn = self._starved_turns[urgency]
                     if (
                         starving is None
@@ -200,7 +205,7 @@ class Choice:
     def _let_in(
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
-        """Return the ticket if it is old enough for the gate, else the oldest of its queue."""
+        """Return the ticket if it is old enough for the gate, else its queue's oldest ticket."""
         if gate.mask & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()

@@ -1,10 +1,11 @@
 """The waiting tickets of one class and lane: the order policy's line, and the order of arrival.
 
-The line determines which ticket is next. The class queue (a "row" in the code) also finds its
-oldest ticket, because that ticket determines aging and starvation of the class and expires first. A
-ticket that has left is only skipped; the lists are cleaned when most entries are outdated.
+The line of the order policy determines which ticket is next. The class queue (a "row" in the code)
+also finds its oldest ticket, because that ticket determines aging and starvation of the class and
+expires first. A ticket that has left is only skipped; the lists are cleaned when most entries are
+outdated.
 
-Must never: determine an order itself.
+Must never: determine the order of tickets itself.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _GONE: Final = 64  # Maximum of outdated entries before the oldest waiting ticke
 
 
 class ClassQueue:
-    """One class of one lane."""
+    """The queue of one priority class in one lane."""
 
     __slots__ = (
         "_back",
@@ -47,13 +48,13 @@ class ClassQueue:
         self.lane = lane
         self.urgency = urgency
         self.line = line
-        self.is_blocked = False  # Its tickets may not be sent; see `KeyQueue`.
+        self.is_blocked = False  # The tickets of this queue may not be sent; see `KeyQueue`.
         self.count = 0
         self.looking = 0  # Tickets with prefix blocks, for which a lookup may find a replica.
-        self.short = Shortlist()  # The first few tickets, for prefix affinity.
+        self.short = Shortlist()  # The first few tickets of the line, for prefix affinity.
         # One queue for each key with a limit that has tickets here.
         self.keys: dict[Concurrency, KeyQueue] = {}
-        # Tickets that are not starved, by arrival. Entries before `_first` are outdated.
+        # Tickets that are not starved, by arrival. Entries before the index `_first` are outdated.
         self._young: list[Ticket] = []
         self._first = 0
         # Heap of (order, ticket): tickets that were put back and are older than some in `_young`.
@@ -90,7 +91,7 @@ class ClassQueue:
             else:
                 self.short.clear()
         if self.held() > 64 + 2 * self.count:
-            # A ticket that was put back may be in two of the lists, and in each of them twice.
+            # A ticket that was put back may be in two of the three lists, and twice in each list.
             young = [t for t in self._young[self._first :] if self.has(t) and not t.starved]
             back = [t for _, t in self._back if self.has(t) and not t.starved]
             self._young = list(dict.fromkeys(young))
@@ -135,8 +136,10 @@ class ClassQueue:
         return found
 
     def promote(self, now: float, after_s: float, most: int) -> int:
-        """Mark at most `most` tickets that have waited for `after_s` as starved. Returns how
-        many."""
+        """Mark at most `most` tickets that have waited for `after_s` as starved.
+
+        Returns how many were marked.
+        """
         count = 0
         while count < most:
             ticket = self.eldest_young()
@@ -195,8 +198,8 @@ class Blocker:
 class KeyQueue(ClassQueue, LimitedQueue):
     """The tickets of one key with a limit that wait in one class queue.
 
-    As many tickets as the key has free places are in the class queue's line (`standing`). The
-    others are blocked. They are in this queue's own line, which the same policy orders. So the
+    As many tickets as the key has free places are in the class queue's line (`standing`). The other
+    tickets are blocked. They are in this queue's own line, which the same policy orders. So the
     policy decides which ticket of the key comes next, and users of one key share its places.
     """
 

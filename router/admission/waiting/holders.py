@@ -11,8 +11,8 @@ member of the largest account is evicted. Three rules limit this:
   accounts are evicted first. So neither they nor the accounts with known keys can fill the whole
   queue.
 - For a new request, only a request of a larger party is evicted: of an account that holds more than
-  its own account, else of a member of its own account that holds more. If there is none, the new
-  request is refused.
+  its own account, else of a member of its own account that holds more than its own member. If there
+  is none, the new request is refused.
 
 The largest party is found without a search (`core/ranking.py`). Bytes are ranked in steps of 1/4096
 of the limit.
@@ -29,9 +29,11 @@ from router.core.errors import Reason
 from router.core.ranking import Ranked, Ranking
 
 _KEPT: Final = 256  # Members without waiting requests that are kept for reuse.
-_UNKNOWN_PART: Final = 10  # Accounts without a known key keep 1 / 10 of a full queue.
-_STEPS: Final = 4096  # Steps of the byte limit.
-_DEAD: Final = 64  # Entries of requests that no longer wait, before a list is cleaned.
+# Accounts without a known key keep one part in this many of a full queue.
+_UNKNOWN_PART: Final = 10
+_STEPS: Final = 4096  # Number of steps into which the byte limit is divided for the ranking.
+# Entries of requests that no longer wait in a list, above which the list is cleaned.
+_DEAD: Final = 64
 
 
 class Holder(Ranked):
@@ -43,8 +45,9 @@ class Holder(Ranked):
         super().__init__()
         self.party = party
         self.ranking = ranking
-        self.total = 0  # Requests, or bytes.
-        self.fresh = 0  # Requests that can be evicted; a party without any is in no ranking.
+        self.total = 0  # The amount that the party holds: requests, or bytes.
+        # Requests that can be evicted; a party without such a request is in no ranking.
+        self.fresh = 0
 
 
 def _largest(ranking: Ranking) -> Holder | None:
@@ -61,9 +64,9 @@ class Group:
         self.by_name: dict[str, Party] = {}
         self._by_class: list[Ranking | None] = [None] * CLASSES
         self.bytes = Ranking()
-        # These two are used only for groups of accounts.
+        # The next two fields are used only for groups of accounts.
         self.depth = [0] * CLASSES  # Waiting requests of all accounts, by class.
-        self.held = 0  # Bytes of all accounts.
+        self.held = 0  # Bytes of the waiting bodies of all accounts.
 
     def ranking(self, urgency: int) -> Ranking:
         found = self._by_class[urgency]
@@ -79,7 +82,7 @@ class Party:
 
     def __init__(self, name: str, group: Group, account: Party | None) -> None:
         self.name = name
-        self.group = group  # The group in which it competes.
+        self.group = group  # The group in which this party competes.
         self.account = account  # The account of a member; None: the party is an account.
         self.members: Group | None = Group() if account is None else None
         self.waiting = 0
@@ -96,7 +99,7 @@ class Party:
 
 
 class Holders:
-    """The parties of one queue."""
+    """The accounts and members of one queue, and how much of it each holds."""
 
     __slots__ = (
         "_early",
@@ -109,7 +112,7 @@ class Holders:
     )
 
     def __init__(self, limit: int) -> None:
-        """`limit`: the maximum of the bytes of all waiting bodies."""
+        """`limit`: the maximum total bytes of all waiting bodies."""
         self._known = Group()
         self._unknown = Group()
         self._parties = 0  # The number of accounts and members.
@@ -172,7 +175,7 @@ class Holders:
         return self._known.held + self._unknown.held
 
     def waiting_of(self, ticket: Ticket) -> int:
-        """Return the number of waiting requests that count in the flow's limit (`Flow.counted`)."""
+        """Return the number of waiting requests in the limit of a flow (`Flow.counted`)."""
         member: Party = ticket.party
         if ticket.flow.is_member_counted:
             return member.waiting
@@ -181,8 +184,10 @@ class Holders:
         return account.waiting
 
     def waiting_in(self, ticket: Ticket) -> int:
-        """Return the number of waiting requests of the request's member and class. Call `join`
-        before."""
+        """Return the number of waiting requests of the request's member and class.
+
+        `join` must be called before.
+        """
         member: Party = ticket.party
         return member.holder(ticket.urgency).total
 
@@ -209,7 +214,7 @@ class Holders:
         if newest is None:
             newest = member.newest[urgency] = []
         if newest and newest[-1].order > ticket.order:
-            newest.insert(0, ticket)  # The request was sent before, and waits again.
+            newest.insert(0, ticket)  # This request was sent to a replica before, and waits again.
         else:
             newest.append(ticket)
         if ticket.has_early_status:
@@ -235,9 +240,9 @@ class Holders:
     def allows_early_status(self, ticket: Ticket, depth: int) -> bool:
         """Whether the client of a waiting request may be sent an early 200.
 
-        After that the request cannot be evicted. At most half of a class and of the bytes may be in
-        this state; otherwise a flow could fill the queue without ever being evicted. `depth`: the
-        limit of waiting requests of its class.
+        After an early 200 the request cannot be evicted. At most half of a class and of the bytes
+        may be in this state; otherwise a flow could fill the queue without ever being evicted.
+        `depth`: the limit of waiting requests of the request's class.
         """
         if ticket.has_early_status:
             return True
@@ -293,7 +298,7 @@ class Holders:
     # -- eviction -----------------------------------------------------------------------------
 
     def set_aside(self, ticket: Ticket) -> None:
-        """Treat a victim as evicted, to find the next one.
+        """Treat a victim as evicted, to find the next victim.
 
         `put_back` must revert this, in reverse order, before a request arrives or leaves.
         """
@@ -307,7 +312,7 @@ class Holders:
         newest = member.newest[ticket.urgency]
         assert newest is not None
         if not newest or newest[-1] is not ticket:
-            newest.append(ticket)  # `victim` has removed it.
+            newest.append(ticket)  # The method `victim` has removed this ticket from the list.
         self._count(ticket, 1)
 
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
@@ -328,7 +333,7 @@ class Holders:
         self, newcomer: Ticket, member: Party, account: Party, depth: int
     ) -> Ticket | None:
         urgency = newcomer.urgency
-        least = account.holder(urgency).total + 1  # Includes the new request.
+        least = account.holder(urgency).total + 1  # This number includes the new request.
         unknown = self._unknown.depth[urgency] + (0 if newcomer.flow.is_known else 1)
         found = _largest(self._unknown.ranking(urgency))
         if unknown * _UNKNOWN_PART <= depth or (found is None and newcomer.flow.is_known):
@@ -336,7 +341,8 @@ class Holders:
         elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
-            # Its own account is the largest, so a larger member of that account is searched.
+            # Its own account is the largest, so the method searches a larger member of that
+            # account.
             found = _largest(member.group.ranking(urgency))
             if found is None or found.total <= member.holder(urgency).total + 1:
                 return None
@@ -372,15 +378,14 @@ class Holders:
 
 
 def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
-    """Return the larger of two parties; of equal ones, the one without a known key."""
+    """Return the larger of two parties; if they are equal, the party without a known key."""
     if unknown is None or (known is not None and known.total > unknown.total):
         return known
     return unknown
 
 
 def _newest(party: Party, urgency: int) -> Ticket | None:
-    """Return the newest request of a party that can be evicted; of an account, one of its largest
-    member."""
+    """Return a party's newest evictable request; for an account, one of its largest member."""
     if party.members is not None:
         largest = _largest(party.members.ranking(urgency))
         if largest is None:

@@ -1,7 +1,7 @@
 """Reserves shares of the pool's token capacity for classes.
 
-It counts the tokens (prompt and predicted output) of the requests that were sent and have not
-ended, by class.
+This module counts the tokens (prompt and predicted output) of the requests that were sent and have
+not ended, by class.
 
 Rules:
 1. The reservation of a class is limited to its highest demand, running and waiting, in the last
@@ -48,7 +48,7 @@ class Reservations:
     def __init__(self, classes: list[ClassRules], enabled: bool, strict: bool) -> None:
         self.used = [0] * CLASSES  # Tokens of sent requests that have not ended.
         self.waiting = [0] * CLASSES  # Tokens of waiting requests.
-        self.capacity = 0.0  # Tokens; 0: not known.
+        self.capacity = 0.0  # Token capacity of the pool; 0: unknown.
         # The demand of each class by part of the window: the number of the part and the maximum of
         # running and waiting tokens in it.
         self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
@@ -77,7 +77,7 @@ class Reservations:
         self.used[urgency] -= tokens
 
     def recount(self, used: list[int], waiting: list[int]) -> None:
-        """Replace the counts of each class. A call of `tick` must follow."""
+        """Replace the token counts of each class. A call of `tick` must follow."""
         self.used = used
         self.waiting = waiting
         self._parts = [[] for _ in range(CLASSES)]
@@ -95,7 +95,7 @@ class Reservations:
         self._demands[urgency] = max(self._demands[urgency], demand)
 
     def tick(self, now: float) -> None:
-        """Drop demand that is older than the window, and record the present demand."""
+        """Drop demand that is older than the one-minute window, and record the present demand."""
         oldest = int(now / PART_S) - _PARTS
         for urgency in range(CLASSES):
             parts = [part for part in self._parts[urgency] if part[0] >= oldest]
@@ -118,7 +118,7 @@ class Reservations:
         return max(0.0, min(share, float(self._demands[urgency])) - self.used[urgency])
 
     def allows(self, urgency: int, tokens: int) -> bool:
-        """Whether the class may send one more request with this number of tokens."""
+        """Whether the class may send one more request of `tokens` tokens."""
         capacity = self.capacity
         if not self.enabled or capacity <= 0.0:
             return True

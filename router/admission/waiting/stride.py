@@ -1,9 +1,9 @@
 """Chooses the next class among competing classes: stride scheduling by weight and age.
 
-Each class has a pass. Serving a request adds its cost divided by the class's weight. The class with
-the lowest pass is next. As the oldest ticket of a class ages, the class's weight approaches that of
-more urgent classes, at most that of high. So a class whose tickets wait long gets a larger share,
-but never all places.
+Each class has a pass. Serving a request adds the cost of the request, divided by the weight of its
+class, to the pass of the class. The class with the lowest pass is next. As the oldest ticket of a
+class ages, the class's weight approaches that of more urgent classes, at most the weight of class
+high. So a class whose tickets wait long gets a larger share, but never all places.
 
 Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a class without
 waiting tickets gets one, its pass is raised to those of the others, so that it gets no extra places
@@ -20,13 +20,13 @@ from router.core.urgency import HIGH
 
 
 class Stride:
-    """The passes of all classes of one queue."""
+    """The passes of all classes of one queue (stride scheduling)."""
 
     __slots__ = ("_time", "_weights", "passes", "waiting")
 
     def __init__(self, classes: list[ClassRules]) -> None:
         self.passes = [0.0] * CLASSES
-        self.waiting = [0] * CLASSES  # By class: the tickets that may be served.
+        self.waiting = [0] * CLASSES  # By priority class: the number of tickets that may be served.
         self._time = 0.0  # The lowest pass of the waiting classes when a ticket was last served.
         self._weights: list[float] = []
         self.adopt(classes)
@@ -64,7 +64,7 @@ class Stride:
         passes[urgency] = passes[urgency] + cost / self.weight(level)
 
     def weight(self, level: float) -> float:
-        """Return the weight at a level; between two classes it is interpolated."""
+        """Return the weight at a level; between two classes the weight is interpolated."""
         lower = int(level)
         if lower >= CLASSES - 1:
             return self._weights[CLASSES - 1]

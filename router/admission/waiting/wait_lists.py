@@ -26,14 +26,14 @@ _LANES: Final = 64  # Maximum of empty lanes that are kept for reuse.
 
 
 class Orders:
-    """The order of arrival, shared by queues between which tickets may move."""
+    """The counter of arrivals, shared by queues between which tickets may move."""
 
     __slots__ = ("failures", "is_woken", "last")
 
     def __init__(self) -> None:
         self.failures = Failures()  # The failures of all order policies.
         self.last = 0
-        self.is_woken = False  # `woken` must be called for at least one queue.
+        self.is_woken = False  # The driver must call `woken` for at least one queue.
 
     def next(self) -> int:
         """Return the number of a request that arrives now."""
@@ -72,10 +72,11 @@ class WaitLists(Blocker):
         service_rate: ServiceRate,
         orders: Orders,
     ) -> None:
-        self.count = 0  # Waiting tickets.
-        self.eligible = 0  # Waiting tickets that their key's limit does not block.
-        self.eligible_of = stride.waiting  # The same, by class.
-        # Class queues with tickets that were unblocked and that no replica was offered yet.
+        self.count = 0  # Number of waiting tickets.
+        self.eligible = 0  # Number of waiting tickets that their key's limit does not block.
+        # Number of waiting tickets that their key's limit does not block, by class.
+        self.eligible_of = stride.waiting
+        # Class queues with tickets that were unblocked and that were not offered to a replica yet.
         self.woken: dict[ClassQueue, None] = {}
         # Keys of which a ticket was dropped, so that another ticket may become eligible.
         self.short: dict[KeyQueue, None] = {}
@@ -132,9 +133,9 @@ class WaitLists(Blocker):
         return row is not None and row.count > 0
 
     def refuses(self, ticket: Ticket) -> Reason | None:
-        """Return the reason why a new request may not wait; None: it may.
+        """Return the reason why a new request may not wait; None: the request may wait.
 
-        `Holders.join` was called for it.
+        `Holders.join` must have been called for the new request.
         """
         rules, holders = self._rules, self.holders
         if holders.waiting_of(ticket) >= rules.flow_depth:
@@ -148,7 +149,7 @@ class WaitLists(Blocker):
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
         """Return the waiting tickets to evict, so that a new request may wait.
 
-        If this is not possible, the result is an empty list and the reason. `Holders.join` was
+        If no eviction makes room, the result is an empty list and the reason. `Holders.join` was
         called for the new request.
         """
         refused = self.refuses(ticket)
@@ -198,7 +199,8 @@ class WaitLists(Blocker):
         self.holders.enter(ticket)
         if ticket.excluded:
             self.picky[ticket] = None
-        # Even if its class allows no deadline, because a reload may change that.
+        # The deadline is stored even if the class of the ticket uses no deadline, because a reload
+        # may change that.
         if ticket.deadline < INFINITY:
             heappush(self._deadlines, (ticket.deadline, ticket.order, ticket))
         concurrency: Concurrency | None = ticket.concurrency
@@ -237,11 +239,11 @@ class WaitLists(Blocker):
     # -- limits of keys -----------------------------------------------------------------------
 
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Block the ticket of a key that became eligible last: the key has fewer free places."""
+        """Block a key's ticket that became eligible last, because the key has fewer free places."""
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
         row.line.drop(ticket)
-        ticket.row = key_row  # The class queue must not count it any more.
+        ticket.row = key_row  # The class queue must not count the ticket any more.
         self._step_out(ticket, row)
         key_row.enter(ticket, now)
 
@@ -269,8 +271,10 @@ class WaitLists(Blocker):
             key_row.fit(now)
 
     def left(self, ticket: Ticket, state: int) -> None:
-        """Remove a ticket that no longer waits, and notify the order policy. Its state becomes
-        `state`."""
+        """Remove a ticket that no longer waits, and notify the order policy.
+
+        The state of the ticket becomes `state`.
+        """
         ticket.state = state
         if ticket.excluded:
             self.picky.pop(ticket, None)
@@ -302,7 +306,7 @@ class WaitLists(Blocker):
         self.holders.left(ticket)
 
     def drop(self, ticket: Ticket, state: int) -> None:
-        """Remove a ticket that was not served. Its state becomes `state`."""
+        """Remove a ticket that was not served. The state of the ticket becomes `state`."""
         row: ClassQueue = ticket.row
         row.line.drop(ticket)
         if not row.is_blocked and ticket.concurrency is not None:
@@ -333,7 +337,7 @@ class WaitLists(Blocker):
     def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
         """Return the expected whole seconds until `ahead` tickets of a class are served.
 
-        While all waiting tickets are blocked by their keys' limits, no rate is known.
+        While all waiting tickets are blocked by their keys' limits, no service rate is known.
         """
         if not self.eligible:
             return UNKNOWN_S
@@ -341,8 +345,7 @@ class WaitLists(Blocker):
         return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
-        """Return a minimum of the tickets that are sent before a new one; 0: unknown for this order
-        policy."""
+        """Return a lower bound of the number of tickets sent before a new ticket; 0: unknown."""
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)
@@ -356,7 +359,7 @@ class WaitLists(Blocker):
         return self.holders.by_flow()
 
     def ages_s(self, now: float) -> list[float]:
-        """Return the seconds that the oldest ticket of each class has waited; 0: none waits."""
+        """Return the seconds that each class's oldest ticket has waited; 0: no ticket waits."""
         ages = [0.0] * CLASSES
         for lane in self.active.values():
             for row in lane.all_rows():

@@ -12,8 +12,10 @@ from aiohttp import hdrs, web
 
 from router.batches.secrets import Secret
 
-OWNER: Final = "X-Router-Owner"  # set by the data port, which removes a client's own
-_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")  # present if replicas must get them
+# Set by the data port, which removes a field of this name that a client sent.
+OWNER: Final = "X-Router-Owner"
+# Present if replicas must get the client's credentials.
+_SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")
 _TYPES: Final = {
     403: "insufficient_quota",
     404: "not_found_error",
@@ -27,7 +29,7 @@ def owner_of(request: web.Request) -> str:
 
 
 def secret_of(request: web.Request) -> Secret | None:
-    """The client's credentials for replicas; None: there are none."""
+    """The client's credentials for replicas; None: the request has no credentials."""
     found = {name: request.headers[name] for name in _SECRETS if name in request.headers}
     return found or None
 

@@ -21,7 +21,7 @@ from router.batches.api.file_api import FileApi
 from router.batches.run.runner import Runner
 from router.observe.events import log_event
 
-BODY_MAX: Final = 1024 * 1024  # bytes of a JSON body
+BODY_MAX: Final = 1024 * 1024  # maximum bytes of a JSON body
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

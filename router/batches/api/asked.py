@@ -15,7 +15,8 @@ HOUR_S: Final = 3600
 EXPIRES_MAX_S: Final = 30 * 24 * HOUR_S
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,2})h\Z")
 _HOURS_MAX: Final = 14 * 24
-_METADATA: Final = (16, 64, 512)  # maximum pairs, characters of a key, characters of a value
+# Maximum number of pairs, of characters of a key, and of characters of a value.
+_METADATA: Final = (16, 64, 512)
 FILENAME_CHARS: Final = 256
 
 

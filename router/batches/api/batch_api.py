@@ -1,7 +1,7 @@
 """The endpoints of /v1/batches: create, list, show, cancel.
 
-A batch of another owner returns 404, as if it did not exist. Import only through `server.py`: this
-module imports aiohttp.
+A request for a batch of another owner returns 404, as if the batch did not exist. Import only
+through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from router.batches.store.worker import Worker
 from router.config.model import Batches
 
 PAGE: Final = (20, 100)  # entries of a list: default and maximum
-RESULT_FILES: Final = 2  # maximum per batch: output and errors
+RESULT_FILES: Final = 2  # maximum number of result files per batch: output and errors
 T = TypeVar("T")
 
 
@@ -53,7 +53,7 @@ class BatchApi:
         await asyncio.gather(*self._acts, return_exceptions=True)
 
     async def _whole(self, act: Coroutine[Any, Any, T]) -> T:
-        """Run an action to its end even if its client disconnects."""
+        """Run an action to its end even if the client that requested the action disconnects."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)

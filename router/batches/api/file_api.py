@@ -1,7 +1,7 @@
 """The endpoints of /v1/files: upload, list, show, delete, download.
 
-A file of another owner returns 404, as if it did not exist. Files are written and read in pieces,
-by the worker. Import only through `server.py`: this module imports aiohttp.
+A request for a file of another owner returns 404, as if the file did not exist. Files are written
+and read in pieces, by the worker. Import only through `server.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations

@@ -20,14 +20,14 @@ from router.core.errors import RouterError
 from router.intake.forms import PLAIN, boundary_of, parameters
 
 FIELD_MAX: Final = 1024  # maximum bytes of a form's text field
-PARTS: Final = 32  # maximum per form
-HEAD_LINES: Final = 16  # maximum per part
-# maximum per part; the limit of aiohttp, Apache and nginx for a header line
+PARTS: Final = 32  # maximum number of parts per form
+HEAD_LINES: Final = 16  # maximum number of header lines per part
+# maximum bytes of the header lines of a part; aiohttp, Apache and nginx limit a line to this
 HEAD_LINE_BYTES: Final = 8190
 # maximum bytes of a form outside its file: preamble, heads, fields, epilogue
 SLACK: Final = 64 * 1024
 
-# It logs a warning for each form that it refuses; the error answer to the client is enough.
+# The parser logs a warning for each refused form; the error answer to the client is enough.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
@@ -66,7 +66,7 @@ class Form:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The text fields so far."""
+        """The text fields that were read so far."""
         return self._parts.fields
 
     @property
@@ -90,12 +90,12 @@ class Form:
             raise _bad(f"The form has over {SLACK} bytes in addition to its file.")
 
     def finish(self) -> None:
-        """The body has ended; raises Refused if the form has not."""
+        """The body has ended; raises Refused if the form is incomplete."""
         if not self._parts.is_whole:
             raise _bad("The form has no end: its last boundary is missing.")
 
     def take(self) -> bytearray:
-        """Return the file's bytes read so far; the last ones of an unfinished form stay."""
+        """Return the file's bytes read so far; the last bytes of an unfinished form stay."""
         parts = self._parts
         kept = 0 if parts.is_whole else self._delimiter_bytes
         end = max(0, len(parts.file) - kept)
@@ -113,14 +113,14 @@ class _Parts:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.file = bytearray()
-        self.file_bytes = 0  # taken or not
+        self.file_bytes = 0  # bytes of the file so far, taken or not
         self.is_whole = False
         self._delimiter = delimiter
         self._count = 0
         self._head: list[tuple[bytes, bytes]] = []
         self._header = bytearray()  # name of the current header line, ...
         self._value = bytearray()  # ... and its value
-        self._name = ""  # of the part
+        self._name = ""  # field name of the current part
         self._is_file = False
         self._text = bytearray()
 
@@ -159,8 +159,8 @@ class _Parts:
         begin = max(0, len(self.file) - len(self._delimiter))
         self.file += data[start:end]
         self.file_bytes += end - start
-        # The parser passes on a delimiter that other bytes follow, slowly. RFC 2046 section 5.1.1
-        # allows none in a part.
+        # If other bytes follow a delimiter, the parser slowly passes it on as data. RFC 2046
+        # section 5.1.1 allows no delimiter in a part.
         if self.file.find(self._delimiter, begin) >= 0:
             raise _bad("The file has a line that begins with the form's boundary.", "file")
 
@@ -192,7 +192,7 @@ def read_head(lines: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     if given is None or b"name" not in given:
         raise _bad("The form has a part without a name.")
     filename = given.get(b"filename", b"")
-    if b"filename*" in given:  # RFC 8187; urllib3 1 sends it
+    if b"filename*" in given:  # RFC 8187; urllib3 1 sends this parameter
         filename = unquote_to_bytes(given[b"filename*"].split(b"'", 2)[-1])
     return given[b"name"].decode("utf-8", "replace"), filename.decode("utf-8", "replace")
 

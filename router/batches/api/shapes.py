@@ -100,10 +100,10 @@ def unanswered(request_id: str, custom_id: str, code: str, message: str) -> byte
 
 
 def as_json(body: bytes) -> msgspec.Raw | None:
-    """JSON as part of a line: unchanged, without its line breaks. None: it is not JSON."""
+    """JSON as part of a line: unchanged, without its line breaks. None: `body` is not JSON."""
     if not is_json(body):
         return None
-    # JSON has line breaks only between its members; in its strings they are escaped.
+    # JSON has line breaks only between its members; in its strings line breaks are escaped.
     return msgspec.Raw(body.translate(None, b"\r\n") if b"\n" in body or b"\r" in body else body)
 
 

@@ -24,7 +24,7 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-STEP: Final = 16 * 1024  # bytes for the parser per turn of the loop: 14 ms at most
+STEP: Final = 16 * 1024  # bytes that the parser gets per turn of the event loop: 14 ms at most
 PIECE: Final = 256 * 1024  # minimum bytes per write of a file
 
 
@@ -42,7 +42,7 @@ class Upload:
         self._rules = rules
         self._owner = owner
         self._draft = blobs.draft(self.file_id)
-        self._files = 0  # this upload's part of the owner's usage
+        self._files = 0  # number of files in the owner's usage that are this upload: 0 or 1
 
     def begin(self, length: int) -> None:
         """Begins an upload of the announced size in bytes; 0 if unknown."""
@@ -61,7 +61,7 @@ class Upload:
         self._draft.write(piece)
 
     def keep(self, file: File) -> None:
-        """The file is complete: adds it to the store."""
+        """The uploaded file is complete: adds the file to the store."""
         self._draft.keep()
         self._count_no_more()
         try:

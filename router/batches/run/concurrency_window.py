@@ -2,18 +2,18 @@
 
 Pure; monotonic seconds.
 
-The router's answers are the only signal. Each successful answer increases the number: fast until
-the first refusal, and by one per round afterwards. A refusal (429, 503) halves the number and stops
-the sending for the time that it states (additive increase, multiplicative decrease: Chiu and Jain
-1989; slow start: Jacobson 1988). A refusal of a request that was sent before the last decrease
-contains no new information, so it only prolongs the stop.
+The router's answers are the only signal. Each successful answer increases the number of lines: fast
+until the first refusal, and by one per round afterwards. A refusal (429, 503) halves the number and
+stops the sending for the time that the refusal states (additive increase, multiplicative decrease:
+Chiu and Jain 1989; slow start: Jacobson 1988). A refusal of a request that was sent before the last
+decrease contains no new information, so it only prolongs the stop.
 """
 
 from __future__ import annotations
 
-FIRST = 4  # lines at once, before the first answer
+FIRST = 4  # lines in progress at once before the first answer
 LEAST = 1.0
-PAUSE_S = 1.0  # after a refusal without Retry-After
+PAUSE_S = 1.0  # pause in seconds after a refusal without Retry-After
 PAUSE_MAX_S = 60.0  # maximum pause: one request per minute costs little
 
 
@@ -48,8 +48,8 @@ class ConcurrencyWindow:
         self.under_way -= 1
 
     def refused(self, sent_at: float, now: float, retry_after_s: float | None) -> float:
-        """The router answered 429 or 503 to a line sent at `sent_at`. Returns when to send it
-        again.
+        """The router answered 429 or 503 to a line sent at `sent_at`. Returns when to send
+        the line again.
         """
         self.under_way -= 1
         self._slow = True

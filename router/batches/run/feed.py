@@ -20,7 +20,8 @@ class Feed:
         self._store = store
         self._file = blobs.reading(batch.input_file)
         self._cutter = Cutter(self._file, longest)
-        self._found: list[tuple[int, bytes]] = []  # cut but not yet checked for results
+        # Lines cut from the file but not yet checked for results.
+        self._found: list[tuple[int, bytes]] = []
         self.is_over = False
 
     def take(self) -> list[Line]:

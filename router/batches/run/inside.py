@@ -1,8 +1,9 @@
 """Connections to the data plane within the process.
 
-Each is a socket pair whose other end is served as a client's connection. So a line needs no port
-and no TLS, and does not wait in an accept queue behind other connections. It reaches the router's
-queue as soon as it is sent. Import only through `sender.py`: this module imports aiohttp.
+Each connection is a socket pair whose other end is served as a client's connection. So a line needs
+no port and no TLS, and does not wait in an accept queue behind other connections. The line reaches
+the router's queue as soon as it is sent. Import only through `sender.py`: this module imports
+aiohttp.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Inside(aiohttp.BaseConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
-        # uvloop leaks the far end if this is cancelled in the middle, so it always runs to its end.
+        # uvloop leaks the other end if this call is cancelled, so the call always runs to its end.
         made = asyncio.ensure_future(self._connect())
         try:
             return await asyncio.shield(made)

@@ -1,6 +1,6 @@
 """A running batch in memory: the next lines, lines to send again, and lines in progress.
 
-No I/O and no clock of its own. Times are monotonic seconds.
+A job does no I/O and reads no clock. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Job:
         self.feed = feed
         self.tasks: set[asyncio.Task[None]] = set()  # lines in progress
         self.tries: dict[int, int] = {}  # attempts, for lines that failed and are sent again
-        self.reads_at = 0.0  # no read before this time, because the disk failed
+        self.reads_at = 0.0  # no read of the file before this time, because the disk failed
         self.held = 0  # bytes of all lines in memory
         # The reason why the batch ends, once it is known.
         self.ending: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -85,7 +85,7 @@ class Job:
         return min((at for at in (again, self.reads_at) if at > now), default=NEVER)
 
     def next(self, now: float) -> Line | None:
-        """Returns the next line. It stays in the job until `pop`."""
+        """Returns the next line. The line stays in the job until `pop`."""
         if self._again and self._again[0][0] <= now:
             return self._again[0][2]
         if self._fresh and len(self._again) < AGAIN_MOST:

@@ -37,8 +37,8 @@ class LineScheduler(Generic[T]):
                 return
 
     def next(self, is_ready: Callable[[T], bool]) -> T | None:
-        """The next one that is ready; it goes to the end of its owner's queue, and so does its
-        owner.
+        """The next ready batch. The batch goes to the end of its owner's queue, and the owner to
+        the end of the owners' queue.
         """
         for at, place in enumerate(self._owners):
             members = place[1]

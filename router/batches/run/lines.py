@@ -78,7 +78,7 @@ class Cutter:
         self._file = file
         self._longest = longest
         self._rest: list[bytes] = []  # pieces of a line that has not ended
-        self._rest_bytes = 0  # their size; joined once, to copy a long line only once
+        self._rest_bytes = 0  # total size of `_rest`; joined once, to copy a long line only once
         self.number = 0  # the number of the last line returned
         self.is_over = False
 
@@ -159,7 +159,7 @@ def _no_json() -> Unusable:
 
 
 def is_json(data: bytes) -> bool:
-    """Returns whether it is valid JSON."""
+    """Returns whether `data` is valid JSON."""
     try:
         _decode_any(data)
     except NOT_JSON:

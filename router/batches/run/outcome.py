@@ -10,9 +10,9 @@ from router.batches.run.verdict import Verdict, judge
 def outcome_of(
     request_id: str, custom_id: str, answer: Answer, is_last: bool
 ) -> tuple[Verdict, bytes]:
-    """The record is b"" if the line is sent again, which never happens if `is_last`.
+    """The verdict and record of a line; b"": the line is sent again (never if `is_last`).
 
-    Reads the answer once; takes milliseconds for megabytes.
+    Reads the answer once; this takes milliseconds for an answer of megabytes.
     """
     if answer.problem:
         if answer.status == NO_ANSWER:

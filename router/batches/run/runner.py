@@ -39,7 +39,7 @@ from router.batches.store.worker import Worker
 from router.config.model import Batches
 from router.observe.events import log_event
 
-TROUBLE_S: Final = 2.0  # until a failed disk operation is tried again
+TROUBLE_S: Final = 2.0  # seconds until a failed disk operation is tried again
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Runner:
             self.lines.wake()
 
     def cancel(self, number: int) -> None:
-        """The store has `cancelling`: ends the lines in progress, and then the batch."""
+        """The batch is `cancelling` in the store: ends its lines in progress, and then the batch."""
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
             job.ending.set_result(CANCELLED)
@@ -147,7 +147,7 @@ class Runner:
                 await self._insist(lambda: self.purge(number))
         except Exception as err:  # a defect of the router
             log_event(logging.ERROR, "a batch cannot continue", batch=batch.id, error=repr(err))
-            if batch.status == VALIDATING:  # otherwise its place would never become free
+            if batch.status == VALIDATING:  # otherwise the batch would count as unfinished for ever
                 await self._insist(lambda: self._give_up(batch))
 
     async def _give_up(self, batch: Batch) -> None:
@@ -227,6 +227,6 @@ class Runner:
         return File(0, name, batch.owner, "batch_output", filename, size, now, expires_at)
 
     async def purge(self, number: int) -> None:
-        """Deletes the line results of an ended batch; its files contain them."""
+        """Deletes the line results of an ended batch; the batch's result files contain them."""
         while await self._worker(self._store.purge, number):
             pass

@@ -1,10 +1,10 @@
 """Sends one line as a request to the router's own data plane.
 
 The request uses HTTP, as from any client. So a line is routed, queued, limited, retried, counted
-and logged as any request, in class batch and for its owner. It carries the client's own credentials
-if replicas require them. Otherwise it names the owner; the data plane accepts a name only together
-with this process's token. aiohttp is imported when the sender opens, not when a configuration is
-checked.
+and logged as any request, in class batch and for its owner. The request carries the client's own
+credentials if replicas require them. Otherwise the request names the owner; the data plane accepts
+a name only together with this process's token. aiohttp is imported when the sender opens, not when
+a configuration is checked.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     import aiohttp
 
 KEEP_ALIVE_S: Final = 0.5  # the next line follows at once, or only much later
-SMALL: Final = 64 * 1024  # bytes; only a few larger answers are in memory at once
+SMALL: Final = 64 * 1024  # bytes of an answer; only a few larger answers are in memory at once
 LARGE_AT_ONCE: Final = 4
 NO_ANSWER: Final = 0
 
 
 class Answer(NamedTuple):
-    status: int  # NO_ANSWER: none came, and `problem` has the reason
+    status: int  # HTTP status; NO_ANSWER: no answer came, and `problem` has the reason
     body: bytes
     retry_after_s: float | None
     problem: str
 
     @property
     def is_queue_full(self) -> bool:
-        """Whether it is a refusal of the router's own queue."""
+        """Whether the answer is a refusal of the router's own queue."""
         try:
             return _refusal(self.body).error.code in _QUEUE_FULL
         except NOT_JSON:

@@ -3,8 +3,8 @@
 One task begins lines. `line_scheduler.py` chooses the next line; owners take turns.
 `concurrency_window.py` limits the lines under way of each owner and model, based on the router's
 answers, so that one tenant's limits delay no other tenant. If the router has a queue, at most
-`AHEAD` lines wait in it, so that it always has a next line to send. A line that waits here costs a
-few bytes.
+`AHEAD` lines wait in that queue, so that the queue always has a next line to send. A line that
+waits in this module costs a few bytes of memory.
 
 Memory is bounded: lines by `HELD_MOST` bytes, lines under way by `concurrency`, large answers by
 the sender.
@@ -44,15 +44,16 @@ HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no m
 PACES_MOST: Final = 1024  # maximum number of remembered concurrency windows
 LAST_WORDS_S: Final = 5.0  # time for unwritten results at a stop
 
-# Maximum of class batch waiting for one model in the router's queue: as many as a free replica
-# examines for a prefix it holds (`queue.affinity`).
+# Maximum number of batch requests that wait for one model in the router's queue: as many as the
+# queue examines for a prefix that a free replica holds (`queue.affinity`).
 AHEAD: Final = 64
-# minimum in progress per owner and model, because waiting requests may belong to others
+# minimum of lines in progress per owner and model; waiting requests may belong to others
 LEAST: Final = 8
-CROWDED_S: Final = 0.25  # between two checks of the queue's length
+CROWDED_S: Final = 0.25  # seconds between two checks of the queue's length
 TURNS: Final = 4  # turns of the event loop between a line's connection and its place in the queue
 
-LARGE: Final = 256 * 1024  # bytes; reading a larger answer would block the event loop for too long
+# Bytes of an answer; reading a larger one would block the event loop for too long.
+LARGE: Final = 256 * 1024
 
 # Returns how many requests of class batch wait for a model.
 Waiting = Callable[[str], int]
@@ -93,7 +94,8 @@ class Sending:
         self._task: asyncio.Task[None] | None = None
         self._resting = False
         self._crowded = False  # lines are held back because enough of them wait in the queue
-        self._leaving: set[str] = set()  # ids of lines that are sent but not yet in the queue
+        # Request IDs of lines that were sent but are not yet in the queue.
+        self._leaving: set[str] = set()
         self.held = 0  # bytes of lines in memory
         self.under_way = 0  # lines in progress
         self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
@@ -206,7 +208,7 @@ class Sending:
         except (OSError, sqlite3.Error) as err:
             job.reads_at = monotonic() + self._trouble_s
             log_event(logging.ERROR, "batch lines cannot be read", error=str(err))
-        except Exception as err:  # the file is not the one that was validated
+        except Exception as err:  # the input file is not the file that was validated
             if not job.ending.done():
                 job.ending.set_exception(err)
         _check_done(job)
@@ -216,8 +218,8 @@ class Sending:
         if self._recorder.is_stuck:
             return self._trouble_s
         now = monotonic()
-        # A line that is due but not sent waits for a place, and the end of another line wakes this
-        # task.
+        # A line that is due but not sent waits for a place in the window. The end of another line
+        # wakes this task.
         times = [job.next_due(now) for job in self._jobs]
         times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
         if self._crowded:
@@ -275,7 +277,7 @@ class Sending:
                 if verdict is Verdict.BUSY:
                     pause_s = answer.retry_after_s
                     if self._waiting is not None and answer.is_queue_full:
-                        # the value is an estimate, and this task sees when fewer wait
+                        # the waiting time is an estimate; this task sees when fewer lines wait
                         pause_s = None
                     job.comes_again(line, pace.refused(now, monotonic(), pause_s))
                     return

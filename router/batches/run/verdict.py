@@ -7,13 +7,13 @@ from typing import Final
 
 
 class Verdict(Enum):
-    DONE = "done"  # goes into the output file
-    FAILED = "failed"  # goes into the error file; final
-    AGAIN = "again"  # a failure: sent again a few times
-    BUSY = "busy"  # no capacity: sent again until the batch expires
+    DONE = "done"  # the answer goes into the output file
+    FAILED = "failed"  # the answer goes into the error file; the line is not sent again
+    AGAIN = "again"  # a failure: the line is sent again a few times
+    BUSY = "busy"  # no capacity: the line is sent again until the batch expires
 
 
-BACKOFF_S: Final = 1.0  # doubled with each attempt
+BACKOFF_S: Final = 1.0  # first backoff in seconds; doubled with each attempt
 BACKOFF_MAX_S: Final = 60.0
 
 _BUSY = frozenset({429, 503})
@@ -21,7 +21,7 @@ _AGAIN = frozenset({408, 425, 499, 500, 502, 504, 507, 508})
 
 
 def judge(status: int) -> Verdict:
-    """Returns the verdict by HTTP status. An error that is not temporary is final."""
+    """Returns the verdict for an HTTP status. An error that is not temporary is final."""
     if 200 <= status < 300:
         return Verdict.DONE
     if status in _BUSY:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 PART: Final = ".part"
-SYNC_EVERY: Final = 16 * 1024 * 1024  # bytes: the last sync of a large file must not take seconds
+# Bytes between two syncs: the last sync of a large file must not take seconds.
+SYNC_EVERY: Final = 16 * 1024 * 1024
 
 
 class BlobStore:

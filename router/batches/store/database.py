@@ -65,12 +65,13 @@ CREATE TABLE results (
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open or create it. Raises sqlite3.Error, and OSError if the file is not accessible."""
-    # It contains client requests; SQLite gives its own side files the same mode.
+    """Open or create the database. Raises sqlite3.Error, and OSError for an unusable file."""
+    # The database has client requests; SQLite gives its side files (WAL) the same mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only works before the first table
+        # Only works before the first table is created.
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
         db.execute("PRAGMA secure_delete = FAST")
@@ -106,6 +107,6 @@ class Transaction:
         self._roll_back()
 
     def _roll_back(self) -> None:
-        # A full disk may have rolled back already.
+        # SQLite may have rolled back the transaction already, because the disk is full.
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")

@@ -17,7 +17,7 @@ from router.batches.store.store import Result, Store
 from router.batches.store.worker import Worker
 from router.observe.events import log_event
 
-MOST: Final = 256  # results in one transaction
+MOST: Final = 256  # maximum number of results in one transaction
 
 
 class Recorder:

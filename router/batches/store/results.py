@@ -1,8 +1,8 @@
 """Writes the result files of a batch that has ended: the answers, and the errors of other lines.
 
 The files are written from the store, in the order of the lines, so that the work can be repeated
-after a crash with the same result. It is a generator for the worker, with one step per `PIECE`
-bytes.
+after a crash with the same result. `write_results` is a generator for the worker, with one step per
+`PIECE` bytes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def write_results(
 ) -> Generator[None, None, tuple[int, int]]:
     """Write the output and the error file; returns the bytes of each, 0 if there is none.
 
-    `longest` is the maximum length of an input line. Raises OSError and sqlite3.Error; may then be
-    called again.
+    `longest` is the maximum length of an input line. Raises OSError and sqlite3.Error; after
+    an error the function may be called again.
     """
     blobs.check_room(0)
     sizes = []
@@ -67,7 +67,7 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
 def _add_unanswered(
     draft: Draft, batch: Batch, store: Store, blobs: BlobStore, longest: int
 ) -> Generator[None, None, None]:
-    """Write "not executed" for every line without a result."""
+    """Write the error "not executed" for every line without a result."""
     code, message = _WHY[batch.ending]
     file = blobs.reading(batch.input_file)
     try:

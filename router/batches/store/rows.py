@@ -17,7 +17,7 @@ UNFINISHED: Final = (VALIDATING, IN_PROGRESS, FINALIZING, CANCELLING)
 
 
 class File(NamedTuple):
-    """One file, input or result. Its content is in the folder, under its id."""
+    """One input or result file. The content of the file is in the folder, under the file's id."""
 
     number: int
     id: str
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
     error_file: str | None
     next_output: str  # names of the future result files
     next_error: str
-    output_seconds: int | None  # how long these are kept; None: as long as other files
+    output_seconds: int | None  # seconds that result files are kept; None: as long as other files
     status: str
     ending: str  # the status after `finalizing`: completed or expired
     metadata: str | None  # JSON

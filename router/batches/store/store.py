@@ -34,8 +34,8 @@ from router.batches.store.rows import (
     File,
 )
 
-_PURGED_AT_ONCE: Final = 200  # results of ended batches, deleted in one transaction
-_FREED_AT_ONCE: Final = 1000  # pages given back to the file system
+_PURGED_AT_ONCE: Final = 200  # line results of ended batches that are deleted in one transaction
+_FREED_AT_ONCE: Final = 1000  # database pages given back to the file system at once
 
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
 
@@ -54,7 +54,7 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self._db = open_database(path)
-        self.usage = Usage()  # of all stored files and of uploads in progress
+        self.usage = Usage()  # usage by all stored files and by uploads in progress
         sums = "SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"
         for owner, files, size in self._db.execute(sums):
             self.usage.add(owner, files, size)
@@ -294,7 +294,7 @@ class Store:
                 (number, _PURGED_AT_ONCE),
             )
             is_more = cursor.rowcount == _PURGED_AT_ONCE
-        # `executescript`, because `execute` would stop after the first page.
+        # `executescript`, because `execute` would free only the first page.
         self._db.executescript(f"PRAGMA incremental_vacuum({_FREED_AT_ONCE})")
         (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return is_more or left > 0

@@ -1,9 +1,10 @@
 """Makes an engine stop a request when closing its connection is not enough (`Engine.abort`).
 
-Such an engine accepts a name for a request, and stops the request when an abort with that name is
-posted. The engine may forget the name when the connection closes; then an abort has no effect. So
-the router stops reading and posts the abort first. It closes the connection when the engine has
-answered, or after `timeout_s` (default 1 s). All this happens after the attempt has ended.
+An engine with an abort rule accepts a name for a request, and stops the request when an abort with
+that name is posted. The engine may forget the name when the connection closes; then an abort has no
+effect. So the router stops reading and posts the abort first. It closes the connection when the
+engine has answered, or after `timeout_s` (default 1 s). All this happens after the attempt has
+ended.
 
 An engine may abort every request whose name *begins* with the given name. So all names have the
 same length and cannot be guessed (`ids.py`). A name chosen by a client never reaches the engine,
@@ -33,15 +34,14 @@ from router.intake.values import is_given, opening_of
 from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection
 
-MOST: Final = 128  # Aborts that run at once; each has its own connection.
-# Bytes of `parameters` that are decoded; longer ones may contain a name.
+MOST: Final = 128  # Maximum number of aborts that run at once; each has its own connection.
+# Maximum bytes of `parameters` that are decoded; a longer value may contain a name.
 _DECODED: Final = 64 * 1024
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can be named: it asks for one answer, on a path where some engine accepts
-    names."""
+    """Whether a request can have a name: it asks for one answer, and its path allows names."""
     if path not in ABORT_PATHS:
         return False
     if fields.n is not None and fields.n != 1:
@@ -53,8 +53,8 @@ def is_nameable(path: bytes, fields: Fields) -> bool:
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
     """Return a body's `parameters` as a member in which the client's `rid` is null.
 
-    /vertex_generate reads the members of `parameters` as fields of the request. Returns `None` if
-    `parameters` has no `rid` or is not an object.
+    /vertex_generate reads the members of `parameters` as fields of the request. The result is
+    `None` if `parameters` has no `rid` or is not an object.
     """
     if len(raw) <= _DECODED and not _has_rid(raw):
         return None
@@ -66,7 +66,7 @@ def _has_rid(raw: msgspec.Raw) -> bool:
     try:
         return is_given(_decode(raw).rid)
     except NOT_JSON:
-        return False  # Not a JSON object, so the engine rejects it or finds no name in it.
+        return False  # Not a JSON object, so the engine rejects it or finds no name in the body.
 
 
 class _Nobody(Owner):
@@ -91,9 +91,11 @@ class Aborter:
     def __init__(self, rules: Aborts, asker: Asker) -> None:
         self.asker = asker
         self.rules = rules
-        self.accepted = 0  # Aborts that engines accepted.
-        self.failed = 0  # Aborts that engines rejected or did not answer in time.
-        self.skipped = 0  # Attempts over MOST; only their connection was closed.
+        self.accepted = 0  # Number of aborts that engines accepted.
+        self.failed = 0  # Number of aborts that engines rejected or did not answer in time.
+        # Number of attempts not aborted because `MOST` aborts were running; only their connection
+        # was closed.
+        self.skipped = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -101,7 +103,7 @@ class Aborter:
         return len(self._tasks)
 
     def aborts(self, replica: Replica) -> bool:
-        """Whether attempts at this replica get names."""
+        """Whether attempts at this replica get names, by which its engine can abort them."""
         return replica.descriptor.abort is not None and self.rules.enabled
 
     def abort(
@@ -115,7 +117,7 @@ class Aborter:
         """Abort the attempt of this name, and close its connection. Returns at once.
 
         `rule`: the engine's rule when the attempt was sent. `authorization`: the header line that
-        the attempt was sent with, if it is the client's own.
+        the attempt was sent with, if that line is the client's own.
         """
         if len(self._tasks) >= MOST:
             self.skipped += 1

@@ -6,8 +6,8 @@ A 200 from an engine does not prove success. For inference, an attempt holds the
 - JSON until the response is complete, up to `limits.response_hold`,
 - everything else (audio, lines of JSON) until its first bytes.
 
-A failure before that point can still be hidden from the client. At that point the attempt notifies
-its request, and the bytes of each later read are relayed to the client at once.
+A failure before that point can still be hidden from the client. When the content comes the attempt
+notifies its request, and the bytes of each later read are relayed to the client at once.
 
 An attempt owns at most one connection or one place in a pool's queue, and releases it exactly once.
 
@@ -35,7 +35,8 @@ from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
-# An unfinished event this long counts as content, because each read scans its bytes again.
+# Bytes of an unfinished event from which on it counts as content, because each read scans the bytes
+# of the unfinished event again.
 _EVENT_BYTES: Final = 32 * 1024
 
 
@@ -53,7 +54,7 @@ class AttemptedRequest(RoutedRequest):
 
     @abstractmethod
     def body_sent(self) -> None:
-        """Called when a replica has read most of the body."""
+        """Called when a replica has read most of the request's body."""
 
     @abstractmethod
     def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
@@ -67,7 +68,7 @@ class AttemptedRequest(RoutedRequest):
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
         """Commit to an attempt that shows its first content.
 
-        Returns the reply that gets its bytes; `None` if they are discarded.
+        Returns the reply that relays the bytes of the attempt; `None` if these are discarded.
         """
 
     @abstractmethod
@@ -106,19 +107,21 @@ class AttemptIO(Waiter):
         self._waiting = False
         self._seen_head = False
         self._holds = False
-        self._passes = False  # The response is held only until the first bytes of its body.
-        # Gets the response once the request has committed to this attempt.
+        self._passes = False  # Whether the response is held only until the first bytes of its body.
+        # The reply that gets the response once the request has committed to this attempt.
         self._reply: Reply | None = None
         # The status with which the engine may refuse the `priority` field; 0: none.
         self.refusal = 0
         # The engine's abort rule, set if the attempt was sent with a name (`attempt.rid`).
         self.abort_rule: Abort | None = None
-        self.asks_for_usage = False  # The router asked for token counts, and the client did not.
+        # Whether the router asked for token counts, and the client did not.
+        self.asks_for_usage = False
         self.said: ResponseReader | None = None  # The error response that is kept (`_put_aside`).
-        self.is_encoded = False  # A compressed stream; its events cannot be read.
+        # Whether the response is a compressed stream, whose events cannot be read.
+        self.is_encoded = False
         self._scanner: FirstContent | None = None
-        self._looked = 0  # Parts of the body that were examined.
-        self._held = 0  # Bytes of these parts.
+        self._looked = 0  # Number of parts of the body that were examined.
+        self._held = 0  # Bytes of the parts that were examined.
 
     def start(self, fresh: bool) -> None:
         conn = self.attempt.at.pool.acquire(self, fresh=fresh)
@@ -155,7 +158,8 @@ class AttemptIO(Waiter):
 
     # -- callbacks of the pool and the connection ---------------------------------------------
 
-    # An exception in one of these calls ends this request, and affects no other request.
+    # An exception in one of the following callbacks ends this request, and affects no other
+    # request.
 
     def on_connected(self, conn: ReplicaConnection) -> None:
         self._waiting = False
@@ -209,7 +213,7 @@ class AttemptIO(Waiter):
 
     @property
     def quiet_events(self) -> int:
-        """The number of events that came before any content."""
+        """The number of events in the stream that came before any content."""
         return 0 if self._scanner is None else self._scanner.quiet
 
     # -- committing to the response -----------------------------------------------------------
@@ -225,7 +229,7 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            reason = error_of(head.status)  # An answer of this kind cannot continue a stream.
+            reason = error_of(head.status)  # An error answer cannot continue a stream.
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
@@ -245,7 +249,7 @@ class AttemptIO(Waiter):
         elif self._driver.state.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            self._holds = True  # The error must be an event in the stream that has begun.
+            self._holds = True  # The error must be sent as an event in the stream that has begun.
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
@@ -286,9 +290,10 @@ class AttemptIO(Waiter):
         return too_much
 
     def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
-        """As `_may_commit`, for a response that is not an event stream.
+        """Like `_may_commit`, for a response that is not an event stream.
 
-        Called when the response is complete (`whole`), is too large to be held, or is not held.
+        Commit to a response, or fail the attempt. Called when the response is complete (`whole`),
+        is too large to be held, or is not held.
         """
         head = reader.head
         assert head is not None
@@ -323,8 +328,8 @@ class AttemptIO(Waiter):
     def _may_tell(self, reason: Reason) -> bool:
         """Whether an error of the replica may be sent to the client now.
 
-        It may not be sent if another attempt is running, if another replica is tried, or if an
-        earlier error has precedence. Then the error is kept (`_put_aside`).
+        The error may not be sent if another attempt is running, if another replica is tried, or if
+        an earlier error has precedence. Then the error is kept (`_put_aside`).
         """
         driver = self._driver
         if self.attempt.rest is not None:
@@ -348,7 +353,7 @@ class AttemptIO(Waiter):
             conn.cancel()
             head = reader.head
             assert head is not None
-            reader.head = head.copy()  # Other responses share the head.
+            reader.head = head.copy()  # The head is copied, because other responses share it.
             reader.head.content_length = None
             reader.state = COMPLETE  # No more of the body will be read.
         self.said = reader
@@ -370,7 +375,7 @@ def error_of(status: int) -> Reason:
 
 
 def _is_sound(parts: list[bytes]) -> bool:
-    """Whether a complete response is plausible: it is not empty, and JSON ends with a brace."""
+    """Whether a complete response is plausible: it has a body, and JSON ends with a brace."""
     body = b"".join(parts).strip()
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 

@@ -5,8 +5,8 @@ name, JSON parsers use the last one (msgspec, orjson, Python's json and so pydan
 maps). So a member is replaced by adding it again. All other bytes are unchanged. A body is a list
 of pieces. Only the last piece is copied, so a second edit costs almost nothing.
 
-Pure: bytes in, bytes out. Must never: change a body that does not begin and end like an object, or
-read a byte more than a few times, however the body is divided into pieces.
+The functions are pure: bytes in, bytes out. Must never: change a body that does not begin and end
+like an object, or read a byte more than a few times, however the body is divided into pieces.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
-# Bytes; a piece up to this size stays one piece and is sent in one write.
+# Maximum bytes of a piece that stays one piece when a member is added, and is sent in one write.
 _JOINED: Final = 64 * 1024
 
 
 def append(body: list[bytes], members: bytes) -> list[bytes] | None:
     """Return the body with `members` (`"a":1` or `"a":1,"b":2`) at the end of its object.
 
-    `body`: a JSON object in pieces, without content encoding. Returns `None` if it is not an
-    object; then the body must be sent unchanged.
+    `body`: a JSON object in pieces, without content encoding. Returns `None` if the body is not an
+    object; then it must be sent unchanged.
     """
     if not _is_opened(body):
         return None

@@ -15,10 +15,10 @@ removed otherwise:
 - A compressed body is not changed; no supported engine reads compressed bodies.
 
 An engine that rejects the field is recognised by its error text (`refuses`), and gets the request
-again without the field. If that succeeds, the replica gets no more numbers. If it fails, the cause
-was something else: a client can provoke any error text.
+again without the field. If the second attempt succeeds, the replica gets no more numbers. If it
+fails, the cause was something else: a client can provoke any error text.
 
-Pure: bytes in, bytes out.
+The functions are pure: bytes in, bytes out.
 """
 
 from __future__ import annotations
@@ -45,11 +45,14 @@ class PriorityParts:
     def __init__(
         self, member: bytes, header: bytes, drops: bool, refusal: int, number: bytes = b""
     ) -> None:
-        self.member = member  # `"priority":7`; b"": nothing is added to the body.
-        self.header = header  # A header line with a CRLF before it; b"": none.
-        self.drops = drops  # The priority is not normal, but the replica does not get it.
-        self.refusal = refusal  # The status with which the engine may reject the field; 0: none.
-        self.number = number  # The number as written in the body or the header.
+        self.member = member  # A member such as `"priority":7`; b"": nothing is added to the body.
+        # A header line with the priority, with a CRLF before it; b"": no header line.
+        self.header = header
+        # The priority is not normal, but the replica does not get a priority number.
+        self.drops = drops
+        # The status with which the engine may reject the `priority` field; 0: no such status.
+        self.refusal = refusal
+        self.number = number  # The priority number as written in the body or the header.
 
 
 NOTHING: Final = PriorityParts(b"", b"", False, 0)
@@ -74,7 +77,7 @@ def keeps_numbers(replica: Replica) -> bool:
 
 
 def is_honoured(replica: Replica) -> bool | None:
-    """Whether the engine follows priorities; `None`: the engine does not report it."""
+    """Whether the engine follows priorities; `None`: the engine does not report whether it does."""
     if dialect_of(replica) is SILENT:
         return False if replica.engine is not None or replica.config.priority else None
     return True if replica.config.priority is not None else replica.by_priority
@@ -107,7 +110,7 @@ def priority_parts(
 
 
 def absent(replica: Replica) -> bytes:
-    """Return a `priority` member that has the same effect at the replica as no such member."""
+    """Return a `priority` member with the same effect at the replica as no such member."""
     configured = replica.config.priority
     if configured is not None and configured in DIALECTS:
         return DIALECTS[configured].absent
@@ -122,7 +125,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes] | None:
-    """Return the body without its `priority`; `None` if it cannot be read.
+    """Return the body without its `priority`; `None` if the body cannot be read.
 
     The other members are unchanged. Of several members with the same name, only the last remains,
     because parsers use the last one.
@@ -155,14 +158,14 @@ def _cut(body: bytes, places: list[Place]) -> list[bytes]:
         at = place.end
         if body[at : at + 1] == b",":
             at += 1
-        else:  # The member is the last one, so the comma before it is removed, too.
+        else:  # For the last member, the comma before the member is removed, too.
             before = b"".join(kept).rstrip(_SPACE)
             kept = [before.removesuffix(b",")]
     kept.append(body[at:])
     return kept
 
 
-_LOOK: Final = 16 * 1024  # Bytes of an error answer that are searched.
+_LOOK: Final = 16 * 1024  # Maximum bytes of an engine's error answer that are searched.
 
 
 def refuses(answer: bytes) -> bool:

@@ -19,13 +19,13 @@ _NAME: Final = b'"system_fingerprint"'
 class Closing:
     """Handles the end of one stream whose usage event is removed.
 
-    All relayed bytes pass through it.
+    All relayed bytes of the stream pass through this object.
     """
 
     __slots__ = ("fingerprint", "held")
 
     def __init__(self) -> None:
-        self.held = b""  # The latest event with a finish reason; it was not relayed yet.
+        self.held = b""  # The latest event with a finish reason; this event was not relayed yet.
         self.fingerprint = b""  # The fingerprint of the removed usage event, as JSON.
 
     def pass_on(self, data: bytes) -> bytes:
@@ -58,7 +58,7 @@ def _start_of_event(data: bytes, inside: int) -> int:
 
 
 def _stamped(data: bytes, fingerprint: bytes) -> bytes:
-    """Add the fingerprint to the last event with a finish reason, unless it already has one."""
+    """Add the fingerprint to the last event with a finish reason, unless the event has one."""
     at = data.rfind(FINISH)
     if at < 0:
         return data

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 from typing import Final
 
-LENGTH: Final = 24  # Hexadecimal digits; 96 bits.
-_AT_ONCE: Final = 256  # Names for which random bytes are read in one system call.
+LENGTH: Final = 24  # Length of a name in hexadecimal digits; 24 digits are 96 bits.
+_AT_ONCE: Final = 256  # Number of names for which random bytes are read in one system call.
 
 
 class Ids:
-    """Creates the names."""
+    """Creates the names of requests at engines."""
 
     __slots__ = ("_at", "_pool")
 

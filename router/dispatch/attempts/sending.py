@@ -38,7 +38,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     asked = request.asked
     client_body = request.body or []
     common = asked.common
-    edited = attempt.rest  # The body of a continuation; `None`: the client's own body.
+    edited = attempt.rest  # The body of a continuation; `None`: the client's own body is sent.
     parts = NOTHING
     if client_body and request.route.inference and request.route.is_known:
         is_rejected = request.driver.priority_rejected_by is replica
@@ -48,10 +48,11 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
         if asked.body_bytes <= SCAN_ABOVE:
             edited = _without_priority(asked, client_body, edited) or edited
         elif not members:
-            # The body is too large to be edited. Engines use the last of two equal members.
+            # The body is too large to be edited, so a member is appended. Engines use the last of
+            # two equal members.
             members = absent(replica)
-    asks = False  # Whether an edit of the body asks for usage.
-    appends_question = b""  # A member that asks for usage and is appended to the body.
+    asks = False  # Whether an edit of the body asks the engine for usage.
+    appends_question = b""  # A member that asks the engine for usage and is appended to the body.
     if _may_ask_for_usage(request, asked):
         options = asked.stream_options
         ask = engine.usage_ask
@@ -122,7 +123,7 @@ def _also(members: bytes, another: bytes) -> bytes:
 def _without_priority(
     asked: ClientRequest, client_body: list[bytes], edited: list[bytes] | None
 ) -> list[bytes] | None:
-    """Return the body without its `priority`; `None` if it cannot be read.
+    """Return the body without its `priority`; `None` if the body cannot be read.
 
     `edited`: the body of a continuation.
     """
@@ -163,6 +164,6 @@ def _may_ask_for_usage(request: AttemptedRequest, asked: ClientRequest) -> bool:
         request.view.stream
         and request.rules.asks_for_usage
         and asked.path in PATHS
-        # Above this size it is unknown whether the client already asks.
+        # If the body is larger, it is unknown whether the client already asks for token counts.
         and asked.body_bytes <= SCAN_ABOVE
     )

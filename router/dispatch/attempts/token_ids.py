@@ -26,7 +26,7 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch
 from router.intake.values import bytes_of, is_given
 
-# Members of a body that change its prompt, and that a `Question` does not contain.
+# Members of a body that change its prompt, and that a `Question` (for token ids) does not contain.
 _OTHERWISE: Final = re.compile(
     rb'"(?:chat_template|chat_template_kwargs|documents|continue_final_message'
     rb'|add_generation_prompt|add_special_tokens|truncate_prompt_tokens)"'
@@ -40,7 +40,7 @@ class TokenIds:
         self._provider = provider
         self._fleet = fleet
         self._server_name = server_name
-        self._turn = 0  # Rotates over the replicas that can tokenize the prompt.
+        self._turn = 0  # Counter that rotates over the replicas that can tokenize the prompt.
 
     def adopt(self, server_name: str | None) -> None:
         """Use the TLS server name of a new configuration for all later requests to /tokenize."""
@@ -53,10 +53,10 @@ class TokenIds:
         body: list[bytes],
         done: Callable[[TokenChains | None], None],
     ) -> Question | None:
-        """Ask for the token ids of a request.
+        """Ask for the token ids of a request's prompt.
 
-        Returns `None` if they cannot be determined. If they are already known, the `Question` is
-        done.
+        Returns `None` if they cannot be determined. If the token ids are already known, the
+        returned `Question` is done.
         """
         if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
             return None
@@ -65,7 +65,7 @@ class TokenIds:
             try:
                 salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
             except NOT_JSON:
-                return None  # The engine decides whether the value is valid.
+                return None  # The engine decides whether the value of the member is valid.
         facts = Facts(
             kind,
             fields.model,

@@ -23,8 +23,8 @@ def common_lines(
 ) -> bytes:
     """Return the fields that are equal for all attempts, each with a CRLF before it.
 
-    `authorization`: a complete line that replaces the client's line; `None` forwards the client's.
-    `forwards_key`: the client's own key is forwarded to the replica.
+    `authorization`: a complete line that replaces the client's line; `None` forwards the client's
+    line. `forwards_key`: the client's own key is forwarded to the replica.
     """
     joined = head.joined
     auth = authorization

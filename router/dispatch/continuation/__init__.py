@@ -6,6 +6,6 @@
     store        limits the bytes of text that are kept, per stream and in total
     stream       one stream over several replicas
 
-Continuations are off by default. A stream is continued only if the result is certainly correct.
-Otherwise the client sees the truncation.
+Continuations are off by default. A stream is continued only if the result is certainly correct. In
+all other cases the client sees that the stream is truncated.
 """

@@ -6,14 +6,14 @@ from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    __hash__ = str.__hash__  # See core.errors.Reason.
+    __hash__ = str.__hash__  # Faster than the hash of `Enum`; see core.errors.Reason.
 
-    CONTINUED = "continued"  # Another replica's content follows.
+    CONTINUED = "continued"  # Another replica continued the stream with content.
     # The other outcomes are reasons why there was no continuation.
     REQUEST = "request"  # The request has members with which a continuation may be incorrect.
-    STREAM = "stream"  # The stream contained data with which a continuation may be incorrect.
+    STREAM = "stream"  # The stream contains data with which a continuation may be incorrect.
     FINISHED = "finished"  # Only the end of the stream was missing.
-    LENGTH = "length"  # The request's token limit is used up.
+    LENGTH = "length"  # The request's limit of output tokens is used up.
     SIZE = "size"  # The text is longer than the limit of kept text.
     BUDGET = "budget"  # The limit of attempts is reached, or the retry budget is used up.
     NO_REPLICA = "no_replica"  # No other replica can continue the stream.

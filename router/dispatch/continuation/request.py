@@ -9,7 +9,8 @@ Only requests with known members are continued, because an unknown member could 
 text in an unknown way. The body's members keep the client's values. Only the prompt, the limits and
 the two switches of the chat template are changed.
 
-Pure: bytes in, bytes out. Must never be called before a stream has broken: it decodes the body.
+The functions are pure: bytes in, bytes out. Must never be called before a stream has broken: it
+decodes the body.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
-KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes.
+KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes whose streams may be continued.
 
 # Members that allow a continuation with any value. Penalties and a seed start again at the break,
 # so the text may differ from an unbroken stream.
@@ -60,7 +61,8 @@ _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "return_hidden_states": (False,),
     "chat_template_kwargs": ({}, {"enable_thinking": False}, {"thinking": False}),
 }
-# The `max_tokens` of a completion whose client sets none (OpenAI; vLLM 0.32, SGLang 0.5.23).
+# The default `max_tokens` of a completion if the client sets none (OpenAI; vLLM 0.32, SGLang
+# 0.5.23).
 _COMPLETION_TOKENS: Final = 16
 
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -72,17 +74,18 @@ Members = dict[str, msgspec.Raw]
 
 
 class _Odd(Exception):
-    """A member has an unexpected type, so the request is not continued."""
+    """A member has an unexpected type, so the stream is not continued."""
 
 
 _UNREADABLE: Final = (_Odd, *NOT_JSON)
 
 
 def continued(kind: str, body: bytes, text: str, tokens: int) -> bytes | Outcome:
-    """Return the body of the request for the rest, or the reason why the stream is not continued.
+    """Return the body of the request for the rest of the stream, or the reason why the stream is
+    not continued.
 
-    `text`: the text so far. `tokens`: the tokens of `text`. `kind`: the kind of the route, one of
-    KINDS. `body`: the client's body.
+    `text`: the generated text so far. `tokens`: the tokens of `text`. `kind`: the kind of the
+    route, one of KINDS. `body`: the client's body.
     """
     try:
         members = _members(body)
@@ -108,7 +111,7 @@ def _is_neutral(name: str, raw: msgspec.Raw) -> bool:
 
 
 def _limits(kind: str, members: Members, tokens: int) -> Members | None:
-    """Return the remaining minimum and maximum of tokens; `None` if none remain."""
+    """Return the remaining minimum and maximum of output tokens; `None` if no tokens remain."""
     limits: Members = {}
     for name in ("max_tokens", "max_completion_tokens"):
         most = _count(members, name)
@@ -128,7 +131,7 @@ def _count(members: Members, name: str) -> int | None:
     raw = members.get(name)
     value = None if raw is None else _value(raw)
     if isinstance(value, str) and value.isdecimal():
-        value = int(value)  # The engines accept it.
+        value = int(value)  # The engines accept a number that is written as text.
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):
@@ -168,7 +171,8 @@ def _messages(members: Members, text: str) -> Members:
             raise _Odd("messages")
         messages.append(_raw({**last, "content": content + text}))
     elif not _flag(members, "add_generation_prompt", True):
-        raise _Odd("add_generation_prompt")  # With it, the last message is not continued.
+        # With `add_generation_prompt`, the engine does not continue the last message.
+        raise _Odd("add_generation_prompt")
     else:
         messages.append(_raw({"role": "assistant", "content": text}))
     return {

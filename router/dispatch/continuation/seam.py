@@ -1,12 +1,14 @@
-"""Makes the second stream look like the rest of the first.
+"""Makes the second stream look like the rest of the first stream.
 
 1. The events of the second stream get the `id`, `created` and `model` of the first stream. The role
    is not repeated.
-2. Its counts cover both streams: the tokens of the first text are added to the output's count. They
-   are subtracted from the prompt's count, because the second prompt contained them.
-3. Every other value of an event is the engine's. The finish reason is that of the second stream.
+2. The token counts of the second stream cover both streams: the tokens of the first text are added
+   to the output's count. These tokens are subtracted from the prompt's count, because the second
+   prompt contained them.
+3. Every other value of an event is relayed as the engine sent it. The finish reason is that of the
+   second stream.
 
-Pure: bytes in, bytes out. Must never change an event that it cannot read.
+The functions are pure: bytes in, bytes out. Must never change an event that it cannot read.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ class Seam:
     __slots__ = ("_has_spoken", "_names", "_prompt_tokens", "_tokens")
 
     def __init__(self, names: Names, tokens: int, prompt_tokens: int | None) -> None:
-        """Create a seam.
+        """Create a seam between two streams.
 
         `tokens`: the tokens of the text before the break. `prompt_tokens`: the prompt's count in
-        the first stream, if it was reported.
+        the first stream, if that count was reported.
         """
         self._names = [
             (name, raw)
@@ -58,7 +60,7 @@ class Seam:
             start = end
 
     def added_up(self, usage: Usage) -> Usage:
-        """Return the counts of both streams, given those of the second."""
+        """Return the token counts of both streams together, given the counts of the second one."""
         prompt = usage.prompt_tokens
         if prompt is not None:
             prompt = self._prompt(prompt)

@@ -1,4 +1,7 @@
-"""The members of chat and completion chunks that a continuation reads. Plain values."""
+"""The members of chat and completion chunks that a continuation reads.
+
+The classes hold plain values.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import msgspec
 class Delta(msgspec.Struct, gc=False):
     role: Any = None
     content: str | None = None
-    # Members that cannot be continued as text.
+    # Members of a chunk that cannot be continued as text.
     reasoning_content: Any = None
     reasoning: Any = None
     tool_calls: Any = None
@@ -39,7 +42,7 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def said(self) -> str:
-        """The text of the chunk, in any of the shapes."""
+        """The text of the chunk, whether it is a chat chunk or a completion chunk."""
         if self.text:
             return self.text
         return (self.delta.content if self.delta is not None else None) or ""

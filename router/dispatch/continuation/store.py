@@ -19,11 +19,11 @@ class Store:
 
     def adopt(self, rules: Rules) -> None:
         """Apply new limits from a reload. Kept bytes stay."""
-        self.each = rules.text  # Bytes of one stream's text.
+        self.each = rules.text  # Maximum bytes of the kept text of one stream.
         self._total = rules.text_total
 
     def take(self, size: int) -> bool:
-        """Reserve `size` more bytes. Returns False if the limit is reached."""
+        """Reserve `size` more bytes for a stream's text. Returns False if the limit is reached."""
         if self.held + size > self._total:
             return False
         self.held += size

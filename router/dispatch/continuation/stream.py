@@ -1,17 +1,18 @@
 """One event stream on its way to a client, continued over several replicas if necessary.
 
-It is used in place of the stream's `UsageTap`, and keeps the relayed events. For each token, an
-event is only appended. Events are read some thousands of bytes at a time; then only their text is
-kept.
+This class is used in place of the stream's `UsageTap`, and keeps the relayed events. For each
+token, the event is only appended to a list. Events are read some thousands of bytes at a time; then
+only their text is kept.
 
 1. Only whole events are relayed (`UsageTap` with `whole`). So the client's part of a broken stream
-   ends between two events. The next replica sends any event that was not complete.
+   ends between two events. An event that was incomplete at the break is sent by the next replica.
 2. An event that reports a failure of the engine is withheld with all following events, until it is
-   known whether another replica continues. If none does, they are sent (`let_go`).
+   known whether another replica continues. If no replica continues, the withheld events are sent
+   (`let_go`).
 
-Calls: `feed` for every read. When the stream breaks, `rest` returns the body for each replica that
-is asked for the rest. When such a replica shows content, `resume`, and then `feed` again. `close`
-at the end.
+The caller calls `feed` for every read. When the stream breaks, `rest` returns the body for each
+replica that is asked for the rest. When such a replica shows content, the caller calls `resume`,
+then `feed` again. At the end it calls `close`.
 
 Must never: hold more than the store allows, or be created if continuations are off.
 """
@@ -28,9 +29,10 @@ from router.dispatch.continuation.transcript import Transcript
 from router.dispatch.usage.token_counts import Usage, UsageTap
 from router.wire.http1.sse import find_error
 
-_UNREAD: Final = 8 * 1024  # Bytes of unread events that are kept; about forty tokens.
-_WITHHELD: Final = 16 * 1024  # Bytes withheld after an error; with more, the engine did not stop.
-# Reasoning inside the text. Chat templates remove it from assistant messages.
+_UNREAD: Final = 8 * 1024  # Maximum bytes of unread events that are kept; about forty tokens.
+# Maximum bytes withheld after an error; if more bytes follow, the engine did not stop.
+_WITHHELD: Final = 16 * 1024
+# Reasoning inside the text. Chat templates remove such reasoning from assistant messages.
 _THOUGHTS: Final = ("<think>", "</think>")
 
 
@@ -71,7 +73,7 @@ class Continuation:
             self._obstacle = Outcome.SIZE
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes to relay of one read. This runs for every token."""
+        """Return the bytes to relay, given the bytes of one read. This runs for every token."""
         data = self._tap.feed(data)
         if self._seam is not None:
             data = self._seam.mend(data)
@@ -102,13 +104,14 @@ class Continuation:
 
     @property
     def tokens(self) -> int:
-        """The tokens of the text so far."""
+        """The number of tokens of the text so far."""
         return self._transcript.tokens
 
     def rest(self, body: list[bytes]) -> list[bytes] | Outcome:
-        """Return the body of the request for the rest, or the reason why there is no continuation.
+        """Return the body of the request for the rest of the stream, or the reason why there is no
+        continuation.
 
-        `body`: the client's body.
+        `body`: the body of the client's request.
         """
         if self._obstacle is None:
             self._read()
@@ -119,7 +122,8 @@ class Continuation:
         if not text or any(mark in text for mark in _THOUGHTS):
             return Outcome.STREAM
         if self._tap.has_cut_event:
-            # An unfinished event was too long to be held and was partly relayed.
+            # An unfinished event was too long to be held and was partly relayed, so the stream is
+            # not continued.
             return Outcome.STREAM
         asked = continued(self._kind, b"".join(body), text, transcript.tokens)
         return asked if isinstance(asked, Outcome) else [asked]
@@ -134,7 +138,7 @@ class Continuation:
         self.let_go()  # The withheld error is discarded.
 
     def usage(self, is_whole: bool) -> Usage:
-        """Return the token counts of all parts that are known."""
+        """Return the token counts of all parts of the stream whose counts are known."""
         usage = self._tap.result(is_whole)
         return usage if self._seam is None else self._seam.added_up(usage)
 

@@ -3,14 +3,14 @@
 `add` gets whole events in the order in which they were relayed, some thousands of bytes at a time.
 
 One token is counted for each event: vLLM and SGLang send one event per token unless
-`stream_interval` is set. If the events contain counts (`continuous_usage_stats`), those are used.
-Tokens after the last text do not count, because the next replica generates them again. Example: the
-first bytes of an incomplete character.
+`stream_interval` is set. If the events contain counts (`continuous_usage_stats`), these counts are
+used. Tokens after the last text do not count, because the next replica generates them again. An
+example is a token that contains only the first bytes of a character.
 
 Most events of a stream differ only in their text. So an event is parsed as a whole only if it
 differs from the last parsed one in more than one JSON string.
 
-Pure. Must never: guess. A stream with unknown data is not continued.
+The class is pure. Must never: guess. A stream with unknown data is not continued.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ class Transcript:
     )
 
     def __init__(self) -> None:
-        self.text = bytearray()  # UTF-8.
-        self.tokens = 0  # The tokens of the text.
+        self.text = bytearray()  # The text so far, in UTF-8.
+        self.tokens = 0  # The number of tokens of the text.
         self.prompt_tokens: int | None = None  # The prompt's count, if the stream has reported it.
-        self.names: Names | None = None  # Copies of the names in the first chunk.
+        self.names: Names | None = None  # Copies of `id`, `created` and `model` in the first chunk.
         self.obstacle: Outcome | None = None  # Why the stream cannot be continued.
-        self._behind = 0  # Tokens since the last text.
+        self._behind = 0  # Number of tokens since the last event with text.
         self._before = self._after = b""  # The bytes around the text of the last parsed event.
 
     def add(self, events: bytes) -> None:
@@ -63,7 +63,7 @@ class Transcript:
                 try:
                     said = _string(event[start:end])
                 except NOT_JSON:
-                    pass  # More than the text differs.
+                    pass  # The event differs from the last parsed one in more than the text.
                 else:
                     self._say(said, None)
                     continue
@@ -72,7 +72,7 @@ class Transcript:
                 self._event(event)
 
     def resume(self) -> None:
-        """Prepare for the events of another stream, which continues the text."""
+        """Prepare for the events of another replica's stream, which continues the text."""
         self._behind = 0
 
     def _event(self, event: bytes) -> None:
@@ -135,5 +135,5 @@ class Transcript:
 
 
 def _copied(names: Names) -> Names:
-    """Copy the names, because views would keep the event in memory."""
+    """Copy the names, because they are views that would keep the whole event in memory."""
     return Names(names.id.copy(), names.created.copy(), names.model.copy())

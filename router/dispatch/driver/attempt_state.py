@@ -1,17 +1,18 @@
 """The attempts of one request as a state machine. Pure: no sockets, no clock of its own.
 
 Rules:
-1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends. The
-   end is final; later events of the attempt are ignored.
+1. An attempt sends the request to one replica. It holds one lease from `begin` until it ends. An
+   attempt that has ended stays ended; its later events are ignored.
 2. The first attempt that shows content wins (`content`). Only the winner's bytes may reach the
    client. While another attempt is running, an error answer does not count as content: the attempt
    fails, and its answer is kept (`aside`). If all attempts fail, the client gets the answer of the
    earliest attempt whose answer was kept.
 3. What the client has received limits what may follow:
-   - Nothing: a failed attempt may be followed by another one.
-   - Status (a 200 and comments): another attempt may follow, but an error must be an event in the
-     stream.
-   - Content: another replica continues the stream, or the client must see the truncation.
+   - Nothing was received: a failed attempt may be followed by another one.
+   - A status was received (a 200 and comments): another attempt may follow, but an error must be an
+     event in the stream.
+   - Content was received: another replica continues the stream, or the client must see the
+     truncation.
 4. A continuation begins when the winner has ended before its response was complete. It generates
    the rest of the response. Only a continuation can replace a winner; it does so with its first
    content. If it fails, another continuation may follow, or the response is truncated.
@@ -34,11 +35,13 @@ from router.core.lease import Lease
 from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
 from router.fleet.replica import Replica
 
-# Attempts with these reasons do not count towards the attempts that a request may have.
+# Attempts that were begun for these reasons do not count towards the attempts that a request may
+# have.
 UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
 
 
-# Plain numbers and strings, because access to an enum member costs a class lookup in compiled code.
+# The classes below contain plain numbers and strings, because access to an enum member costs a
+# class lookup in compiled code.
 
 
 class Phase:
@@ -71,7 +74,7 @@ class Kind:
 class Step:
     """What the owner of the request does next."""
 
-    NOTHING: Final = 0  # Nothing: the event came too late, or another attempt is running.
+    NOTHING: Final = 0  # Do nothing: the event came too late, or another attempt is running.
     HERE: Final = 1  # Begin another attempt at the same replica, over a new connection.
     ELSEWHERE: Final = 2  # Begin another attempt at another replica.
     BUDGET: Final = 3  # Act as for ELSEWHERE if the retry budget allows it, else as for ANSWER.
@@ -122,7 +125,8 @@ class Attempt:
         tokens: int,
         held: int,
     ) -> None:
-        # The replica itself, because after a reload another replica may have the same id.
+        # The replica object and not its id, because after a reload another replica may have the
+        # same id.
         self.at = at
         self.index = index
         self.kind = kind
@@ -132,31 +136,37 @@ class Attempt:
         self.began = now
         self.ended = 0.0
         self.reason = Reason.OK
-        self.tokens = tokens  # Uncached prompt tokens, estimated when the replica was chosen.
-        self.held = held  # Leading prompt blocks that the replica was expected to hold.
-        self.stale = False  # Its pooled connection had already been closed by the replica.
-        # The name by which its engine can abort it; b"": it has no name.
+        self.tokens = tokens  # Estimated uncached prompt tokens at the time the replica was chosen.
+        self.held = held  # Number of leading prompt blocks that the replica was expected to hold.
+        # Whether the replica had already closed the attempt's pooled connection.
+        self.stale = False
+        # The name by which the engine can abort the attempt; b"": the attempt has no name.
         self.rid = b""
-        self.sent_priority = b""  # The priority number sent to the engine; b"": none.
+        self.sent_priority = b""  # The priority number sent to the engine; b"": no number was sent.
         # Sends the attempt and handles its events; set by the proxy or the simulator.
         self.io: object = None
         # The body that asks for the rest of a broken stream; `None`: not a continuation.
         self.rest: list[bytes] | None = None
-        self.is_sent = False  # It has had a connection, so its engine may have begun.
-        # The client has read all the time, so only the engine determines the time to first content.
+        # Whether the attempt has had a connection, so that its engine may have begun to work.
+        self.is_sent = False
+        # True if the client has read all the time, so only the engine determines the time to first
+        # content.
         self.is_timed = True
-        self.first_due = inf  # When the first content is due.
-        self.is_alone = False  # No other request waited at the replica when this one was sent.
-        self.overdue_due = inf  # When the first token may be overdue (`Fleet.overdue` decides).
+        self.first_due = inf  # Time at which the first content is due.
+        # True if no other request waited at the replica when this attempt was sent.
+        self.is_alone = False
+        # Time at which the first token may be overdue (`Fleet.overdue` decides).
+        self.overdue_due = inf
         self.is_overdue = False  # The first token is overdue, which counts against the replica.
-        self.connect_due = inf  # Set if the class has a connect timeout of its own.
+        # Time at which the connection is due; set if the class has its own connect timeout.
+        self.connect_due = inf
         # Predicted seconds from `began` to the first content; 0: no prediction.
         self.predicted_s = 0.0
-        # Uncached prompt tokens that waited at the replica at dispatch, including its own; -1:
-        # unknown.
+        # Uncached prompt tokens that waited at the replica at dispatch, including those of this
+        # attempt; -1: unknown.
         self.ahead = -1
-        # When a copy that was counted but not sent (`dry_run`) would have answered; 0: there was no
-        # such copy.
+        # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
+        # there was no such hedge.
         self.copy_due = 0.0
 
 
@@ -166,7 +176,8 @@ class AttemptState:
     __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
 
     def __init__(self, most: int) -> None:
-        self.most = most  # Attempts that may reach a replica. Failed connects do not count.
+        # Maximum number of attempts that reach a replica. Failed connects do not count.
+        self.most = most
         self.attempts: list[Attempt] = []
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
@@ -204,7 +215,7 @@ class AttemptState:
         return [a for a in self.attempts if a.phase != Phase.ENDED]
 
     def is_alone(self, attempt: Attempt) -> bool:
-        """Whether no other attempt is running."""
+        """Whether no attempt of the request but the given one is running."""
         return not any(a.phase != Phase.ENDED for a in self.attempts if a is not attempt)
 
     def begin(
@@ -247,7 +258,10 @@ class AttemptState:
             self.commit = Commit.STATUS
 
     def content(self, attempt: Attempt) -> bool:
-        """Handle an attempt's content. Returns True if it wins; its owner must cancel a loser."""
+        """Handle an attempt's content.
+
+        Returns True if the attempt wins; if not, its owner must cancel the attempt.
+        """
         if attempt.phase == Phase.ENDED or self.over:
             return False
         attempt.lease.begun()
@@ -266,14 +280,17 @@ class AttemptState:
         return losers
 
     def recalled(self, now: float) -> None:
-        """End all running attempts because the request goes back to the queue. None has failed."""
+        """End all running attempts because the request goes back to the queue.
+
+        None of these attempts has failed.
+        """
         for attempt in self.alive:
             self._end(attempt, now, Reason.PREEMPTED)
 
     def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
         """End an attempt whose answer is an error that the client may have to get later.
 
-        Returns True if the answer must be kept, because it is the first one.
+        Returns True if the answer must be kept, because it is the first such answer.
         """
         self._end(attempt, now, reason)
         kept = self.put_aside
@@ -329,8 +346,8 @@ class AttemptState:
         if verdict == RetryChoice.NO:
             return Step.ANSWER
         if verdict == RetryChoice.HERE:
-            # Nothing was executed over a stale connection, so the attempt does not count. This
-            # holds once for each replica.
+            # Nothing was executed over a stale connection, so the attempt does not count. This rule
+            # applies once for each replica.
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
@@ -377,6 +394,6 @@ class AttemptState:
             attempt.lease.release()
 
 
-# Maximum attempts for one request, including failed connects, so that in a fleet that is mostly
-# down not every replica is tried.
+# Maximum number of attempts for one request, including failed connects, so that in a fleet that is
+# mostly down not every replica is tried.
 MOST_CONNECTS = 10

@@ -1,7 +1,7 @@
 """The interface of a request for its driver: through it, the driver sends and ends attempts.
 
-The proxy implements it over sockets (`exchange.py`), the simulator over engine cores
-(`simulator/exchange.py`). It is a base class, so that compiled code calls it directly.
+The proxy implements the interface over sockets (`exchange.py`), the simulator over engine cores
+(`simulator/exchange.py`). The interface is a base class, so that compiled code calls it directly.
 
 Must never: decide whether or where an attempt is sent.
 """
@@ -50,27 +50,28 @@ class DrivenRequest(QueuedRequest):
     ) -> None:
         super().__init__(view, urgency, arrived)
         self.route = route
-        # The request is not streamed, so its first content is the whole answer.
+        # True if the request is not streamed, so its first content is the whole answer.
         self.waits_for_whole = route.inference and not view.stream and not route.light
-        self.times = times  # The timeouts of the request's class.
+        self.times = times  # The time limits of the request's priority class.
         # The client's own deadline; an answer that begins later is useless to the client.
         self.wanted_until = NEVER
-        # Seconds that an attempt may take to its first content.
+        # Maximum seconds that an attempt may take to its first content.
         self.first_s = self.patience_s()
         self.request_id = request_id  # The request id as the client knows it.
-        self.hedges_as = ""  # The class under which the request may be hedged; "": it may not.
+        # The class under which the request may be hedged; "": it may not be hedged.
+        self.hedges_as = ""
 
     def want_until(self, until: float) -> None:
         """Set the time until which the client wants the answer to begin.
 
         Called before the first attempt. The exchange watches this time while the request is not
-        queued; the queue watches it otherwise.
+        queued; while the request is queued, the queue watches it.
         """
         self.wanted_until = until
         self.first_s = self.patience_s()
 
     def patience_s(self) -> float:
-        """Return the seconds that an attempt may take to its first content.
+        """Return the maximum seconds that an attempt may take to its first content.
 
         There is no limit if the request is not streamed and the client has sent its own timeout.
         """
@@ -86,14 +87,14 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        """Send the attempt to its replica. The attempt may have ended when this returns.
+        """Send the attempt to its replica. The attempt may have ended when `open` returns.
 
         `fresh`: use a new connection.
         """
 
     @abstractmethod
     def drop(self, attempt: Attempt) -> None:
-        """Cancel the attempt, also at its engine. No more events of it follow."""
+        """Cancel the attempt, also at its engine. No more events of the attempt follow."""
 
     @abstractmethod
     def discard(self, attempt: Attempt) -> None:
@@ -117,7 +118,7 @@ class DrivenRequest(QueuedRequest):
 
     @abstractmethod
     def said_at(self) -> float:
-        """Return when the answer's last content came."""
+        """Return the time at which the answer's last content came."""
 
     def computed_tokens(self, attempt: Attempt) -> int:
         """Return the prompt tokens that the attempt's engine has computed so far; below 0:
@@ -149,9 +150,9 @@ class DrivenRequest(QueuedRequest):
         return False
 
     def rest(self) -> list[bytes] | Outcome:
-        """Return the body of the request for the rest, or why the stream is not continued."""
+        """Return the body of the request for the rest of the stream, or why it is not continued."""
         return Outcome.NO_REPLICA
 
     def awaits_rest(self, now: float) -> None:
-        """Note that another replica was asked for the rest."""
+        """Note that another replica was asked for the rest of the stream."""
         return

@@ -1,7 +1,8 @@
 """Holds requests without a replica until the first probe of a new replica has ended.
 
-The new replica may serve their model; its first probe shows whether it does. Until then an error
-such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S` at most.
+The new replica may serve the model of these requests; its first probe shows whether it does. Until
+then an error such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S`
+at most.
 
 Must never: hold a request that has ended, or a request for which a first probe changes nothing.
 """
@@ -18,7 +19,8 @@ from router.dispatch.queueing.queued_request import QueuedRequest
 from router.fleet.table import Fleet
 
 WAIT_S: Final = 2.0
-_REQUESTS: Final = 10_000  # Maximum of waiting requests. Body bytes have their own limit.
+# Maximum number of waiting requests. The bytes of their bodies have their own limit.
+_REQUESTS: Final = 10_000
 # Errors that the first probe of a new replica may make obsolete.
 HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reason.NO_REPLICA})
 
@@ -42,8 +44,8 @@ class FirstProbes:
         """Let a request wait. Returns False if no first probe is pending, or if too many requests
         wait.
 
-        `retry` is called after each first probe. It must send the request (and call `forget`), hold
-        it again, or end it. `late` is called when the waiting time is over.
+        `retry` is called after each first probe. `retry` must send the request (and call `forget`),
+        hold it again, or end it. `late` is called when the waiting time is over.
         """
         if not self._fleet.awaits_probe:
             return False
@@ -64,7 +66,7 @@ class FirstProbes:
             wait.alarm.clear()
 
     def _decided(self) -> None:
-        """Handle the end of a first probe.
+        """Handle the end of a replica's first probe.
 
         The requests are handled in a later turn, because a reload may be in progress now.
         """
@@ -75,7 +77,8 @@ class FirstProbes:
     def _wake(self) -> None:
         self._is_woken = False
         for request, wait in list(self._waiting.items()):
-            if self._waiting.get(request) is wait:  # The retry of one request may end another one.
+            # The retry of one request may end another request.
+            if self._waiting.get(request) is wait:
                 _call(wait.retry, request)
 
     def _late(self, request: QueuedRequest) -> None:
@@ -92,7 +95,7 @@ def _call(act: Callable[[], None], request: QueuedRequest) -> None:
 
 
 class _Wait:
-    """The wait of one request."""
+    """The wait of one request for a first probe."""
 
     def __init__(self, alarm: Alarm) -> None:
         self.alarm = alarm

@@ -9,10 +9,10 @@ executes that step. Most requests have one attempt. There are two reasons for a 
   shows content wins. The others are cancelled in the same call.
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
-run on engine cores (`driven_request.py`).
+requests run on engine cores (`driven_request.py`).
 
-Must never: use bytes or sockets, choose a replica, depend on whether its time is real, or leave a
-lease or a timer behind. Every request ends in `cancel` or with its last attempt.
+Must never: use bytes or sockets, choose a replica, depend on whether the time is real or simulated,
+or leave a lease or a timer behind. Every request ends in `cancel` or with its last attempt.
 """
 
 from __future__ import annotations
@@ -75,12 +75,13 @@ class RequestDriver:
         self._rules = context.rules
         self.state = AttemptState(self._rules.attempts)
         self.live: list[Attempt] = []
-        self._budgeted = False  # The request holds a place in the retry budget.
+        self._budgeted = False  # Whether the request holds a place in the retry budget.
         self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
         self._retries = False  # The alarm is for a retry, not for a hedge.
         self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
-        self._cause = Reason.OK  # Why the pending retry is made.
-        # A replica that seems to reject the `priority` field. It gets this request without it.
+        self._cause = Reason.OK  # The reason of the pending retry.
+        # A replica that seems to reject the `priority` field. That replica gets this request
+        # without the field.
         self.priority_rejected_by: Replica | None = None
         context.budget.requests += 1
 
@@ -91,7 +92,7 @@ class RequestDriver:
         self.go(self.prepare(replica, self._context.scheduler.now()), fresh=fresh)
 
     def prepare(self, replica: Replica, now: float) -> Attempt:
-        """Create an attempt and take its lease. `go` sends the attempt."""
+        """Create an attempt and take its lease. The method `go` sends the attempt."""
         return self._enter(replica, now, False)
 
     def go(self, attempt: Attempt, *, fresh: bool = False) -> None:
@@ -115,11 +116,11 @@ class RequestDriver:
                     request.view.stream,
                     attempt.began,
                 )
-            except Exception as err:  # The request can be answered without a hedge.
+            except Exception as err:  # A request needs no hedge to be answered.
                 self._context.crashed(err)
         # A request on an unknown route cannot be repeated, so it must not meet a stale connection.
         request.open(attempt, fresh or not route.is_known)
-        # `open` may have ended the attempt and its request.
+        # The call of `open` may have ended the attempt and its request.
         if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
 
@@ -146,7 +147,7 @@ class RequestDriver:
             attempt.is_alone = replica.waiting <= 1
             attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
         if request.times.is_own:
-            # The class has its own connect timeout.
+            # The request's class has its own connect timeout.
             attempt.connect_due = now + request.times.connect_s
         self.live.append(attempt)
         request.attach(attempt)
@@ -154,7 +155,7 @@ class RequestDriver:
         return attempt
 
     def connected(self, attempt: Attempt) -> None:
-        """Mark the attempt as sent: it has a connection."""
+        """Mark the attempt as sent, because it has a connection."""
         attempt.connect_due = NEVER
         self.state.sent(attempt)
         self._request.unreached_since = NOT_SINCE
@@ -174,7 +175,8 @@ class RequestDriver:
         request, context = self._request, self._context
         first = self.live[0]
         now = context.scheduler.now()
-        # All replicas of the model, not copied; in a large fleet the hedger looks at a few of them.
+        # The list of all replicas of the model is not copied; in a large fleet the hedger checks
+        # only a few of them.
         pool = context.fleet.serving(request.view.model)
         others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
         if others and first.index:
@@ -242,7 +244,7 @@ class RequestDriver:
             context.hedger.shown(request.view, attempt, replica, request.view.stream, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
-        """Handle that the winner's answer is an error, so the replica has prefilled nothing."""
+        """Note that the winner's answer is an error, so the replica has prefilled nothing."""
         attempt.overdue_due = NEVER
         view, replica = self._request.view, attempt.at
         self._context.chooser.withdrawn(view, replica, attempt.held)
@@ -255,8 +257,8 @@ class RequestDriver:
     def holds_errors(self) -> bool:
         """Whether an error must not be sent to the client yet.
 
-        That is so if another attempt is running, or if the error of an earlier attempt was kept,
-        which has precedence.
+        An error must wait if another attempt is running, or if the error of an earlier attempt was
+        kept, which has precedence.
         """
         return len(self.live) > 1 or self.state.put_aside is not None
 
@@ -280,7 +282,7 @@ class RequestDriver:
     # -- failing ------------------------------------------------------------------------------
 
     def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
-        """Report a replica's busy answer to the fleet, so that it gets no requests for a while."""
+        """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
         self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
@@ -293,7 +295,7 @@ class RequestDriver:
             return False
         aside = state.put_aside
         if aside is not None and aside.reason not in PASSING:
-            return False  # The client gets the error of an earlier attempt.
+            return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
         if not (self._others() or self._is_full) or not self._take_budget():
@@ -466,7 +468,7 @@ class RequestDriver:
     def _wait_for_probe(self, cause: Reason) -> bool:
         """Wait for the first probe of a new replica, because no other replica is left.
 
-        Returns False if no such probe is pending, or if it cannot change the error.
+        Returns False if no such probe is pending, or if the probe cannot change the error.
         """
         self._cause = cause
         late = partial(self._give_up, cause)
@@ -493,12 +495,12 @@ class RequestDriver:
         return queue.wait_again(request, replica)
 
     def _is_queued(self) -> bool:
-        """Whether requests of this kind use the queue, if there is one."""
+        """Whether requests of this kind use the admission queue, if it is enabled."""
         route = self._request.route
         return route.inference and not route.light
 
     def _go_on(self, others: Sequence[Replica], cause: Reason) -> None:
-        """Send the request to one of `others`, through the queue if there is one.
+        """Send the request to one of `others`, through the admission queue if it is enabled.
 
         `others` is empty if all replicas are at their limits.
         """
@@ -537,7 +539,7 @@ class RequestDriver:
         request, context = self._request, self._context
         if not request.is_continued() or context.closing:
             return False
-        # If it is not the winner, the attempt was a continuation that failed.
+        # If the failed attempt is not the winner, the attempt was a continuation that failed.
         has_begun = attempt is self.state.winner
         if reason not in _BREAKS:
             if not has_begun:
@@ -557,7 +559,7 @@ class RequestDriver:
         return True
 
     def _rest(self, has_others: bool) -> list[bytes] | Outcome:
-        """Return the body of the request for the rest, or the reason why no replica is asked."""
+        """Return the body of the request for the rest of the stream, or why no replica is asked."""
         state = self.state
         # The request itself may crash replicas, so it must not reach more than two.
         if state.continuations >= self._rules.continuations or state.lost > 1:
@@ -572,7 +574,7 @@ class RequestDriver:
     # -- deadlines ----------------------------------------------------------------------------
 
     def due(self) -> float:
-        """Return when the driver must check the attempts next (`look`)."""
+        """Return the time at which the driver must next check the attempts (`look`)."""
         due = NEVER
         for attempt in self.live:
             due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
@@ -581,7 +583,7 @@ class RequestDriver:
     def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
         """Report a failed attempt to the fleet.
 
-        `shown`: when the attempt last showed content, or when it was dispatched.
+        `shown`: the time at which the attempt last showed content, or else of its dispatch.
         """
         request = self._request
         request.see_work(attempt)
@@ -603,7 +605,7 @@ class RequestDriver:
         request = self._request
         for attempt in [*self.live]:
             if attempt not in self.live:
-                continue  # The attempt has ended together with another one.
+                continue  # The attempt has ended together with another attempt.
             if attempt.overdue_due <= now:
                 request.see_work(attempt)
                 attempt.overdue_due = self._context.fleet.overdue(
@@ -629,7 +631,7 @@ class RequestDriver:
         """Stop the first-content timers while the client does not read.
 
         The router does not read from the replicas then, so the time to first content would not
-        measure them.
+        measure the replicas.
         """
         for attempt in self.live:
             attempt.is_timed = False
@@ -639,8 +641,8 @@ class RequestDriver:
     def await_first(self, soonest: float) -> None:
         """Restart the first-content timers when the client reads again.
 
-        Content is due at `soonest`, or when it was due before, whichever is later. The limit after
-        which a first token is overdue (`Replica.patience_s`) starts again.
+        The first content is due at `soonest`, or at the time when it was due before, whichever is
+        later. The limit after which a first token is overdue (`Replica.patience_s`) starts again.
         """
         request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
@@ -711,7 +713,7 @@ class RequestDriver:
     def tells_aside(self, reason: Reason) -> bool:
         """Send a kept error answer of an attempt instead of the router's own error.
 
-        Returns True if there was one; the request has then ended.
+        Returns True if there was such an answer; the request has then ended.
         """
         if self.state.put_aside is None or self.state.over:
             return False

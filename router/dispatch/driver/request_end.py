@@ -1,10 +1,10 @@
 """Handles the end of a request, in the proxy and in the simulator.
 
-It releases what the request holds, counts the request, and updates what is learned from answers.
-The request's `Work` contains the replica that answered and the tokens used. Afterwards the proxy
-writes its access log (`completion.py`), and the simulator fills its `Outcome`.
+This module releases what the request holds, counts the request, and updates what is learned from
+answers. The request's `Work` contains the replica that answered and the tokens used. Afterwards the
+proxy writes its access log (`completion.py`), and the simulator fills its `Outcome`.
 
-Must never: raise, do I/O, look at a clock, or keep the request.
+Must never: raise, do I/O, read a clock, or keep a reference to the request.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def end_request(
         work.first_at - arrived if replica is not None else None,
         view.body_bytes,
         bytes_out,
-        view.model,  # The routed model, because the client may have invented the name in the body.
+        # The model by which the request was routed, because the client may have invented the name
+        # in the body.
+        view.model,
         class_of(request),
         request.view.stream and sent == 200,
     )
@@ -65,7 +67,7 @@ def status_of(sent: int, reason: Reason) -> int:
 def class_of(request: RoutedRequest) -> str:
     """Return the class label of the request's counters.
 
-    It is a class name, or UNCLASSED; "" if the request is not inference.
+    The label is a class name, or UNCLASSED; "" if the request is not inference.
     """
     return request.urgency.stated or UNCLASSED if request.route.inference else ""
 
@@ -78,7 +80,7 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
     if usage is not UNKNOWN:
         prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
         context.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
-        if is_exact and view.blocks:  # A shorter prompt is mostly the chat template.
+        if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
         # An estimate from the bytes of an answer does not measure its speed.
         is_paced = request.view.stream and (is_exact or events >= 0)
@@ -94,7 +96,7 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
 
 
 def _cost(usage: Usage, reason: Reason, is_answered: bool) -> tuple[int, int]:
-    """Return the uncached prompt tokens and the output tokens for the queue; -1: unknown."""
+    """Return the uncached prompt tokens and the output tokens that the queue gets; -1: unknown."""
     if not is_answered and usage is UNKNOWN:
         return -1, 0
     reported = usage.output_tokens

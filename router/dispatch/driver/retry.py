@@ -30,9 +30,9 @@ from router.core.errors import Reason
 
 class RetryChoice(IntEnum):
     NO = 0
-    HERE = 1  # The same replica, over a new connection.
-    ELSEWHERE = 2  # Another replica, without using the budget.
-    BUDGET = 3  # Another replica, if the budget allows it.
+    HERE = 1  # Send again to the same replica, over a new connection.
+    ELSEWHERE = 2  # Send to another replica, without using the retry budget.
+    BUDGET = 3  # Send to another replica, if the retry budget allows it.
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
@@ -44,9 +44,9 @@ LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR
 def judge(
     reason: Reason, *, reused: bool, received: bool, repeatable: bool, known_dead: bool
 ) -> RetryChoice:
-    """Apply the table above.
+    """Apply the table in the module's docstring.
 
-    `received`: at least one byte of the response has come. `repeatable`: repeating a request of
+    `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
     this route is safe.
     """
     if reason in UNSENT:
@@ -70,8 +70,8 @@ class Budget:
     def __init__(self, rules: Rules) -> None:
         self._share = rules.budget
         self._minimum = rules.budget_min
-        self.requests = 0  # Running requests.
-        self.retries = 0  # Running requests that are being retried on the budget.
+        self.requests = 0  # Number of running requests.
+        self.retries = 0  # Number of running requests that are being retried on the budget.
 
     def adopt(self, rules: Rules) -> None:
         """Apply new rules from a reload; running requests and retries stay counted."""
@@ -79,7 +79,7 @@ class Budget:
         self._minimum = rules.budget_min
 
     def take(self) -> bool:
-        """Try to take one retry; `give` returns it."""
+        """Try to take one retry; `give` returns it to the budget."""
         if self.retries >= max(self._minimum, self._share * self.requests):
             return False
         self.retries += 1

@@ -1,6 +1,6 @@
 """A request together with its driver: the common part of requests in the proxy and the simulator.
 
-Must never: decide about an attempt, or depend on whether its time is real.
+Must never: decide about an attempt, or depend on whether the time is real or simulated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from router.wire.sweep import NEVER
 class RoutedRequest(DrivenRequest):
     """A request and its driver.
 
-    Times are monotonic seconds. `request_end.end_request` is called once when it ends.
+    Times are monotonic seconds. `request_end.end_request` is called once when the request ends.
     """
 
     __slots__ = ("context", "driver", "tenant_share", "total_due", "work")
@@ -47,14 +47,14 @@ class RoutedRequest(DrivenRequest):
         self.driver = RequestDriver(self, context)
         self.work = Work()
         self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
-        # When the total timeout of the request passes.
+        # Time at which the total timeout of the request passes.
         self.total_due = arrived + times.total_s if times.total_s else NEVER
 
     def leave_tenant(self, is_work: bool, now: float) -> None:
-        """Release the request's share of its tenant's limits, when it is over.
+        """Release the request's share of its tenant's limits, when the request is over.
 
-        `is_work`: an engine has generated an answer. A request that the engine refused costs no
-        tokens, but it counts as a request.
+        `is_work`: True if an engine has generated an answer. A request that the engine refused
+        costs no tokens, but it counts as a request.
         """
         share = self.tenant_share
         if share is None:

@@ -17,18 +17,18 @@ class Work:
 
     def __init__(self) -> None:
         self.replica: Replica | None = None  # The replica whose content was sent to the client.
-        self.first_at = 0.0  # When the first content came; 0: none has come.
-        # When the last content of a broken stream came, while another replica is asked for the
-        # rest.
+        self.first_at = 0.0  # Time of the first content; 0: no content has come.
+        # Time of the last content of a broken stream, while another replica is asked for the rest
+        # of it.
         self.broke_at = 0.0
-        # The token counts, set when the request ends. If the client left before any content, this
-        # is an estimate.
+        # The token counts, set when the request ends. If the client left before any content, the
+        # counts are an estimate.
         self.usage = UNKNOWN
-        # The cadence of the replica whose stream is relayed now.
+        # The speed measurement (`Cadence`) of the replica whose stream is relayed now.
         self._cadence: Cadence | None = None
 
     def shown(self, replica: Replica, now: float) -> Replica | None:
-        """Note a replica's first content. Returns the replica that answered before it."""
+        """Note a replica's first content. Returns the replica that answered the request before."""
         before, self.replica = self.replica, replica
         if before is None:
             self.first_at = now
@@ -40,7 +40,8 @@ class Work:
     def flows(self, cadence: Cadence, now: float, events: int = 0) -> None:
         """Measure the stream's speed from now on.
 
-        `events`: the number of its later events that contain no token and so are not counted.
+        `events`: the number of later events of the stream that contain no token and so are not
+        counted.
         """
         self._cadence = cadence
         cadence.begins(now, events)
@@ -50,7 +51,7 @@ class Work:
         return self._cadence is not None
 
     def stops(self, now: float) -> None:
-        """Stop measuring the speed: the stream ends, or the client no longer reads."""
+        """Stop measuring the stream's speed: the stream ends, or the client no longer reads."""
         cadence, self._cadence = self._cadence, None
         if cadence is not None:
             cadence.ends(now)

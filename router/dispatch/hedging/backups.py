@@ -1,13 +1,13 @@
 """Selects the replicas that may take a copy of a request that is running at another replica.
 
-A copy must not wait or make another request wait. It must not fail for the same cause as the first
-attempt. So it never goes to the same engine at another address, and prefers another zone, then
-another node. A list of checks is applied to each replica. If no replica can take the copy, the
+A copy must not wait or make another request wait. A copy must not fail for the same cause as the
+first attempt. So it never goes to the same engine at another address, and prefers another zone,
+then another node. A list of checks is applied to each replica. If no replica can take the copy, the
 reported reason is the one of the replica that passed the most checks.
 
 In a large pool, only some replicas are checked: a window, which moves with each call, and some
-replicas that hold the prompt's prefix. 64 replicas of a thousand are enough to choose from, and
-their utilisation differs from the pool's by a few percent.
+replicas that hold the prompt's prefix. 64 of a thousand replicas are enough to choose from, and
+their utilisation differs from that of the pool by a few percent.
 
 Must never: count anything, or choose among the remaining replicas (the routing policy does).
 """
@@ -20,9 +20,11 @@ from typing import Final
 from router.fleet.replica import Replica
 from router.observe.hedge_counts import Refusal
 
-WINDOW: Final = 64  # Replicas in a window, at most.
-HOLDERS: Final = 16  # Holders of the prefix that are checked in addition, in a larger pool.
-ENOUGH: Final = 32  # Replicas that passed all checks, after which no more are checked.
+WINDOW: Final = 64  # Maximum number of replicas in a window.
+# Number of holders of the prefix that are checked in addition to the window, in a larger pool.
+HOLDERS: Final = 16
+# Number of replicas that passed all checks, after which no more replicas are checked.
+ENOUGH: Final = 32
 
 # The reasons for which a replica is refused, in the order of the checks.
 _ORDER: Final = (
@@ -38,7 +40,10 @@ RANK: Final = {why: rank for rank, why in enumerate(_ORDER)}
 
 
 def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
-    """Return up to WINDOW neighbours. In a larger pool, each `turn` begins at another replica."""
+    """Return up to WINDOW adjacent replicas of a pool.
+
+    In a larger pool, each `turn` begins elsewhere.
+    """
     count = len(pool)
     if count <= ENOUGH:
         return pool
@@ -48,11 +53,11 @@ def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
 
 
 def same_engine(one: Replica, other: Replica) -> bool:
-    """Whether two addresses seem to be one engine.
+    """Whether two replicas seem to be one engine under two addresses.
 
-    That is so if their processes started in the same hundredth of a second, their models are equal,
-    their totals never contradict each other (`fleet/monitor/same_engine.py`), and they are not
-    configured as different nodes.
+    Two addresses seem to be one engine if their processes started in the same hundredth of a
+    second, their models are equal, their totals never contradict each other
+    (`fleet/monitor/same_engine.py`), and they are not configured as different nodes.
     """
     started = one.last_signals.started_at
     if not started or started != other.last_signals.started_at:  # 0: the start time is unknown.
@@ -66,7 +71,8 @@ def same_engine(one: Replica, other: Replica) -> bool:
 def is_sound(replica: Replica, now: float) -> bool:
     """Whether a replica is healthy and not suspect.
 
-    This must be checked, because unfit replicas get requests, too, if much of the fleet is down.
+    The health must be checked, because unfit replicas get requests, too, if much of the fleet is
+    down.
     """
     health = replica.health
     return (
@@ -81,9 +87,9 @@ def is_sound(replica: Replica, now: float) -> bool:
 
 
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
-    """Return why `other` cannot take a copy now; `None`: it can.
+    """Return why `other` cannot take a copy now; `None`: it can take a copy.
 
-    `kv_usage`: a replica whose estimated KV cache usage has reached this limit takes no copy.
+    `kv_usage`: the limit; a replica whose estimated KV cache usage has reached it takes no copy.
     """
     if other is primary:
         return Refusal.ALONE

@@ -12,9 +12,9 @@ The size of the bucket is a few median prompts, or the deposits of ten seconds i
 in one second.
 
 The budget also measures h, the share of the tokens that belong to requests that may be hedged. With
-the share b, the budget pays for copies of b/h of these requests.
+the share b, the budget pays for copies of a part b/h of the requests that may be hedged.
 
-Must never: look at a clock, or be negative.
+Must never: read a clock, or let the bucket become negative.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from math import exp
 from typing import Final
 
 PROMPTS: Final = 4.0  # The bucket holds at least this many median prompts.
-HOLD_S: Final = 10.0  # The bucket holds the deposits of at least this time.
-MEASURE_S: Final = 30.0  # The hedgeable share is measured over this time.
+HOLD_S: Final = 10.0  # The bucket holds the deposits of at least this many seconds.
+MEASURE_S: Final = 30.0  # The hedgeable share is measured over this many seconds.
 _STEP: Final = 1.05  # Factor by which one prompt changes the estimate of the median.
 
 # Copies of more than half of the requests are useless, whatever the budget. A window of some
-# thousand samples cannot estimate a quantile above the highest one.
+# thousand samples cannot estimate a quantile beyond its highest sample.
 QUANTILE_LEAST: Final = 0.5
 QUANTILE_MOST: Final = 0.999
 
@@ -40,9 +40,9 @@ class HedgeBudget:
         self.share = share  # The share b, 0 to 1.
         self.level = 0.0
         self._median = 0.0  # Rough median of recent prompts.
-        self._recent = 0.0  # Tokens deposited recently.
+        self._recent = 0.0  # Tokens that were deposited recently.
         self._all = 0.0  # Tokens of all recent requests.
-        self._hedgeable = 0.0  # Tokens of the recent requests that may be hedged.
+        self._hedgeable = 0.0  # Tokens of those recent requests that may be hedged.
 
     def adopt(self, share: float) -> None:
         """Apply another share from a reload."""
@@ -69,11 +69,11 @@ class HedgeBudget:
         return max(tokens, 1) <= self.level
 
     def take(self, tokens: int) -> None:
-        """Withdraw the tokens of a copy. `fits` must have been true."""
+        """Withdraw the tokens of a copy from the budget. `fits` must have returned True."""
         self.level = max(0.0, self.level - max(tokens, 1))
 
     def give_back(self, tokens: int) -> None:
-        """Refund a copy that never reached a replica."""
+        """Refund the tokens of a copy that never reached a replica."""
         self._add(float(max(tokens, 1)))
 
     def _add(self, tokens: float) -> None:
@@ -95,7 +95,7 @@ class HedgeBudget:
 
     @property
     def quantile(self) -> float:
-        """1 - b/h: the share of hedgeable requests without a copy, so that the budget suffices."""
+        """1 - b/h: the share of hedgeable requests without a copy if the budget suffices."""
         share = self.hedgeable_share
         if self.share >= share * (1.0 - QUANTILE_LEAST):
             return QUANTILE_LEAST

@@ -9,12 +9,12 @@ requests without a copy show the whole tail of the distribution. Before there ar
 is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a factor
 of the replica (`speed.py`).
 
-Calls for one attempt: `dispatched` or `sent`, then exactly one of `shown`, `outrun` and `failed`.
-The hedger's data about an attempt is stored in the attempt (`predicted_s`, `ahead`, `copy_due`),
-so the hedger keeps no data of ended attempts. An attempt without the first call, such as a
-continuation, may have the second call, which then does nothing.
+For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
+`shown`, `outrun` and `failed`. The hedger's data about an attempt is stored in the attempt
+(`predicted_s`, `ahead`, `copy_due`), so the hedger keeps no data of ended attempts. An attempt
+without the first call, such as a continuation, may have the second call, which then does nothing.
 
-Must never: do I/O, set a timer, look at a clock, choose the replica, or check more replicas in one
+Must never: do I/O, set a timer, read a clock, choose the replica, or check more replicas in one
 call than `backups.WINDOW` and `backups.HOLDERS` allow.
 """
 
@@ -42,12 +42,16 @@ from router.wire.sweep import NEVER
 # copy. `hedging.by_header` allows this header for all requests, `may_hedge` for those of one key.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
-AGAIN_S: Final = 0.02  # The shortest time between two calls of `backup` for the same attempt.
-# Models with learned times; streams and whole answers are counted separately.
+# The shortest time in seconds between two calls of `backup` for the same attempt.
+AGAIN_S: Final = 0.02
+# Maximum number of models with learned times; streams and whole answers are counted separately.
 MODELS_MAX: Final = 256
-_IDLE_S: Final = 60.0  # After this time without a request, a model may be replaced by another.
-# `backup` is refused before this share of the delay by the current line has passed. It is below 1,
-# because the line changes by a few percent every second and a refused call is repeated late.
+# Seconds without a request after which the learned times of a model may be replaced by those of
+# another.
+_IDLE_S: Final = 60.0
+# A call of `backup` is refused if less than this share of the delay, computed with the current
+# fitted line, has passed. The share is below 1, because the line changes by a few percent every
+# second, and a refused call is repeated late.
 _NEARLY: Final = 0.9
 # If `backup` was refused for one of these reasons, a later call would be refused as well.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
@@ -79,17 +83,19 @@ class Hedger:
         self._streams: dict[str, Ttfts] = {}
         self._wholes: dict[str, Ttfts] = {}
         self._speeds: dict[Replica, Speeds] = {}
-        self._turn = 0  # Number of calls of `backup` so far; it moves the window.
+        # Number of calls of `backup` so far; the number moves the window of replicas that are
+        # checked.
+        self._turn = 0
         self._tick_at = 0.0
-        self._ticked = 0.0  # Time of the last tick; 0: there was none.
+        self._ticked = 0.0  # Time of the hedger's last tick; 0: there was no tick.
         self._refused: Refusal | None = None  # Why the last call of `backup` was refused.
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
         """Apply new rules from a reload; learned times are kept.
 
-        `made`: the policy that the rules name, if it is already built. Raises PolicyConfigError if
-        the policy must be built here and that fails.
+        `made`: the policy that the rules name, if that policy is already built. Raises
+        PolicyConfigError if the policy must be built here and that fails.
         """
         policy = make_policy(rules.policy, rules.options) if made is None else made
         self._policy: HedgingPolicy = policy
@@ -109,8 +115,9 @@ class Hedger:
     def hedges_as(self, stated: str, header: bytes | None, may_ask: bool) -> str:
         """Return the class under which a request may be hedged.
 
-        Returns "" if neither the class nor the client asks for a copy, or if the client forbids it.
-        `stated`: the request's class. `header`: its `x-hedge`. `may_ask`: its key may ask.
+        Returns "" if neither the class nor the client asks for a copy, or if the client forbids a
+        copy. `stated`: the request's class. `header`: the request's `x-hedge` header. `may_ask`:
+        the request's key may ask for a copy.
         """
         if header is not None and header == b"off":
             return ""
@@ -134,9 +141,9 @@ class Hedger:
     ) -> float:
         """Count a first attempt or a retry that is dispatched and has its lease.
 
-        `urgency`: the class name, "" for none, or ASKED if the header asks for a copy. `hedgeable`:
-        the route, the body and the headers allow a copy. Returns the time at which to call `backup`
-        (it may have passed); NEVER if no copy may be sent.
+        `urgency`: the class name, "" for no class, or ASKED if the header asks for a copy.
+        `hedgeable`: the route, the body and the headers allow a copy. Returns the time at which to
+        call `backup` (which may have passed); NEVER if no copy may be sent.
         """
         if self._idle:
             return NEVER
@@ -176,8 +183,8 @@ class Hedger:
         """Return the replicas of `pool` that may take a copy of an attempt that is late.
 
         `pool`: all replicas that serve the model. An empty result means that no copy is sent; the
-        reason is counted, and `asks_again_at` returns when to call again. With `dry_run` the result
-        is always empty, and the copy is only counted.
+        reason is counted, and `asks_again_at` returns when to call `backup` again. With `dry_run`
+        the result is always empty, and the copy is only counted.
         """
         self._refused = None
         if self._idle or primary.copy_due:
@@ -186,7 +193,8 @@ class Hedger:
             return self._refuse(Refusal.ALONE)
         ttfts = self._of(view.model, view.stream, now)
         predicted_s = self._predict(ttfts, primary, replica, view.stream)
-        # By the current line, which may have changed since the dispatch, the attempt is not late.
+        # The fitted line of times to first token may have changed since the dispatch; by the
+        # current line, the attempt is not late.
         if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
             return self._refuse(Refusal.COLD if ttfts.is_cold else Refusal.GAIN)
         if not ttfts.fit.answers and ttfts.ratio:
@@ -215,13 +223,14 @@ class Hedger:
         used = utilisation([replica, *[r for r in seen if r is not replica]])
         try:
             most = float(self._policy.most_utilised())
-        except Exception:  # A third-party policy may raise anything.
+        except Exception:  # A third-party policy may raise any exception.
             most = -1.0
         if not most >= 0.0:
             self.metrics.policy_errors += 1
             return True
         if used is None:
-            # If the policy's limit is stricter than the rules, an unknown utilisation is too high.
+            # If the policy's limit is stricter than the rules, an unknown utilisation counts as too
+            # high.
             return most < self._rules.utilisation
         return used >= min(most, self._rules.utilisation)
 
@@ -244,7 +253,7 @@ class Hedger:
     ) -> tuple[list[Offer], Refusal]:
         """Return the first replicas that can take a copy within the budget.
 
-        If there is none, the second value is the reason.
+        If there is no such replica, the second value is the reason.
         """
         kv_usage = self._rules.kv_usage
         tokens, block = view.prompt_tokens, view.block_tokens
@@ -252,11 +261,12 @@ class Hedger:
         furthest = Refusal.ALONE
         for other in seen:
             if view.model is None and other.models != replica.models:
-                # The replica may have joined since the dispatch, and may not serve the model.
+                # The replica may have joined the fleet since the dispatch, and may not serve the
+                # model.
                 continue
             why = obstacle(replica, other, kv_usage, now)
             if why is None:
-                # Counted as in `Chooser.dispatched`.
+                # The uncached tokens are computed as in `Chooser.dispatched`.
                 cost = max(0, tokens - int(held.get(other, 0) * block))
                 if self._budget.fits(cost):
                     found.append(Offer(other, cost))
@@ -271,13 +281,13 @@ class Hedger:
     def _paying(
         self, ttfts: Ttfts, waited_s: float, predicted_s: float, offers: list[Offer]
     ) -> list[Offer]:
-        """Return the offers for which the policy allows a copy, fastest first."""
+        """Return the offers for which the policy allows a copy, the fastest offer first."""
         for offer in offers:
             speed = self._factor(offer.replica, ttfts.is_streamed)
             offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
         offers.sort(key=_takes_s)
         policy, curve = self._policy, ttfts.curve
-        # Binary search: if the policy rejects an offer, it rejects slower offers, too.
+        # Binary search: if the policy rejects an offer, it also rejects all slower offers.
         low, high = 0, len(offers)
         try:
             while low < high:
@@ -286,13 +296,13 @@ class Hedger:
                     low = middle + 1
                 else:
                     high = middle
-        except Exception:  # A third-party policy may raise anything.
+        except Exception:  # A third-party policy may raise any exception.
             self.metrics.policy_errors += 1
             return []
         return offers[:low]
 
     def asks_again_at(self, primary: Attempt, now: float) -> float:
-        """Return when to call `backup` again after an empty result; NEVER if that is useless."""
+        """Return when to call `backup` again after an empty result; NEVER if this is useless."""
         why = self._refused
         if why is None or why in _FINAL:
             return NEVER
@@ -304,8 +314,10 @@ class Hedger:
         return ()
 
     def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
-        """Count a copy that is not sent because of `dry_run`: withdraw its tokens, and record when
-        it would answer."""
+        """Count a copy that `dry_run` does not send.
+
+        Withdraws its tokens, and records when the copy would answer.
+        """
         metrics = self.metrics
         metrics.would_fire += 1
         metrics.would_fire_tokens += offer.tokens
@@ -356,7 +368,7 @@ class Hedger:
     ) -> None:
         """Learn from an attempt that is cancelled because another one showed content first.
 
-        `computed`: prompt tokens that its engine has computed for it; below 0: unknown.
+        `computed`: prompt tokens that the engine has computed for the attempt; below 0: unknown.
         """
         if attempt.ahead < 0:
             return
@@ -397,7 +409,7 @@ class Hedger:
             self._would_have(attempt, now)
 
     def _refund(self, hedge: Attempt) -> None:
-        """Refund a copy that never reached its replica."""
+        """Refund the tokens of a copy that never reached its replica."""
         metrics = self.metrics
         self._budget.give_back(hedge.tokens)
         metrics.fired_tokens -= hedge.tokens
@@ -408,7 +420,7 @@ class Hedger:
         """Estimate the prompt tokens that an engine has computed for an attempt without content.
 
         The estimate assumes that the engine works in order, at the replica's usual speed. If no
-        speed is known, all tokens count.
+        speed is known, all prompt tokens count as computed.
         """
         if not attempt.is_sent:
             return 0
@@ -424,7 +436,7 @@ class Hedger:
         return max(0, tokens - left)
 
     def _would_have(self, primary: Attempt, now: float) -> None:
-        """Count a gain if the first attempt ended later than the copy would have answered."""
+        """Count a `dry_run` copy as useful if the first attempt ended after the copy's answer."""
         if now > primary.copy_due:
             self.metrics.would_win += 1
             self.metrics.would_save_s += now - primary.copy_due
@@ -449,7 +461,7 @@ class Hedger:
         return speeds.streams if streamed else speeds.wholes
 
     def fleet_changed(self) -> None:
-        """Forget the factors of replicas that were removed."""
+        """Forget the speed factors of replicas that were removed."""
         for replica in [r for r in self._speeds if r.removed]:
             del self._speeds[replica]
 
@@ -496,14 +508,14 @@ class Hedger:
         return ttfts
 
     def _plan(self, ttfts: Ttfts) -> None:
-        """Ask the policy when a copy may be sent."""
+        """Ask the hedging policy when a copy may be sent."""
         ttfts.ratio = ttfts.seconds = NEVER
         try:
             delay = self._policy.delay(ttfts.curve, self._budget.quantile)
             if delay is None:
                 return
             ratio, seconds = float(delay.ratio), float(delay.seconds)
-        except Exception:  # A third-party policy may raise anything.
+        except Exception:  # A third-party policy may raise any exception.
             self.metrics.policy_errors += 1
             return
         if 0.0 <= ratio < NEVER and 0.0 <= seconds < NEVER:

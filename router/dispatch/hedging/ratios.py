@@ -1,11 +1,11 @@
 """Measures the error of predicted times to first content: a histogram over a sliding window.
 
-A ratio is the time that an attempt took, divided by the predicted time. Bins are logarithmic. The
-window consists of the latest six slices of five seconds. A slice with few samples is extended, to
-one minute at most. The counts of the whole window are kept up to date. So a sample costs one
-addition, and the end of a slice one subtraction for each of its bins.
+A ratio is the time that an attempt took, divided by the predicted time. The bins of the histogram
+are logarithmic. The window consists of the latest six slices of five seconds. A slice of time with
+few samples is extended, to one minute at most. The counts of the whole window are kept up to date.
+So a sample costs one addition, and the end of a slice one subtraction for each of its bins.
 
-Must never: grow with the number of samples, or look at a clock.
+Must never: grow with the number of samples, or read a clock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from policies.hedging.curve import Curve
 
 SLICES: Final = 6
 SLICE_S: Final = 5.0
-SLICE_LONGEST_S: Final = 60.0  # The longest time of a slice with too few samples.
-SLICE_SAMPLES: Final = 16  # A slice with fewer samples is extended.
+SLICE_LONGEST_S: Final = 60.0  # The longest duration in seconds of a slice with too few samples.
+# Minimum number of samples in a slice; a slice with fewer samples is extended.
+SLICE_SAMPLES: Final = 16
 # A bin's upper end divided by its lower end. The curve uses the upper ends, so that an attempt does
-# not count as late because of quicker ones in its bin. The error of the curve is at most 4 %.
+# not count as late because of quicker attempts in its bin. The error of the curve is at most 4 %.
 GROWTH: Final = 1.04
-LEAST: Final = 0.01  # A smaller ratio counts as this.
-MOST: Final = 10_000.0  # A larger ratio counts as this.
+LEAST: Final = 0.01  # A smaller ratio counts as this ratio.
+MOST: Final = 10_000.0  # A larger ratio counts as this ratio.
 _PER_LOG: Final = 1.0 / log(GROWTH)
 _LOWEST: Final = ceil(log(LEAST) * _PER_LOG)
 BINS: Final = ceil(log(MOST) * _PER_LOG) - _LOWEST + 1
@@ -31,7 +32,7 @@ UPPER: Final = [GROWTH ** (_LOWEST + bin) for bin in range(BINS)]
 
 
 def bin_of(ratio: float) -> int:
-    """Return the bin of a ratio, 0 to BINS - 1. NaN and infinity have a bin, too."""
+    """Return the bin of a ratio, a number from 0 to BINS - 1. NaN and infinity have a bin, too."""
     if not ratio > LEAST:
         return 0
     return ceil(log(min(ratio, MOST)) * _PER_LOG) - _LOWEST
@@ -41,21 +42,21 @@ class Ratios:
     """The ratios of one model. Times are monotonic seconds."""
 
     def __init__(self, now: float) -> None:
-        self.shown = 0  # Samples in the window of attempts that showed content.
+        self.shown = 0  # Number of samples in the window from attempts that showed content.
         self._began = [now]  # The beginning of each slice; the latest slice is last.
-        # For each slice: bin -> number of samples. Attempts that ended without content count in bin
-        # BINS + n instead of bin n.
+        # The counts of each slice: bin -> number of samples. Attempts that ended without content
+        # count in bin BINS + n instead of bin n.
         self._slices: list[dict[int, int]] = [{}]
         self._counts = [0] * (2 * BINS)  # The counts of all slices together.
-        self._latest = 0  # Samples in the latest slice of attempts that showed content.
+        self._latest = 0  # Number of samples in the latest slice from attempts that showed content.
 
     @property
     def since(self) -> float:
-        """The beginning of the window."""
+        """The time at which the sliding window begins."""
         return self._began[0]
 
     def add(self, ratio: float) -> None:
-        """Add the ratio of a first content."""
+        """Add the ratio of an attempt that showed its first content."""
         self._add(bin_of(ratio))
         self.shown += 1
         self._latest += 1
@@ -63,7 +64,7 @@ class Ratios:
     def add_cut(self, ratio: float) -> None:
         """Add an attempt that ended without content.
 
-        `ratio`: the time that it had waited, divided by the predicted time.
+        `ratio`: the time that the attempt had waited, divided by the predicted time.
         """
         self._add(BINS + bin_of(ratio))
 
@@ -88,7 +89,7 @@ class Ratios:
                         self.shown -= count
 
     def curve(self, prior: list[float], weight: float) -> Curve:
-        """Return the distribution of the samples, combined with an assumed one.
+        """Return the distribution of the samples, combined with an assumed distribution.
 
         `prior`: the assumed share of first contents in each bin. `weight`: the number of samples
         that the prior counts for.

@@ -3,14 +3,16 @@
     predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
 
 The line is fitted to the last 256 answers by least absolute deviations. Each deviation is relative
-to the prediction, so that long prompts do not count for more than short ones. The line is a median:
-one answer in twenty that takes ten times as long moves it as much as one that takes twice as long.
-It is computed by iteratively reweighted least squares (Schlossmacher, JASA 68, 1973). Each
-computation starts from the previous line and does a few rounds, so that its cost is bounded.
+to the prediction, so that long prompts do not count for more than short ones. The fitted line
+behaves like a median: if one answer in twenty takes ten times as long, the line moves as much as if
+that answer took twice as long. The line is computed by iteratively reweighted least squares
+(Schlossmacher, JASA 68, 1973). Each computation starts from the previous line and does a few
+rounds, so that its cost is bounded.
 
-Before there are enough answers for a line, the prior's line is multiplied by one factor: the median
-of the answers' ratios to it. The prior itself is one more ratio, 1. So a model that is ten times as
-slow as assumed is predicted correctly after two answers at most.
+Before there are enough answers for a line, the assumed line (the prior) is multiplied by one
+factor: the median ratio of the answers to that line. The prior itself counts as one more answer,
+with the ratio 1. So a model that is ten times as slow as assumed is predicted correctly after two
+answers at most.
 
 An attempt that ended without content would have taken longer than it waited: it is a censored
 sample. A median depends only on the side on which a sample lies. So a censored sample above the
@@ -18,7 +20,7 @@ line counts like any other sample there. A censored sample below the line contai
 and is left out (Powell, "Least absolute deviations estimation for the censored regression model",
 J. Econometrics 25, 1984).
 
-Must never: look at a clock, or predict 0.
+Must never: read a clock, or predict 0.
 """
 
 from __future__ import annotations
@@ -26,35 +28,41 @@ from __future__ import annotations
 from typing import Final
 
 SAMPLES: Final = 256  # Maximum number of kept samples.
-LEAST: Final = 8  # Minimum number of answers for a line.
-SHORTEST_S: Final = 1e-4  # The shortest prediction.
-LONGEST_S: Final = 1e6  # A longer wait counts as this.
-_ROUNDS: Final = 3  # Rounds for each computation; it starts from a line that is one second old.
+LEAST: Final = 8  # Minimum number of answers for a fitted line.
+SHORTEST_S: Final = 1e-4  # The shortest prediction in seconds.
+LONGEST_S: Final = 1e6  # The longest wait in seconds; a longer wait counts as this one.
+# Number of rounds of each computation, which starts from a line that is one second old.
+_ROUNDS: Final = 3
 _FIRST_ROUNDS: Final = 10
-# Smaller relative deviations count as this; otherwise the weights would become too large.
+# The smallest relative deviation; smaller ones count as this; otherwise the weights would become
+# too large.
 _CLOSE: Final = 0.02
-# Minimum relative spread of the numbers of tokens; below it, no slope can be determined.
+# Minimum relative spread of the numbers of tokens; below this spread, no slope can be determined.
 _SPREAD: Final = 1e-4
 
 
 class TtftFit:
-    """The line of one model. Times are seconds; tokens are uncached prompt tokens."""
+    """The fitted line of one model's times to first token.
+
+    Times are seconds; tokens are uncached prompt tokens.
+    """
 
     def __init__(self, base_s: float, token_s: float) -> None:
         """`base_s`, `token_s`: the line that is used until there are answers."""
         self.base_s = base_s
         self.token_s = token_s
-        self.answers = 0  # Counts up to LEAST; from then on the prior is not used.
+        # Number of answers, counted up to LEAST; from then on the prior is not used.
+        self.answers = 0
         self._prior_base_s = base_s
         self._prior_token_s = token_s
         self._tokens: list[float] = []
         self._took: list[float] = []
         self._is_cut: list[bool] = []
         self._at: list[float] = []
-        self._next = 0  # The index of the next sample, once there are `SAMPLES`.
+        self._next = 0  # The index of the next sample, once there are `SAMPLES` samples.
 
     def predict(self, tokens: int) -> float:
-        """Return the seconds from the dispatch to the first content."""
+        """Return the predicted seconds from the dispatch to the first content."""
         predicted = self.base_s + self.token_s * tokens
         return max(SHORTEST_S, predicted)
 
@@ -76,7 +84,7 @@ class TtftFit:
                 self._scale()
 
     def refit(self, since: float) -> None:
-        """Fit the line again to the samples since `since`; too few samples leave it unchanged."""
+        """Fit the line again to the samples since `since`; too few change nothing."""
         if self.answers >= LEAST:
             self._fit(since, _ROUNDS)
 
@@ -96,7 +104,7 @@ class TtftFit:
         self._next = (index + 1) % SAMPLES
 
     def _scale(self) -> None:
-        """Scale the prior's line by the median ratio of the latest samples to it."""
+        """Scale the prior's line by the median ratio of the latest samples to this line."""
         base_s, token_s = self._prior_base_s, self._prior_token_s
         ratios = [1.0]
         for index in range(max(0, len(self._at) - LEAST + 1), len(self._at)):
@@ -141,7 +149,7 @@ class TtftFit:
             wxx += weight * x * x
             wxy += weight * x * y
         if w <= 0.0:
-            return  # All samples are censored samples below the line.
+            return  # No sample can be used: all are censored samples below the line.
         spread = w * wxx - wx * wx
         # If all prompts have similar lengths, only the base can be determined.
         if spread > _SPREAD * w * wxx:

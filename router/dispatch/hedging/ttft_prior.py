@@ -5,18 +5,19 @@ minute, too. So learning begins with an assumed line and an assumed distribution
 counts as one sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of
 them.
 
-The lines are those of the slowest engine in `emulator/core/timing.py`. A line that is too slow
-delays copies; a line that is too fast sends copies of requests that are not late.
+The assumed lines are those of the slowest engine in `emulator/core/timing.py`. A line that is too
+slow delays copies; a line that is too fast sends copies of requests that are not late.
 
-- Streams: on 8 A100 GPUs, Bloom-176B takes 65 ms plus 0.19 ms per token for a prefill. Before it, a
-  decode step of 48 ms may have to end.
+- Streams: on 8 A100 GPUs, Bloom-176B takes 65 ms plus 0.19 ms per token for a prefill. Before the
+  prefill, a decode step of 48 ms may have to end.
 - Answers that are not streamed show nothing before their last token. The median answer has 129
   tokens (Azure's conversation trace of 2023, Splitwise, ISCA 2024). A decode step takes 48 ms.
 
-The curves:
+The assumed distributions (curves):
 
-- Streams: 95 % take between half and twice the time of the line, and 5 % take 3 to 10 times as
-  long. The 95th percentile is where "The Tail at Scale" (CACM 56(2), 2013) begins to hedge.
+- Streams: 95 % take between half and twice the time that the line predicts, and 5 % take 3 to 10
+  times as long. The 95th percentile is where "The Tail at Scale" (CACM 56(2), 2013) begins to
+  hedge.
 - Whole answers differ in length: lognormal with sigma 1, from the same trace (mean 211 tokens).
 
 Must never: change while the router runs.
@@ -33,12 +34,15 @@ from router.dispatch.hedging.ratios import BINS, UPPER, bin_of
 _PREFILL_S: Final = 0.11
 _TOKEN_S: Final = 2e-4
 _ANSWER_S: Final = 129 * 0.048
-_SIGMA: Final = 1.0  # The sigma of whole answers.
+_SIGMA: Final = 1.0  # The sigma of the lognormal distribution for whole answers.
 _DRAWN: Final = 200  # Number of ratios by which the distribution of streams is represented.
 
 
 class Prior:
-    """An assumed line and curve. Times are seconds; tokens are uncached prompt tokens."""
+    """An assumed line of times to first token, and an assumed curve of the ratios to it.
+
+    Times are seconds; tokens are uncached prompt tokens.
+    """
 
     def __init__(self, base_s: float, token_s: float, shares: list[float]) -> None:
         """`shares`: the share of first contents in each bin of `ratios.Ratios`; their sum is 1."""
@@ -53,7 +57,7 @@ def _even(low: float, high: float, count: int) -> list[float]:
 
 
 def _counted(ratios: Sequence[float]) -> list[float]:
-    """Return the share of each bin, if all these ratios are equally likely."""
+    """Return the share of each bin, if all `ratios` are equally likely."""
     shares = [0.0] * BINS
     for ratio in ratios:
         shares[bin_of(ratio)] += 1.0 / len(ratios)

@@ -8,7 +8,7 @@ the line may change by large factors. With old lines, the error of the line woul
 variation of the model's times.
 
 Must never: grow with the number of requests, or compute both the line and the curve in one call.
-Each takes about 0.04 ms (compiled), and delays a request.
+Each computation takes about 0.04 ms (compiled), and delays a request.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from router.dispatch.hedging.ttft_fit import LEAST, TtftFit
 from router.dispatch.hedging.ttft_prior import STREAMS, WHOLES
 from router.wire.sweep import NEVER
 
-WARM: Final = 20  # Samples from which on the curve does not depend on the prior.
-FORGET_S: Final = 300.0  # After this time without a request, all earlier samples are forgotten.
+WARM: Final = 20  # Number of samples from which on the curve does not depend on the prior.
+FORGET_S: Final = 300.0  # Seconds without a request after which all earlier samples are forgotten.
 REFRESH_S: Final = 1.0
 
 
 class Ttfts:
-    """The learned times of one model.
+    """The learned times to first content of one model.
 
     Times are monotonic seconds; `speed` is the replica's factor (`speed.py`).
     """
@@ -40,16 +40,16 @@ class Ttfts:
         self._ratios = Ratios(now)
         self.curve: Curve = self._ratios.curve(prior.shares, WARM)
         self.used_at = now
-        self.refresh_at = now + REFRESH_S  # When `refresh` has something to do.
+        self.refresh_at = now + REFRESH_S  # Time at which `refresh` must compute again.
         self._refit_at = self._redraw_at = now + REFRESH_S
-        # The plan: a copy is considered after both `ratio` times the prediction and `seconds`.
-        # NEVER: no copy.
+        # The plan of the policy: a copy is considered when both `ratio` times the prediction and
+        # `seconds` have passed. NEVER: no copy is sent.
         self.ratio = NEVER
         self.seconds = NEVER
 
     @property
     def is_cold(self) -> bool:
-        """Whether the line still depends on the prior."""
+        """Whether the fitted line still depends on the prior."""
         return self.fit.answers < LEAST
 
     @property
@@ -67,9 +67,10 @@ class Ttfts:
         return self.fit.predict(tokens) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
-        """Learn from a first content. `tokens`: as in `predict`, at the dispatch."""
+        """Learn from a first content. `tokens`: see `predict`; the number at the dispatch."""
         took_s /= speed
-        if self.is_cold:  # The line needs this answer before it can predict the answer.
+        # Without enough answers, the line must include this answer before the ratio is computed.
+        if self.is_cold:
             self.fit.add(tokens, took_s, now)
             self._ratios.add(took_s / self.fit.predict(tokens))
         else:
@@ -83,9 +84,9 @@ class Ttfts:
         self.fit.add_cut(tokens, waited_s, now)
 
     def refresh(self, now: float) -> bool:
-        """Compute either the curve or the line again, whichever is due.
+        """Compute either the curve or the line again, depending on which is due.
 
-        Returns True if it was the curve; then a new plan is needed.
+        Returns True if the curve was computed; then a new plan is needed.
         """
         is_curve = now >= self._redraw_at
         if is_curve:

@@ -26,8 +26,8 @@ def fast_path(
     """Return the replica for a request of the class `rank` that needs no ticket. `None`: the
     request needs a ticket.
 
-    `may_pass`: the key's limit allows the request. Raises RouterError if no replica serves the
-    model and the request may not wait for one.
+    `may_pass`: the limit of the request's key allows it. Raises RouterError if no replica serves
+    the model and the request may not wait for one.
     """
     model = view.model
     fleet.check(model)
@@ -38,5 +38,5 @@ def fast_path(
         if queue.passes(replica, rank, now):
             return replica
     if not fit and now >= fleet.absent_since(model) + queue.absent_s(rank):
-        fleet.eligible(model)  # Raises RouterError with the reason why there is no fit replica.
+        fleet.eligible(model)  # This call raises RouterError with the reason why no replica is fit.
     return None

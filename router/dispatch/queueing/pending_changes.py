@@ -2,7 +2,7 @@
 
 If no request waits, changes need not be reported at once: the next request updates the queue first.
 
-Must never: grant a ticket, or depend on whether its driver's time is real.
+Must never: grant a ticket, or depend on whether the time is real or simulated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PendingChanges:
         self._served: Mapping[ReplicaLoad, Iterable[str] | None] = {}
         self._changed: dict[Replica, None] = {}
         self._is_rebuilt = False
-        self._is_awaited = False  # A reading was requested and has not happened yet.
+        self._is_awaited = False  # Whether a call of `read` was requested and has not happened yet.
 
     def note(self, replica: Replica | None) -> bool:
         """Note that a replica's state has changed.
@@ -39,7 +39,7 @@ class PendingChanges:
         else:
             self._changed[replica] = None
             if not self._pools.waiting:
-                # The next request updates the queue first, so no extra turn is needed.
+                # The next request updates the queue first, so no call of `read` must be requested.
                 return False
         return self.await_reading()
 

@@ -1,7 +1,7 @@
 """Implements the admission queue's view of the fleet: which replicas a ticket of a lane may use.
 
-A lane is a model's name, `""` for requests that name none, or `pinned(replica)` for requests that
-only one replica can answer, such as those about a stored response.
+A lane is a model's name, `""` for requests that name no model, or `pinned(replica)` for requests
+that only one replica can answer, such as those about a stored response.
 
 Must never: wait, or filter by load (the gate does).
 """
@@ -19,7 +19,7 @@ from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
 
-_PIN: Final = "\x00"  # No model's name begins with it.
+_PIN: Final = "\x00"  # Prefix of pinned lanes; no model's name begins with this character.
 _LANES: Final = 1024  # Maximum number of cached lanes.
 
 
@@ -29,12 +29,12 @@ def pinned(replica: Replica) -> str:
 
 
 class Places(Pool):
-    """The `Pool` interface of a fleet table."""
+    """Implements the `Pool` interface for a fleet table."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        # Lane -> its fit replicas, as a tuple and as a set. The table makes a new tuple when
-        # anything changes, so the tuple shows whether the set is current.
+        # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The table makes a
+        # new tuple when anything changes, so the tuple shows whether the set is current.
         self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
 
     def eligible(self, lane: str) -> Sequence[Replica]:
@@ -92,7 +92,7 @@ class Places(Pool):
     def served(self) -> Mapping[ReplicaLoad, Iterable[str] | None]:
         """Return the models that each replica serves, whether or not it is fit.
 
-        `Pools.regroup` uses them after each change.
+        `Pools.regroup` uses these models after each change of the fleet.
         """
         fleet = self._fleet
         return {replica: fleet.models_of(replica) for replica in fleet.replicas.values()}

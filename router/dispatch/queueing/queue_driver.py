@@ -8,7 +8,7 @@ queue and count only as load.
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
-if the replica does not, or if every request must be counted (reservations, preemption).
+if the replica does not accept it, or if every request must be counted (reservations, preemption).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
 the end of the same turn of the event loop. So no call of the queue happens inside another one. All
@@ -16,11 +16,11 @@ requests that one call grants have their leases before anything else happens. If
 the queue is updated when the next request comes.
 
 A request that was sent without a ticket is counted in its key's limit here (`sent`, `_uncount`);
-the queue counts the others. One timer is used for aging and timeouts. It is off while no request
-waits.
+the queue counts requests with tickets. One timer is used for aging and timeouts. The timer is off
+while no request waits.
 
 Must never: choose among requests (the queue does), keep the ticket of a request that has ended, or
-depend on whether its time is real.
+depend on whether the time is real or simulated.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ from router.fleet.table import Fleet
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
 
-LEAST_S: Final = 0.001  # Seconds; the shortest delay of the timer.
-_AGAIN_S: Final = 1.0  # Delay of the next tick after a tick that raised an exception.
+LEAST_S: Final = 0.001  # The shortest delay of the timer, in seconds.
+_AGAIN_S: Final = 1.0  # Delay in seconds of the next tick after a tick that raised an exception.
 
 _Begun = list[tuple[QueuedRequest, object]]
 
@@ -77,10 +77,12 @@ class QueueDriver:
         places = Places(fleet)
         self.pools = Pools(config, places)
         self._changes = PendingChanges(fleet, places, self.pools)
-        self.hurry: Callable[[Replica], None] | None = None  # Polls a replica at once.
+        # The function that polls a replica at once.
+        self.hurry: Callable[[Replica], None] | None = None
         # Evicted requests that will be answered at the end of the turn.
         self._evicted: list[Expired] = []
-        self._freeing = 0  # Bytes of their bodies, which will be freed then.
+        # Bytes of the bodies of these requests, which will be freed at the end of the turn.
+        self._freeing = 0
         self._alarm = scheduler.alarm(self._tick)
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every turn.
@@ -98,7 +100,7 @@ class QueueDriver:
     def is_fair(self) -> bool:
         """Whether the order policy shares capacity between flows.
 
-        If so, a user's further requests need no lower priority.
+        If it does, further requests of a user need no lower priority.
         """
         return self.pools.queues[0].is_fair
 
@@ -107,8 +109,8 @@ class QueueDriver:
     def enter(self, x: QueuedRequest, owner: Replica | None) -> Replica | None:
         """Return the replica for a request; `None` if the request waits.
 
-        `owner`: the only replica that can answer it. Raises RouterError if the request may not wait
-        or if no replica will ever serve it.
+        `owner`: the only replica that can answer the request. Raises RouterError if the request may
+        not wait or if no replica will ever serve it.
         """
         model: str | None = x.view.model
         if owner is None:
@@ -209,7 +211,7 @@ class QueueDriver:
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
         """Count an attempt that begins and has its lease.
 
-        `is_extra`: the attempt is a hedge or a continuation, which the ticket does not cover.
+        `is_extra`: the attempt is a hedge or a continuation, which the queue ticket does not cover.
         """
         ticket = x.ticket
         if ticket is None or is_extra:
@@ -251,7 +253,7 @@ class QueueDriver:
     ) -> None:
         """Report the end of a request to the queue, after its leases were released.
 
-        If its key has limits, `Dispatcher.finished` releases them and then calls `wake`.
+        If the request's key has limits, `Dispatcher.finished` releases them and then calls `wake`.
 
         `replica`: the replica that answered. `tokens`, `output`: the true cost; see `Queue.settle`.
         """
@@ -294,8 +296,8 @@ class QueueDriver:
         try:
             changed = self._changes.read(now)
             if self.pools.is_woken:
-                # This precedes the changed replicas. Otherwise all woken requests would go to the
-                # replica where a request has just ended.
+                # Woken requests are handled before the changed replicas. Otherwise all woken
+                # requests would go to the replica where a request has just ended.
                 self._send_woken(begun, now)
             for replica in changed:
                 self._begin(self.pools.freed(replica, now), begun, now)
@@ -312,8 +314,8 @@ class QueueDriver:
     def _send_woken(self, begun: _Begun, now: float) -> None:
         """Send requests that are no longer blocked by a key's limit.
 
-        The routing policy chooses their replicas, as for new requests, because many replicas may
-        have capacity.
+        The routing policy chooses the replicas of these requests, as for new requests, because many
+        replicas may have capacity.
         """
         while True:
             found = self.pools.woken(now)
@@ -358,7 +360,7 @@ class QueueDriver:
         due = self.pools.next_at
         if due < self._due:  # If the timer fires earlier, the tick sets it again.
             due = max(self._scheduler.now() + LEAST_S, due)
-            if due < self._due:  # The minimum delay must not postpone the timer.
+            if due < self._due:  # The minimum delay must not postpone a timer that is already set.
                 self._due = due
                 self._alarm.set(due)
         elif due == INFINITY:
@@ -375,7 +377,7 @@ class QueueDriver:
         now = self._scheduler.now()
         try:
             ticked = self.pools.tick(now)
-        except Exception:  # An exception must not stop the timer.
+        except Exception:  # An exception in a tick must not stop the timer.
             self._due = now + _AGAIN_S
             self._alarm.set(self._due)
             raise
@@ -428,8 +430,8 @@ class QueueDriver:
     def wait_again(self, x: QueuedRequest, replica: Replica) -> bool:
         """Queue a request that could not connect to its replica, when no other replica is fit.
 
-        The request waits as if the replica were known to be down. Returns False if it has already
-        waited for the time limit of its class.
+        The request waits as if the replica were known to be down. Returns False if the request has
+        already waited for the time limit of its class.
         """
         now = self._scheduler.now()
         ticket = x.ticket
@@ -466,7 +468,8 @@ class QueueDriver:
             x.recall(now)
             if self.pools.requeue(ticket, now):
                 x.begin_wait(now)
-                self.changed(place)  # The replica may have capacity for both requests.
+                # The replica may have capacity for both the preempted and the more urgent request.
+                self.changed(place)
         except Exception as err:
             x.crashed(err)
 

@@ -1,6 +1,6 @@
 """Maps the reason of a request's end to the outcome that the admission queue gets.
 
-Must never: use anything but the reason.
+Must never: use anything but the reason of the end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 from router.admission.queue import CANCELLED, DONE, REFUSED
 from router.core.errors import Reason
 
-# The replica was overloaded; it did not fail.
+# These reasons mean that the replica was overloaded; it did not fail.
 _NO_ROOM: Final = frozenset({Reason.REPLICA_BUSY, Reason.TTFT_TIMEOUT})
 
 

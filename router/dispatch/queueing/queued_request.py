@@ -1,7 +1,7 @@
 """The interface of a request for the queue driver, in the proxy and in the simulator.
 
-It contains the data that the queue needs and that is not part of the ticket. The driver calls its
-methods to let the request wait, to send it, or to end it.
+The interface contains the data that the queue needs and that is not part of the ticket. The driver
+calls its methods to let the request wait, to send it, or to end it.
 
 Must never: decide when the request is sent, or where.
 """
@@ -21,7 +21,7 @@ from router.core.errors import RouterError
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE: Final = -1.0  # The value of a `..._since` time while the condition does not hold.
+NOT_SINCE: Final = -1.0  # The value of a `..._since` time while its condition does not hold.
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -51,16 +51,18 @@ class QueuedRequest(ABC):
         # The only replica that can answer, because it holds the response to which the request
         # refers; `None`: any replica.
         self.pinned: Replica | None = None
-        # Its key's limit of requests at replicas, if the request uses the queue; `None`: no limit.
+        # The concurrency limit of the request's key, if the request uses the queue; `None`: no
+        # limit.
         self.concurrency: Concurrency | None = None
         # Whether the driver counts the request in that limit. A request with a ticket is counted by
         # the queue instead.
         self.is_counted = False
         # Position in the order of arrival; 0: the request has not come to the queue yet.
         self.order = 0
-        self.unreached_since = NOT_SINCE  # Since when no replica accepts connections.
-        self.waits_since = NOT_SINCE  # Since when the request waits in the queue.
-        self._waited_s = 0.0  # Seconds of its earlier waits in the queue.
+        # Time since which no replica accepts the request's connections.
+        self.unreached_since = NOT_SINCE
+        self.waits_since = NOT_SINCE  # Time since which the request waits in the queue.
+        self._waited_s = 0.0  # Total seconds of the request's earlier waits in the queue.
 
     def waited_s(self, now: float) -> float:
         """Return the total seconds that the request has waited in the queue."""
@@ -68,7 +70,7 @@ class QueuedRequest(ABC):
         return self._waited_s if since < 0.0 else self._waited_s + now - since
 
     def begin_wait(self, now: float) -> None:
-        """Note that the request waits in the queue from now on."""
+        """Note that the request waits in the queue from `now` on."""
         self.waits_since = now
         self.on_queued(now)
 
@@ -123,5 +125,4 @@ class QueuedRequest(ABC):
 
     @abstractmethod
     def last_attempt(self) -> tuple[Replica, float] | None:
-        """Return the replica of the last attempt and the time it began; `None` if there was
-        none."""
+        """Return the replica and the start time of the last attempt; `None` if there was none."""

@@ -13,8 +13,8 @@ Rules:
 3. Nothing is decoded per token. A read that consists of one event without counts costs a search for
    a byte and a search for a word. Events with counts are kept and decoded at the end.
 
-Pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD` bytes of a stream or
-a whole event, or change a byte of an event that is not removed.
+The functions are pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD`
+bytes of a stream or a whole event, or change a byte of an event that is not removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ from router.wire.http1.sse import ERROR_MARKS, ErrorWatch
 
 
 class Usage:
-    """Token counts of one request. `None`: not reported. Compared by value."""
+    """Token counts of one request.
+
+    `None`: the count was not reported. Objects are compared by value.
+    """
 
     __slots__ = ("cached_tokens", "exact", "output_tokens", "prompt_tokens")
 
@@ -48,8 +51,9 @@ class Usage:
     ) -> None:
         self.prompt_tokens = prompt_tokens
         self.output_tokens = output_tokens
-        self.cached_tokens = cached_tokens  # Prompt tokens that were in the engine's cache.
-        # All counts come from the engine and cover the whole answer, including the prompt.
+        # Number of prompt tokens that were in the engine's prefix cache.
+        self.cached_tokens = cached_tokens
+        # True if all counts come from the engine and cover the whole answer, including the prompt.
         self.exact = exact
 
     def _values(self) -> tuple[int | None, int | None, int | None, bool]:
@@ -70,14 +74,14 @@ UNKNOWN: Final = Usage(None, None, None, False)
 
 _usage_answer = msgspec.json.Decoder(UsageAnswer).decode
 _OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
-_END: Final = 2048  # Bytes that are searched at the end of a body, or after a `usage`.
+_END: Final = 2048  # Number of bytes that are searched at the end of a body, or after a `usage`.
 
 
 def usage_of(data: bytes) -> Usage | None:
-    """Return the counts of a whole answer; `None` if there are none.
+    """Return the counts of a whole answer; `None` if the answer has no counts.
 
-    They are read from the last `usage` (or `timings`) near the end. If there is none, they are read
-    from numbers anywhere in the answer.
+    The counts are read from the last `usage` (or `timings`) near the end. If there is no such
+    object, they are read from numbers anywhere in the answer.
     """
     end = data[-_END:]
     at = end.rfind(_START)
@@ -90,7 +94,7 @@ def usage_of(data: bytes) -> Usage | None:
 
 
 def native_of(data: bytes) -> Usage | None:
-    """Return counts from numbers anywhere in a whole answer; `None` if there are none."""
+    """Return counts from numbers anywhere in a whole answer; `None` if the answer has no counts."""
     numbers = Numbers()
     numbers.feed(data)
     return _usage_of_numbers(numbers)
@@ -114,13 +118,15 @@ def _usage_of_numbers(numbers: Numbers) -> Usage | None:
         )
     )
     if usage is not None and not numbers.is_of_one:
-        usage.exact = False  # The prompt may have been counted once for each answer in the list.
+        # The counts are not exact, because the prompt may have been counted once for each answer in
+        # the list.
+        usage.exact = False
     return usage
 
 
 # The usual form of `usage`, as vLLM and SGLang write it: without spaces, `total_tokens` before or
-# after the output's count, and details only as null. In compiled code, reading it byte by byte
-# takes a quarter of the time of a regular expression.
+# after the output's count, and details only as null. In compiled code, reading this form byte by
+# byte takes a quarter of the time of a regular expression.
 _START: Final = b'"usage":{"prompt_tokens":'
 _TOTAL: Final = b',"total_tokens":'
 _OUTPUT: Final = b',"completion_tokens":'
@@ -167,7 +173,8 @@ def _counts(data: bytes) -> Usage | None:
     """Return the counts from data that begins with a member named `usage` or `timings`."""
     start = data.find(b"{")
     end = start
-    while True:  # No string in these objects contains braces.
+    # A search for braces is enough, because no string in these objects contains braces.
+    while True:
         end = data.find(b"}", end) + 1
         if start < 0 or end == 0:
             return None
@@ -181,7 +188,7 @@ def _counts(data: bytes) -> Usage | None:
 
 
 def _usage_from(answer: UsageAnswer) -> Usage | None:
-    """Return the counts from the fields that any engine may use; `None` if there are none."""
+    """Return the counts from the fields that any engine may use; `None` if there are no counts."""
     prompt = answer.prompt_tokens
     cached = None
     details = answer.prompt_tokens_details or answer.input_tokens_details
@@ -221,7 +228,8 @@ class BodyEnd:
     def feed(self, data: bytes) -> bytes:
         self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
         self._numbers.feed(data)
-        # Most large answers have no line end, and this check takes 2 % of the time of counting.
+        # Most large answers have no line end, and this check for one takes 2 % of the time of
+        # counting.
         if b"\n" in data:
             self.lines += data.count(b"}\n")
         return data
@@ -235,8 +243,9 @@ class BodyEnd:
 
 # -- reading ------------------------------------------------------------------------------------
 
-_HELD: Final = 32 * 1024  # Maximum bytes held of an incomplete event; usage events are shorter.
-# A blank line, by WHATWG HTML section 9.2.6.
+# Maximum bytes of an incomplete event that are held; usage events are shorter.
+_HELD: Final = 32 * 1024
+# A blank line, which ends an event (WHATWG HTML section 9.2.6).
 _BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
 _USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
 
@@ -281,34 +290,39 @@ class UsageTap:
 
         `takes_out`: remove the usage event. `whole`: relay whole events only. `mark`: bytes that
         every event with counts contains, and few other events. `quiet`: the number of events before
-        the first content. `meter`: its `events` is increased with every event.
+        the first content. `meter`: an object whose `events` is increased with every event.
         """
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
-        # Not with `whole`: a stream that may be continued must not hold back its last event.
+        # This is not done with `whole`, because a stream that may be continued must not hold back
+        # its last event.
         self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
         self._mark = mark
         self._quiet = quiet
-        self._events = 0  # Events that have ended.
-        self._is_aligned = True  # The last read ended at the end of an event.
-        # The unfinished event, or only its end if it was already relayed.
+        self._events = 0  # Number of events that have ended.
+        self._is_aligned = True  # Whether the last read ended at the end of an event.
+        # The bytes of the unfinished event, or only its last bytes if it was already relayed.
         self._event = bytearray()
-        self._is_withheld = takes_out or whole  # The bytes in `_event` were not relayed.
-        self._drops_lf = False  # The blank line after a removed event may end in the next read.
+        # Whether the bytes in `_event` were not relayed yet.
+        self._is_withheld = takes_out or whole
+        # Whether the blank line after a removed event may end with a line feed in the next read.
+        self._drops_lf = False
         # The first usage, the last usage, and the number of events before the last one.
         self._first = b""
         self._last = b""
         self._last_at = 0
-        self._numbers: Numbers | None = None  # Reads events that have counts but no `usage` object.
+        # Reads the counts of events that have no `usage` object.
+        self._numbers: Numbers | None = None
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes to relay, given the bytes of one read. This runs for every token."""
         if (
             self._is_aligned
             and data.endswith(b"\n\n")
-            and data.find(b"\n") == len(data) - 2  # One event of one line, as in most reads.
+            # The read is one event of one line, as most reads are.
+            and data.find(b"\n") == len(data) - 2
             and not data.startswith(ERROR_MARKS)
             and self._mark not in data
         ):
@@ -330,12 +344,12 @@ class UsageTap:
         return self.let_go(out)
 
     def let_go(self, data: bytes = b"") -> bytes:
-        """Return the held whole events and the bytes after them; the stream will send no more."""
+        """Return the held whole events and the bytes after them; no more bytes will come."""
         return data if self._closing is None else self._closing.let_go(data)
 
     @property
     def content_events(self) -> int:
-        """The number of content events, for a whole stream whose usage was a separate event."""
+        """The number of content events of a complete stream whose usage was a separate event."""
         return self._events - self._quiet - 2
 
     @property
@@ -360,7 +374,7 @@ class UsageTap:
 
     def result(self, is_whole: bool) -> Usage:
         """Return the counts known so far. `is_whole`: the stream ended normally."""
-        # A whole stream ends with [DONE], which is an event without a token.
+        # A complete stream ends with [DONE], which is an event without a token.
         counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
         usage = _counts(self._last) if self._last else None
         if usage is None and self._numbers is not None:
@@ -371,7 +385,8 @@ class UsageTap:
         if usage is None:
             return Usage(None, counted, None, False)
         prompt, output, cached = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-        if prompt is None:  # Anthropic reports the prompt's count at the beginning.
+        # Anthropic's API reports the prompt's count at the beginning of the stream.
+        if prompt is None:
             first = _counts(self._first) or UNKNOWN
             prompt, cached = first.prompt_tokens, first.cached_tokens
         # After the last counts, at most one event follows, which closes the stream.
@@ -382,7 +397,7 @@ class UsageTap:
     # -- the slow path ------------------------------------------------------------------------
 
     def _look(self, data: bytes) -> bytes:
-        """Handle any other read: several lines, counts, an error, or an end inside an event."""
+        """Handle a read that is not one simple event: it has several lines, counts or an error."""
         if self._is_aligned and data.endswith(b"\n\n"):
             line = data.find(b"\n") + 1
             if (
@@ -433,19 +448,21 @@ class UsageTap:
         return out + data[end:] if was_withheld else data
 
     def _end_of_events(self, data: bytes) -> int:
-        """Return how many bytes of a read belong to events that have ended; 0 if there are none."""
-        seam = bytes(self._event[-3:])  # The blank line may have begun in the last event.
+        """Return how many bytes of a read belong to events that have ended, or 0."""
+        # The blank line may have begun in the bytes that were read before.
+        seam = bytes(self._event[-3:])
         looked = seam + data if seam else data
         if b"\r" not in looked:
             return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
         end = _behind_blank(looked, 0, len(looked))
         run = looked[len(looked[:end].rstrip(b"\r\n")) : end]
-        if len(run.replace(b"\r\n", b"\n")) % 2:  # The last line end belongs to the next event.
+        # If the number of line ends is odd, the last one belongs to the next event.
+        if len(run.replace(b"\r\n", b"\n")) % 2:
             end -= 2 if run.endswith(b"\r\n") else 1
         return max(0, end - len(seam))
 
     def _release(self, data: bytes) -> bytes:
-        """Relay an event that is too long to be held. `data`: its latest bytes."""
+        """Relay an event that is too long to be held. `data`: the latest bytes of the event."""
         out = bytes(self._event) if self._is_withheld else data
         self._is_withheld = False
         self._trim()
@@ -457,7 +474,7 @@ class UsageTap:
             del self._event[:-_END]
 
     def _seek(self, events: bytes) -> None:
-        """Search events for counts that are not in a `usage` object, or whose event is not kept."""
+        """Search events for counts outside of a `usage` object, or in an event that is not kept."""
         if self._numbers is None:
             self._numbers = Numbers()
         self._numbers.feed(events)
@@ -475,7 +492,10 @@ class UsageTap:
             self._seek(events)
 
     def _without_usage(self, events: bytes) -> bytes:
-        """Return the events without those that contain only the usage. `events`: whole events."""
+        """Return the events without the events that contain only the usage.
+
+        `events`: whole events.
+        """
         kept: list[bytes] = []
         # `start`: where the bytes begin that must still be added to `kept`. `end`: where the last
         # examined event ends.
@@ -489,7 +509,7 @@ class UsageTap:
             body = _json_of(event) if _USAGE in event else {}
             if isinstance(body.get("usage"), dict):
                 if body.get("choices") == []:
-                    # Line ends before an event are the end of the event before it.
+                    # Line ends before an event belong to the end of the previous event.
                     kept.append(events[start : end - len(event.lstrip(b"\r\n"))])
                     self._drops_lf = end == len(events) and event.endswith(b"\r")
                     self._keep_fingerprint(body)
@@ -518,8 +538,7 @@ _BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
 
 
 def _behind_blank(data: bytes, start: int, end: int) -> int:
-    """Return the index after the last blank line between `start` and `end`; `start` if there is
-    none."""
+    """Return the index after the last blank line between `start` and `end`; else `start`."""
     found = start
     for blank in _BLANK_ENDS:
         at = data.rfind(blank, start, end)

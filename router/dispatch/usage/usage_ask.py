@@ -6,7 +6,7 @@ counts in a separate event, so that the event can be removed from the stream. (v
 for counts, and options that the engine would refuse, stay unchanged. The body is not encoded again:
 a member is added, or the value of `stream_options` is replaced. All other bytes are unchanged.
 
-Pure: bytes in, bytes out. Must never: guess the position of a field in a body.
+The functions are pure: bytes in, bytes out. Must never: guess the position of a field in a body.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ PATHS: Final = frozenset({b"/v1/chat/completions", b"/v1/completions"})
 
 _NAME: Final = b'"stream_options"'
 _KEY: Final = re.compile(rb'"stream_options"[ \t\r\n]*:[ \t\r\n]*')
-_LONGEST: Final = 4096  # Bytes of a client's `stream_options`; longer ones stay unchanged.
-_TRIES: Final = 64  # Maximum occurrences of the name in one body that are examined.
+# Maximum bytes of a client's `stream_options` that are read; a longer value stays unchanged.
+_LONGEST: Final = 4096
+# Maximum number of occurrences of `stream_options` in one body that are examined.
+_TRIES: Final = 64
 _NO: Final = (None, b"false", b"null")
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
@@ -36,10 +38,10 @@ _body = msgspec.json.Decoder(Asked).decode
 def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[bytes] | None:
     """Return the body of a streaming request, in pieces, that asks the engine for usage.
 
-    `body`: a JSON object. `asked`: its `stream_options` as written. (To a body without the field,
-    the caller appends `UsageAsk.member` instead.) Returns `None` if the body must stay unchanged:
-    the engine is not known to support the field, the client itself asks for usage, or the client's
-    options are invalid.
+    `body`: a JSON object. `asked`: the `stream_options` of the body as written. (To a body without
+    the field, the caller appends `UsageAsk.member` instead.) Returns `None` if the body must stay
+    unchanged: the engine is not known to support the field, the client itself asks for usage, or
+    the client's options are invalid.
     """
     options = _options(asked, ask) if body else None
     return None if options is None else _replace(b"".join(body), asked, options)
@@ -48,23 +50,23 @@ def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[byte
 def member(asked: bytes, ask: UsageAsk | None) -> bytes:
     """Return a member that asks for usage when it is appended to a body with `stream_options`.
 
-    `asked`: these options. Engines use the last of two equal members. The member is for bodies that
-    are too large to be decoded, for which `replaced` cannot be used. Returns b"" if the body must
-    stay unchanged, for the same reasons.
+    `asked`: the `stream_options` of the body. Engines use the last of two equal members. The member
+    is for bodies that are too large to be decoded, for which `replaced` cannot be used. Returns b""
+    if the body must stay unchanged, for the same reasons.
     """
     options = _options(asked, ask)
     return b"" if options is None else b'"stream_options":' + options
 
 
 def _options(asked: bytes, ask: UsageAsk | None) -> bytes | None:
-    """Return the new value of `stream_options` for an engine; `None` if it stays unchanged."""
+    """Return the new value of `stream_options` for an engine; `None`: the value stays."""
     return None if ask is None else _merge(asked, ask)
 
 
 def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     """Return the client's options with the request for usage.
 
-    Returns `None` if they already ask for usage, or are invalid.
+    Returns `None` if the options already ask for usage, or are invalid.
     """
     if asked == b"null":
         return ask.options
@@ -83,7 +85,8 @@ def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     given = options.get("continuous_usage_stats")
     continuous = None if given is None else bytes(given)
     if continuous not in _NO and not (continuous == b"true" and ask.continuous_needs_usage):
-        return None  # Every event contains the counts, or the engine will refuse the options.
+        # With these options every event contains the counts, or the engine will refuse them.
+        return None
     options["include_usage"] = msgspec.Raw(b"true")
     if continuous == b"true" or (continuous is None and b"continuous" in ask.options):
         options["continuous_usage_stats"] = msgspec.Raw(b"false")
@@ -91,7 +94,10 @@ def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
 
 
 def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
-    """Replace the value of `stream_options`. Returns `None` if its position is not certain."""
+    """Replace the value of `stream_options`.
+
+    Returns `None` if the position of the value is not certain.
+    """
     at = _place(body, asked)
     if at < 0:
         return None
@@ -100,14 +106,16 @@ def _replace(body: bytes, asked: bytes, options: bytes) -> list[bytes] | None:
         found = _body(changed).stream_options
     except NOT_JSON:
         return None
-    # If the top-level value has not changed, the replaced member belonged to another object.
+    # If the top-level value has not changed, the replaced `stream_options` belonged to a nested
+    # object.
     return [changed] if bytes(found) == options else None
 
 
 def _place(body: bytes, asked: bytes) -> int:
-    """Return where the value of the last `stream_options` with this value begins; below 0: nowhere.
+    """Return where the value of the last `stream_options` with this value begins; below 0: there is
+    no such member.
 
-    The last one is used, because engines use the last of several members with the same name.
+    The last member is used, because engines use the last of several members with the same name.
     """
     end = len(body)
     for _ in range(_TRIES):

@@ -18,8 +18,9 @@ from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.body import SCAN_ABOVE
 
-MOST_OUTPUT: Final = 1e6  # Upper limit of output tokens, if the request has no limit.
-# Kinds of routes whose answers are generated text.
+# Upper limit of output tokens, if the request has no limit of output tokens.
+MOST_OUTPUT: Final = 1e6
+# The kinds of routes whose answers are generated text.
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
 
 
@@ -30,7 +31,7 @@ def usage_before_content(
 
     All tokens of the prompt count. The engine may also have generated output that was not sent yet:
     an answer that is not streamed, or the first tokens of a stream. That output is estimated from
-    the engine's usual speed, and is at most `most_output` tokens.
+    the engine's usual speed, with a maximum of `most_output` tokens.
     """
     replica = attempt.at
     output = 0.0
@@ -46,7 +47,7 @@ def usage_at_end(
 ) -> Usage:
     """Return the token counts of a request that is over.
 
-    `measured`: the measured tokens of its prompt. `is_whole`: the response is complete.
+    `measured`: the measured number of tokens of its prompt. `is_whole`: the response is complete.
     """
     usage = reply.usage(is_whole)
     if usage is UNKNOWN:
@@ -54,15 +55,15 @@ def usage_at_end(
         if work.replica is not None and reply.is_work:
             usage = _relayed(reply, asked)
     if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
-        # The prompt of such a body was not measured, and the engine reported no counts.
+        # The prompt of such a large body was not measured, and the engine reported no counts.
         usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
     return usage
 
 
 def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
-    """Estimate the output tokens of an answer without counts from what was relayed.
+    """Estimate the output tokens of an answer without counts from the bytes that were relayed.
 
-    The answer of an unknown path counts only if it may be text.
+    The answer of an unknown path is counted only if it may be text.
     """
     if asked.route.kind not in _WRITES and not reply.is_text:
         return UNKNOWN
@@ -72,8 +73,8 @@ def _relayed(reply: Reply, asked: ClientRequest) -> Usage:
 def most_generated(asked: ClientRequest) -> float:
     """Return an upper limit of the tokens that any engine generates for the request.
 
-    Several members may set a limit, and an engine may read only one of them. So the largest one is
-    returned. Native routes have other members.
+    Several members may set a limit, and an engine may read only one of them. So the largest of
+    these limits is returned. Native routes have other members.
     """
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)

@@ -13,7 +13,8 @@ If a name occurs more than once, the largest number is used. So a client cannot 
 making the model write such an object. In a list of answers (SGLang, for a list of prompts, and its
 /vertex_generate), the numbers are added up.
 
-Pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are kept.
+The code is pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are
+kept.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Every searched name ends with one of these.
+# Every searched name ends with one of these needles.
 _NEEDLES: Final = (b'_tokens"', b'eval_count"', b'_n"')
 _COUNT: Final = re.compile(
     rb'"(prompt_tokens|completion_tokens|cached_tokens|input_tokens|output_tokens'
@@ -31,9 +32,11 @@ _COUNT: Final = re.compile(
 )
 # The possible beginnings of a list of answers.
 _LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')
-_BEGINNING: Final = max(map(len, _LISTS))  # Bytes.
-_CARRY: Final = 64  # Bytes; no match is longer.
-_LARGE: Final = 4096  # Bytes; in a smaller piece, several searches cost little.
+# Bytes at the beginning of an answer that show whether it is a list.
+_BEGINNING: Final = max(map(len, _LISTS))
+_CARRY: Final = 64  # Number of bytes carried from one piece to the next; no match is longer.
+# Size of a large piece in bytes; in a smaller piece, several searches cost little.
+_LARGE: Final = 4096
 # Mean distance of underscores in bytes, below which another way to search is faster.
 _APART: Final = 256
 
@@ -44,7 +47,8 @@ class Numbers:
     __slots__ = ("_adds", "_carry", "_found", "_has_begun")
 
     def __init__(self) -> None:
-        self._adds = False  # The answer is a list of answers.
+        # Whether the numbers are added up, because the answer is a list of answers.
+        self._adds = False
         self._has_begun = False
         self._carry = b""
         self._found: dict[bytes, int] = {}
@@ -71,7 +75,10 @@ class Numbers:
         self._adds = first.startswith(_LISTS)
 
     def _count(self, looked: bytes, before: int) -> int:
-        """Take the counts that begin before the index `before`. Returns where the last one ends."""
+        """Take the counts that begin before the index `before`.
+
+        Returns the index at which the last count ends.
+        """
         end = 0
         if not _may_count(looked):
             return end
@@ -87,11 +94,11 @@ class Numbers:
         return end
 
     def get(self, name: bytes) -> int | None:
-        """Return the count of that name; `None` if the answer has none."""
+        """Return the count of that name; `None` if the answer has no such count."""
         return self._found.get(name)
 
     def most(self, *names: bytes) -> int | None:
-        """Return the largest count of these names, which mean the same; `None` if there is none."""
+        """Return the largest count of these names, which mean the same; `None`: no such count."""
         most: int | None = None
         for name in names:
             count = self._found.get(name)
@@ -113,7 +120,7 @@ def _may_count(data: bytes) -> bool:
     """
     at = 0
     if len(data) > _LARGE:
-        hops = 16  # Underscores that are examined before their distance is checked.
+        hops = 16  # Number of underscores that are examined before their mean distance is checked.
         while True:
             at = data.find(b"_", at)
             if at < 0:
@@ -128,7 +135,7 @@ def _may_count(data: bytes) -> bool:
     return data.find(tokens, at) >= 0 or data.find(evals, at) >= 0 or data.find(numbers, at) >= 0
 
 
-# The needles from their last underscore on.
+# The parts of the needles from their last underscore on.
 _BEHIND: Final = (b'_tokens"', b'_count"', b'_n"')
 
 

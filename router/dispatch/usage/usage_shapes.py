@@ -16,8 +16,7 @@ class Details(msgspec.Struct):
 
 
 class UsageAnswer(msgspec.Struct):
-    """Token counts: `usage` of OpenAI's chat and responses and of Anthropic's messages, or
-    llama.cpp's `timings`."""
+    """Token counts: `usage` of OpenAI's and Anthropic's APIs, or `timings` of llama.cpp."""
 
     prompt_tokens: _Tokens | None = None
     completion_tokens: _Tokens | None = None
@@ -33,6 +32,6 @@ class UsageAnswer(msgspec.Struct):
 
 
 class Asked(msgspec.Struct):
-    """The part of a request's body that shows whether the client asks for the counts."""
+    """The part of a request's body that shows whether the client asks for token counts."""
 
     stream_options: msgspec.Raw = msgspec.Raw()

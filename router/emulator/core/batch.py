@@ -41,7 +41,7 @@ class Batch(Generic[R]):
         return len(self.prefilling) + len(self.decoding)
 
     def rows(self) -> list[R]:
-        """In order of admission within each kind: prefilling, then decoding."""
+        """All running requests: prefilling, then decoding, each kind in order of admission."""
         return [*self.prefilling.values(), *self.decoding.values()]
 
     def admit(self, request: R) -> None:
@@ -67,13 +67,13 @@ class Batch(Generic[R]):
             request._grow_step = 0
 
     def growing(self, until: int) -> R | None:
-        """The next request that needs a block, if it does so in a step up to this one."""
+        """The next request that needs a block, if it needs one in a step up to `until`."""
         if self._growing and self._growing[0][0] <= until:
             return self._growing[0][2]
         return None
 
     def grown(self) -> None:
-        """That request has its block. Schedule the next one after a block of steps, if it lasts."""
+        """Record that the request of `growing` has its block, and schedule its next need."""
         step, order, request = self._growing[0]
         step += self._block_size
         if step <= request._finish_step:
@@ -103,7 +103,7 @@ class Batch(Generic[R]):
         return ended
 
     def remove(self, request: R, steps_ended: int) -> None:
-        """Remove a request before its end, with the tokens it has. O(batch)."""
+        """Remove a request before its end; it keeps its generated tokens. O(batch)."""
         if request._state == PREFILLING:
             del self.prefilling[request.id]
             return

@@ -1,7 +1,7 @@
 """The sizes of one engine core.
 
-In its own file, because `request.py` is compiled: a frozen dataclass compiled by mypyc cannot be
-unpickled, and a scenario is pickled for a simulation's process.
+This is a separate file, because `request.py` is compiled: a frozen dataclass compiled by mypyc
+cannot be unpickled, and a scenario is pickled for a simulation's process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class CoreConfig:
     prefix_caching: bool = True
     token_events: bool = True  # False: only first tokens and ends are reported
     reserve_output: bool = False  # True: all KV is reserved at admission, and nothing is preempted
-    preempt_advantage: int | None = None  # in priority numbers; None: new requests preempt none
+    # Least difference of priority numbers; None: new requests preempt none.
+    preempt_advantage: int | None = None
     kv_events: bool = False  # True: `EngineCore.kv_log` records changes of the prefix cache
     leap: bool = False  # True: consecutive decode steps that change only counters are one event
 

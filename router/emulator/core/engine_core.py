@@ -6,14 +6,14 @@ from event to event. The same input always gives the same output.
 
 One *step* is one pass of the accelerator: it decodes one token for every decoding request and uses
 the rest of `max_num_batched_tokens` for prefill, in chunks. The `scheduler` chooses the requests of
-a step. The queue is ordered by arrival, or by (priority, arrival) with the lower number first. Its
-head blocks: a smaller request does not overtake it.
+a step. The queue is ordered by arrival, or by (priority, arrival) with the lower number first. The
+head of the queue blocks: a smaller request does not overtake it.
 
 A decode step costs the core O(changes), not O(batch). Only with `token_events` is there one event
 per token. With `leap`, consecutive decode steps without an arrival, end or preemption are one
 event. A request that arrives during a leap joins the same step boundary as without leaping. The
-history of events is the same. Only figures read between two events are those of the last event,
-until `settle`, and `kv_log` gets the blocks stored in a leap at its end.
+history of events is the same. Only figures that are read between two events are figures of the last
+event, until `settle`, and `kv_log` gets the blocks stored in a leap at its end.
 
 Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
 each of its tokens once.
@@ -47,7 +47,7 @@ class EngineCore(Generic[R]):
     def __init__(self, config: CoreConfig, timing: Timing) -> None:
         self.config = config
         self.timing = timing
-        # Plain numbers: each step uses all of them.
+        # Sizes as plain numbers, because each step uses all of them.
         self._prefill_s = timing.prefill_s
         self._prefill_token_s = timing.prefill_token_s
         self._prefill_square_s = timing.prefill_square_s
@@ -66,7 +66,7 @@ class EngineCore(Generic[R]):
 
         self.submitted = 0
         self.generation_tokens = 0
-        self.steps = 0  # steps begun
+        self.steps = 0  # number of steps that have begun
         self.aborted = 0
         self.finished = 0
 
@@ -91,12 +91,12 @@ class EngineCore(Generic[R]):
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all requests that were ever admitted."""
+        """Prompt tokens of all requests that were ever admitted."""
         return self._scheduler.prompt_tokens
 
     @property
     def prefix_queries(self) -> int:
-        """Prompt tokens looked up, at the first admission."""
+        """Prompt tokens looked up in the prefix cache, at each request's first admission."""
         return self._scheduler.prefix_queries
 
     @property
@@ -132,7 +132,7 @@ class EngineCore(Generic[R]):
         return self.kv.used + self._scheduler.promised
 
     def generated(self, request: R) -> int:
-        """Tokens generated so far."""
+        """Output tokens that were generated for the request so far."""
         if request._state != DECODING:
             return request.generated
         return self.steps_ended - request._first_step + 1
@@ -152,7 +152,7 @@ class EngineCore(Generic[R]):
         return total
 
     def alone_s(self, request: R) -> float:
-        """Seconds to its first token if it were prefilled alone in one step.
+        """Seconds to the first token if `request` were prefilled alone in one step.
 
         Prompt tokens that are cached at this moment are not computed.
         """
@@ -171,8 +171,8 @@ class EngineCore(Generic[R]):
     def next_event(self, now: float) -> float | None:
         """The time at which `advance` next has work; at or before `now` if it has some already.
 
-        None: not before a request is submitted (or a stalled engine resumes). Ask again after every
-        call that changes something: with leaps, each may bring the next event forward.
+        None: no event before a request is submitted (or a stalled engine resumes). Ask again after
+        every call that changes something: with leaps, each call may bring the next event forward.
         """
         if self._stalled_at is not None:
             return None
@@ -221,8 +221,8 @@ class EngineCore(Generic[R]):
         return True
 
     def reset_cache(self) -> bool:
-        """Drop every cached prefix, only if no block is held, as vLLM does. False: not possible
-        now.
+        """Drop every cached prefix, but only if no block is held, as vLLM does. False: a block is
+        held.
         """
         if self.kv.used:
             return False
@@ -263,7 +263,7 @@ class EngineCore(Generic[R]):
         self.slowdown = factor
 
     def stall(self, now: float) -> None:
-        """Stop making progress, like a hanging accelerator. Requests are still queued."""
+        """Stop making progress, like a hanging accelerator. New requests are still queued."""
         if self._stalled_at is None:
             self._cut(now)
             self._stalled_at = now
@@ -281,7 +281,7 @@ class EngineCore(Generic[R]):
         scheduler = self._scheduler
         step = self.steps + 1
         preemptions = scheduler.preemptions
-        # A late caller may have submitted newer requests: the step cannot begin before them.
+        # A late caller may have submitted newer requests: the step cannot begin before these.
         begin = max(self.clock, self._last_submit)
         scheduler.schedule(step, begin)
         decoding = len(scheduler.batch.decoding)
@@ -323,7 +323,7 @@ class EngineCore(Generic[R]):
             for request in batch.finished(step):
                 self._finish(request, events)
         for request in self._scheduler.chunks:
-            # Otherwise it was aborted during the step, or its prompt needs more of them.
+            # Otherwise the request was aborted during the step, or its prompt needs more steps.
             if request._state == PREFILLING and request._computed == request._target:
                 self._prefilled(request, step, events)
 
@@ -348,8 +348,8 @@ class EngineCore(Generic[R]):
     # The life of a request.
 
     def _prefilled(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
-        """All its tokens are computed: report the first token, or the next one after a
-        preemption.
+        """All tokens of the request are computed: report the first token, or the next token after
+        a preemption.
         """
         had = request.generated
         request._chunk = 0

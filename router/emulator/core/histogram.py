@@ -25,7 +25,7 @@ class Histogram:
         return sum(self.counts)
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """(`le` label, observations at or below it), the last one `+Inf`."""
+        """Pairs (`le` label, number of observations up to that bound); the last label is `+Inf`."""
         total = 0
         rows = []
         for bound, count in zip((*self.bounds, None), self.counts, strict=True):

@@ -1,10 +1,10 @@
 """A paged KV pool with a prefix cache, as in vLLM.
 
 A block is `block_size` tokens. A full block with a known hash (chained, so that one hash represents
-the whole prefix up to there) can be shared. It has a reference count. When its last holder releases
-it, it stays cached in the free queue until it is reused. The block that was freed longest ago is
-reused first. A sequence frees its end before its beginning, so that prefixes are evicted from their
-end.
+the whole prefix up to there) can be shared. Each block has a reference count. When its last holder
+releases a block, the block stays cached in the free queue until it is reused. The block that was
+freed longest ago is reused first. A sequence frees its end before its beginning, so that prefixes
+are evicted from their end.
 
 The free queue is linked through the blocks themselves, by the numbers of their neighbours. Holding
 a cached block, freeing one and reusing one cost a few writes each. A prompt does this with each of
@@ -38,17 +38,17 @@ class Block:
 
     def __init__(self, number: int) -> None:
         # Numbers of four bytes: a thousand pools have a million blocks.
-        self.number: i32 = number  # in its pool
-        self.refs: i32 = 0  # holders
+        self.number: i32 = number  # the block's number in its pool
+        self.refs: i32 = 0  # number of holders of the block
         self.name: Hash = None  # the hash of its content; None: unknown
-        # The numbers of its neighbours in the free queue, while it is not held. References would be
-        # cycles, which the garbage collector would have to traverse.
+        # The numbers of the neighbours in the free queue, while the block is free. References would
+        # be cycles, which the garbage collector would have to traverse.
         self.before: i32 = NOBODY
         self.after: i32 = NOBODY
 
 
 class KvPool:
-    """The caller keeps the lists of the blocks that it holds."""
+    """A pool of KV blocks. The caller keeps the lists of the blocks that it holds."""
 
     __slots__ = (
         "_blocks",
@@ -75,14 +75,14 @@ class KvPool:
         self.peak = 0  # maximum number of blocks held at once
         self._log = log
         self._blocks: list[Block] = []  # by number; blocks with higher numbers were never used
-        self._first = NOBODY  # number of the first block of the free queue (reused next), ...
-        self._last = NOBODY  # ... and of the last one
-        self._queued = 0  # blocks in it
+        self._first = NOBODY  # number of the first block of the free queue (next to be reused)
+        self._last = NOBODY  # number of the last block of the free queue
+        self._queued = 0  # number of blocks in the free queue
         self._cached: dict[Hash, Block] = {}
 
     @property
     def free(self) -> int:
-        """Blocks without a holder (cached or not)."""
+        """Number of blocks without a holder (cached or not)."""
         return self.num_blocks - len(self._blocks) + self._queued
 
     @property
@@ -91,7 +91,7 @@ class KvPool:
 
     @property
     def cached(self) -> int:
-        """Blocks that a prompt could hit, held or not."""
+        """Number of blocks that a prompt could hit, held or not."""
         return len(self._cached)
 
     def match(self, hashes: Sequence[Hash], limit: int) -> list[Block]:
@@ -110,7 +110,7 @@ class KvPool:
         return blocks
 
     def idle(self, blocks: Iterable[Block]) -> int:
-        """Number of these without a holder: sharing them takes that many from `free`."""
+        """Number of `blocks` without a holder: sharing `blocks` takes that many from `free`."""
         found = 0
         for block in blocks:
             if not block.refs:
@@ -118,7 +118,7 @@ class KvPool:
         return found
 
     def sole(self, blocks: Iterable[Block]) -> int:
-        """Number of these with one holder: their release frees that many."""
+        """Number of `blocks` with one holder: releasing `blocks` frees that many."""
         found = 0
         for block in blocks:
             if block.refs == 1:
@@ -130,7 +130,7 @@ class KvPool:
         return frozenset(self._cached)
 
     def state(self) -> tuple[list[int], list[Hash], list[int]]:
-        """Holders and hash of each block by number, and the free ones, next to be reused first."""
+        """Holders and hash of each block by number, and the free blocks in order of reuse."""
         free: list[int] = []
         number = self._first
         while number != NOBODY:

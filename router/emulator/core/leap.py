@@ -16,14 +16,14 @@ from math import sqrt
 
 
 class Leap:
-    """One per engine core, reused; `steps` is 0 while no step runs."""
+    """A series of steps. One per engine core, reused; `steps` is 0 while no step runs."""
 
     __slots__ = ("_begin", "_first_s", "_more_s", "counted", "end", "steps")
 
     def __init__(self) -> None:
         self.steps = 0
-        self.counted = 0  # of these, steps whose end the core has already counted
-        self.end = 0.0  # of the last one
+        self.counted = 0  # number of steps of the series whose end the core has already counted
+        self.end = 0.0  # end time of the last step
         self._begin = 0.0
         self._first_s = 0.0
         self._more_s = 0.0
@@ -43,14 +43,14 @@ class Leap:
         return self._begin + (step * self._first_s + self._more_s * (step * (step - 1) // 2))
 
     def under_way(self, now: float) -> int:
-        """The first step that ends at or after `now`; the last one if all have ended before."""
+        """The first step that ends at or after `now`; the last step if all have ended before."""
         if now > self.end:
             return self.steps
         since = now - self._begin
         if self.steps == 1 or since <= 0.0:
             return 1
         # In this form the root stays exact when more_s is almost zero. The remaining rounding error
-        # is less than a step, and `end_of` corrects it.
+        # is less than a step, and `end_of` corrects this error.
         even_s = self._first_s - self._more_s / 2
         step = int(2 * since / (even_s + sqrt(even_s * even_s + 2 * self._more_s * since)))
         step = min(max(step, 1), self.steps)
@@ -61,7 +61,7 @@ class Leap:
         return step
 
     def cut(self, step: int) -> None:
-        """End the series with this step."""
+        """End the series with step number `step`."""
         if step < self.steps:
             self.steps = step
             self.end = self.end_of(step)

@@ -2,8 +2,8 @@
 
 For a request with the header `x-emulate-key`, faults with a probability are drawn by its key and by
 the number of earlier attempts with that key, at any engine of this process. With the same requests,
-routers then see the same first attempts fail, wherever they send them, and a copy gets a new draw.
-Without this, two runs of a bench would differ mostly by chance.
+routers then see the same first attempts fail, wherever they send them, and a second copy of a
+request gets a new draw. Without this, two runs of a bench would differ mostly by chance.
 
 Deterministic. Bounded: the key that was first seen longest ago is dropped.
 """
@@ -23,7 +23,7 @@ class Luck:
         self._most = most
 
     def draw(self, key: str) -> float:
-        """At least 0 and less than 1, for the next attempt with this key."""
+        """A number from 0 to below 1, for the next attempt with this key."""
         attempts = self._attempts
         count = attempts[key] = attempts.get(key, 0) + 1
         if len(attempts) > self._most:

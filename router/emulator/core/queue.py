@@ -1,7 +1,7 @@
-"""The waiting requests of an engine, ordered by (rank, arrival); the head blocks.
+"""The waiting requests of an engine, ordered by (rank, arrival); the head of the queue blocks.
 
-Must never let a request overtake. An aborted request stays in the heap until it reaches the top or
-the heap is compacted, so that an abort costs O(1) on average.
+Must never let a request overtake the head. An aborted request stays in the heap until it reaches
+the top or the heap is compacted, so that an abort costs O(1) on average.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Queue(Generic[R]):
         return heap[0][1]
 
     def pop(self) -> None:
-        """Remove the head, which now runs."""
+        """Remove and return the head of the queue, which now runs."""
         heappop(self._heap)
         self.waiting -= 1
 
@@ -52,11 +52,11 @@ class Queue(Generic[R]):
             heapify(self._heap)
 
     def requests(self) -> list[R]:
-        """In no order."""
+        """All waiting requests, in no order."""
         return [request for _, request in self._heap if request._state == WAITING]
 
     def ordered(self) -> list[R]:
-        """The next one first. O(n log n)."""
+        """All waiting requests, the next one first. O(n log n)."""
         return sorted(self.requests(), key=_place)
 
 

@@ -4,12 +4,12 @@ The tokens of a step go first to one token for every decoding request, then to p
 begun, then to new requests from the queue while there is a slot and room for their whole prompt.
 
 Admitted requests have no reserved blocks, as in vLLM V1: when a running request needs a block and
-none is free, the last running request by (priority, arrival) is *preempted*. It loses its KV, goes
-back to its place in the queue and is later computed again, including its output so far. No request
-is admitted in that step. With `reserve_output` a request is admitted only when all the KV it will
-ever need can be reserved, and there is no preemption (TensorRT-LLM, TGI, llama.cpp). With
-`preempt_advantage` an urgent new request preempts running requests that are worse by more than that
-(SGLang).
+none is free, the last running request by (priority, arrival) is *preempted*. The preempted request
+loses its KV, goes back to its place in the queue and is later computed again, including its output
+so far. No request is admitted in that step. With `reserve_output` a request is admitted only when
+all the KV it will ever need can be reserved, and there is no preemption (TensorRT-LLM, TGI,
+llama.cpp). With `preempt_advantage` an urgent new request preempts running requests whose
+priority number is worse by more than this value (SGLang).
 
 Must never know the duration of a step. Invariants: blocks held plus blocks reserved never exceed
 the pool; when nothing runs, nothing is held; the best running request is never preempted, so that
@@ -70,8 +70,8 @@ class Scheduler(Generic[R]):
         self._reserves = config.reserve_output
         self._advantage = config.preempt_advantage
         self._kv_log = kv_log
-        self._step = 0  # the step that is scheduled now, or was last
-        self._budget = 0  # tokens left in it
+        self._step = 0  # the number of the step that is scheduled now, or was scheduled last
+        self._budget = 0  # tokens left in the step
 
     def schedule(self, step: int, now: float) -> None:
         """Schedule this step: `batch.decoding` and `chunks` are what it computes."""
@@ -93,12 +93,13 @@ class Scheduler(Generic[R]):
             is_open = self._let_in(queue.head(), now)
 
     def grow(self, until: int) -> None:
-        """Tokens of the steps up to this one begin new blocks; the blocks before are full."""
+        """Give blocks to requests that need one up to step `until`; commit full blocks."""
         batch, kv = self.batch, self.kv
         while (request := batch.growing(until)) is not None:
             blocks = request._blocks
             full = len(blocks)
-            if full * kv.block_size != request._target:  # otherwise the prefill has set its hash
+            # Otherwise the prefill has set the hash of the full block.
+            if full * kv.block_size != request._target:
                 self._commit(request, full - 1, full)
             if not kv.free and not self._make_room(request, 1):
                 continue
@@ -109,7 +110,7 @@ class Scheduler(Generic[R]):
             batch.grown()
 
     def finish(self, request: R) -> None:
-        """Remove a request that has all its tokens and left the batch."""
+        """Free the KV of a request that has all its tokens and has left the batch."""
         computed = request.prompt_tokens + max(request.output_tokens, 1) - 1
         # Otherwise the last block is not full, or a prefill ended with it and set its hash.
         if computed % self.kv.block_size == 0 and computed > request._target:
@@ -128,7 +129,7 @@ class Scheduler(Generic[R]):
             self._release(request)
 
     def footprint(self, request: R) -> int:
-        """Blocks that it holds at its end. The last token's KV is never computed."""
+        """Blocks that `request` holds at its end. The last token's KV is never computed."""
         tokens = request.prompt_tokens + max(request.output_tokens, 1) - 1
         return -(-tokens // self.kv.block_size)
 
@@ -139,7 +140,7 @@ class Scheduler(Generic[R]):
 
         Until then no request ends, blocks are taken only if enough are free, and no waiting request
         can be admitted: its head lacks a slot or blocks, and nothing is freed. The head can only
-        profit from a shared block, when a decoding request fills it and its hash is set.
+        gain a shared block, when a decoding request fills that block and its hash is set.
         """
         last = self.batch.quiet_until(self.kv.free)
         if self.queue.waiting and self._has_openings():
@@ -150,7 +151,7 @@ class Scheduler(Generic[R]):
         return last
 
     def may_be_next(self, request: R) -> bool:
-        """Whether it is the next waiting request to be admitted, and a slot may be free."""
+        """Whether `request` is the next waiting request to be admitted, and a slot may be free."""
         return self._has_openings() and self.queue.head() is request
 
     def _has_openings(self) -> bool:
@@ -160,7 +161,7 @@ class Scheduler(Generic[R]):
     # Room.
 
     def _hits(self, request: R) -> list[Block]:
-        """Cached blocks with which it would start."""
+        """Cached blocks with which the request would start."""
         if not self._caches:
             return []
         # The last token is always computed: its output is the next new token.
@@ -175,19 +176,20 @@ class Scheduler(Generic[R]):
         else:
             need = -(-(request.prompt_tokens + request.generated) // kv.block_size)
         lacking = need - (kv.free - self.promised)
-        # Only cached blocks with a holder help; the others are counted in `free` already.
+        # Only cached blocks with a holder help; cached blocks without one are counted in `free`.
         return lacking - len(hits) + kv.idle(hits) if lacking > 0 else lacking
 
     def _let_in(self, head: R, now: float) -> bool:
-        """Begin the head's prefill in this step. False: there is no place, even with preemption."""
+        """Begin the prefill of `head` in this step. False: no room, even with preemption."""
         if self._admit(head, now) or (self._displace(head) and self._admit(head, now)):
             return self._extend(head)
         return False
 
     def _admit(self, request: R, now: float) -> bool:
-        """Move the queue's head into the batch if there is a slot and room for all its tokens.
+        """Move `request`, the queue's head, into the batch if a slot and room for all its tokens
+        exist.
 
-        The room is checked, but not reserved, unless output is reserved.
+        The room is only checked, not reserved, unless `reserve_output` is set.
         """
         if len(self.batch) >= self._most_requests:
             return False
@@ -215,7 +217,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _make_room(self, request: R, blocks: int) -> bool:
-        """Preempt until that many blocks are free. False: the request itself was preempted."""
+        """Preempt until `blocks` blocks are free. False: `request` itself was preempted."""
         while self.kv.free < blocks:
             victim = max(self.batch.rows(), key=_place)
             self._preempt(victim)
@@ -224,7 +226,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _displace(self, request: R) -> bool:
-        """Preempt less urgent requests for this urgent one. False: it would not help."""
+        """Preempt less urgent requests for `request`. False: this would free too little."""
         advantage = self._advantage
         if advantage is None:
             return False
@@ -262,7 +264,7 @@ class Scheduler(Generic[R]):
     # The blocks of a running request.
 
     def _extend(self, request: R) -> bool:
-        """Compute its next chunk in this step. False: it was preempted for lack of blocks."""
+        """Compute the request's next chunk in this step. False: the request was preempted."""
         size = self.kv.block_size
         start = request._computed
         request._chunk = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from router.emulator.core.histogram import Histogram
 from router.emulator.http.job import Job
 
-# vLLM's own buckets, seconds.
+# The bounds of vLLM's own histogram buckets, in seconds.
 _TTFT_BUCKETS = (
     0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
     20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
@@ -30,13 +30,14 @@ class Statistics:
     def __init__(self) -> None:
         self.ttft = Histogram(_TTFT_BUCKETS)
         self.inter_token = Histogram(_TOKEN_BUCKETS)
-        self.per_token = Histogram(_TOKEN_BUCKETS)  # a request's mean after its first token
+        # A request's mean seconds per token after its first token.
+        self.per_token = Histogram(_TOKEN_BUCKETS)
         self.whole = Histogram(_REQUEST_BUCKETS)
         self.ended = {"stop": 0, "length": 0, "abort": 0, "error": 0}
-        self.rejected = 0  # because the queue was full
-        self.asked = 0  # requests to generate, including those that left before the queue ...
-        self.asked_tokens = 0  # ... and their prompt tokens
-        self.last_token_s = 0.0  # the newest step's length
+        self.rejected = 0  # requests rejected because the queue was full
+        self.asked = 0  # requests to generate, including ones that left before being queued
+        self.asked_tokens = 0  # prompt tokens of the requests in `asked`
+        self.last_token_s = 0.0  # duration of the newest step, in seconds
 
     def first_token(self, seconds: float) -> None:
         self.ttft.observe(seconds)

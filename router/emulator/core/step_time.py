@@ -1,6 +1,7 @@
 """The seconds of one step of an engine, from the coefficients explained in `timing.py`.
 
-In its own file, because it is compiled, and `Timing` is sent from process to process.
+This is a separate file, because the function is compiled, and `Timing` is sent from process to
+process.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ def step_s(
     sequences: int,
     context: int,
 ) -> float:
-    """A step that prefills `tokens` and decodes `sequences`; other arguments as in
+    """Seconds of a step that prefills `tokens` and decodes `sequences`; other arguments as in
     `Timing.step_s`.
     """
     if not tokens:

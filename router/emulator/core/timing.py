@@ -51,7 +51,7 @@ class Timing:
         )
 
     def scaled(self, factor: float) -> Timing:
-        """The same with a factor on every time."""
+        """The same coefficients with every time multiplied by `factor`."""
         return Timing(
             self.prefill_s * factor,
             self.prefill_token_s * factor,
@@ -91,7 +91,7 @@ PROFILES: dict[str, Timing] = {
     "realistic": _LLAMA2_70B_A100X8.scaled(_CARD),  # an 8B model on one A100
     # A small model on a fast card, convenient for demonstrations: about 80 tokens/s per stream.
     "fast": _fitted(20.0, 0.01, 0.0, 12.0, 0.05, 0.0),
-    # No modelled time: as fast as the process can run.
+    # No modelled time: the engine runs as fast as the process can.
     "instant": _fitted(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
 }
 DEFAULT_PROFILE = "fast"

@@ -45,7 +45,7 @@ class Body(msgspec.Struct, kw_only=True):
     include_stop_str_in_output: bool | None = False
 
     def limit(self) -> int | None:
-        """Maximum number of requested tokens; None: no limit."""
+        """The client's limit of output tokens; None: no limit."""
         raise NotImplementedError
 
     def prompt_bytes(self) -> bytes:
@@ -116,7 +116,7 @@ class ResponsesBody(Body, kw_only=True):
         return self.max_output_tokens
 
     def turns(self) -> list[Any]:
-        """The input as messages."""
+        """The input of the request as chat messages."""
         if isinstance(self.input, list):
             return self.input
         return [{"role": "user", "content": self.input}]
@@ -159,7 +159,7 @@ class ScoreBody(Body, kw_only=True):
     text_2: str | list[str]
 
     def pairs(self) -> list[bytes]:
-        """One text against each, or each against its own."""
+        """Pairs of texts to score: one text with each of several, or texts in parallel lists."""
         first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if len(first) == 1:
@@ -184,8 +184,8 @@ class RerankBody(Body, kw_only=True):
 
 class TokenizeBody(Body, kw_only=True):
     prompt: Any = None
-    inputs: Any = None  # TGI's name for it
-    content: Any = None  # llama.cpp's
+    inputs: Any = None  # TGI's name for the text
+    content: Any = None  # llama.cpp's name for the text
     messages: list[Any] | None = None
     tools: Any = None
     add_generation_prompt: bool | None = True
@@ -236,11 +236,11 @@ def pair(query: str, document: str) -> bytes:
 
 
 def render(messages: list[Any], tools: Any = None, is_turn: bool = True) -> bytes:
-    """The chat template.
+    """The prompt of a chat, in this emulator's chat template.
 
     Every part is whole tokens, so that a longer conversation begins with exactly the tokens of the
-    shorter one, including its generated answer. Without `is_turn` the last message stays open, to
-    be continued.
+    shorter one, including its generated answer. Without `is_turn` the last message stays open, so
+    that the answer continues it.
     """
     if not messages:
         raise Refusal(400, "messages must not be empty", "BadRequestError", "messages")

@@ -38,7 +38,7 @@ class Delivery:
     def __init__(self, engine: Engine, persona: Persona) -> None:
         self._engine = engine
         self._persona = persona
-        self._live: dict[str, list[Job]] = {}  # by the answer's ID
+        self._live: dict[str, list[Job]] = {}  # running jobs by the answer's ID
 
     async def answer(
         self, request: web.Request, is_stream: bool, shape: Shape, faults: Faults
@@ -88,7 +88,7 @@ class Delivery:
     def _leave(
         self, request: web.Request, jobs: list[Job], is_stream: bool, after_s: float
     ) -> None:
-        """The handler has ended: its jobs have no reader any more."""
+        """The handler has ended, so its jobs have no reader any more: abort them when noticed."""
         core = self._engine.core
         left = [job for job in jobs if core.holds(job.id)]
         if not left:
@@ -167,13 +167,15 @@ class Delivery:
                     if not job.done.done():
                         continue
                     if job.done.exception() is not None:
-                        await ends  # refused before anything was sent
+                        # Raises Refusal if the request is refused before anything was sent.
+                        await ends
                     elif not job.done.result() and job.cut_after is None:
                         await stream.die()  # the engine has died
                 await stream.open()
             try:
                 finished = await ends
-            except Refusal as refusal:  # too late for a status
+            # The response head was sent, so it is too late for an error status.
+            except Refusal as refusal:
                 stream.send(shape.failure(refusal.message) or b"")
                 return await stream.close()
         finally:

@@ -61,7 +61,7 @@ class Embeddings:
 
 
 def _embedding(data: bytes, dimensions: int, encoding_format: str | None) -> list[float] | str:
-    """base64 is the OpenAI SDK's default: little-endian 32-bit floats."""
+    """An embedding as floats or base64 (the OpenAI SDK's default): little-endian 32-bit floats."""
     values = vector(data, dimensions)
     if encoding_format == "base64":
         return base64.b64encode(struct.pack(f"<{dimensions}f", *values)).decode()

@@ -23,27 +23,28 @@ class FaultError(ValueError):
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """No fault by default."""
+    """The faults of an engine, of its requests, or of one request. No fault by default."""
 
-    # Of the engine; not for one request.
+    # Faults of the whole engine; not allowed for one request.
     slow: float = 1.0  # straggler: factor on the time of every step
     freeze: bool = False  # no step ever ends, though /health and response heads still come
     health: int = 200  # status of /health and /ping
 
-    # Of generating requests, each with this probability.
+    # Faults of generating requests, each request with this probability.
     probability: float = 1.0
-    delay_s: float = 0.0  # before anything else, including the response head
-    # Straggler by attempt: its first token takes this many times as long as on an idle engine,
-    # because it reaches the queue that much later. Drawn again for each attempt, on any engine.
+    delay_s: float = 0.0  # seconds of delay before anything else, including the response head
+    # Straggler by attempt: the attempt's first token takes this many times as long as on an idle
+    # engine, because it reaches the queue that much later. Drawn again for each attempt, on any
+    # engine.
     straggle: float = 1.0
-    reset: bool = False  # RST instead of an answer
+    reset: bool = False  # send a TCP RST instead of an answer
     status: int = 0  # answer with this error; 0: no error
     retry_after_s: int | None = None  # Retry-After of that error
     hang: bool = False  # accept the request (a stream gets its head) and never continue
     die_after: int | None = None  # number of tokens after which the connection is cut in the middle
     # number of tokens after which an error event and [DONE] follow, as in vLLM
     error_after: int | None = None
-    replica: str | None = None  # only the engine of this name
+    replica: str | None = None  # the faults apply to the engine of this name only
 
     def __post_init__(self) -> None:
         if not self.slow > 0:
@@ -75,7 +76,7 @@ def parse(text: str) -> Faults:
 
 
 def from_json(raw: bytes) -> Faults:
-    """A JSON object. Raises FaultError."""
+    """The faults in a JSON object. Raises FaultError."""
     try:
         fields = msgspec.json.decode(raw)
     except NOT_JSON as err:
@@ -100,14 +101,14 @@ class FaultPlan:
         self._luck = luck
 
     def set(self, faults: Faults) -> bool:
-        """Replace the faults of all requests. False: they apply to another engine."""
+        """Replace the faults of all requests. False: `faults` apply to another engine."""
         if faults.replica not in (None, self.replica):
             return False
         self.current = faults
         return True
 
     def roll(self, header: str | None = None, key: str | None = None) -> Faults:
-        """The faults of the next request: those of its own header, or the common ones.
+        """The faults of the next request: the faults in its header, else the common faults.
 
         With a `key` the draws depend on the key (`luck`). Raises FaultError for an invalid header.
         """

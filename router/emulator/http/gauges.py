@@ -2,7 +2,7 @@
 
 vLLM 0.32's gauges lag by 0.5 to 1 s (measured). Counters are not delayed here.
 
-Must never keep more than the states within one lag, and one before.
+Must never keep more than the states within one lag, and one state before them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ class Gauges(NamedTuple):
 
 
 class LaggingGauges:
-    """States by the time they began. Times are seconds, and never go back."""
+    """The engine's states by the time at which each state began. Times are seconds, and never go
+    back.
+    """
 
     def __init__(self, lag_s: float) -> None:
         self._lag_s = lag_s
@@ -34,7 +36,7 @@ class LaggingGauges:
         self._forget(now)
 
     def read(self, state: Gauges, now: float) -> Gauges:
-        """The values for the page; `state`: the present one."""
+        """The values for the metrics page; `state`: the engine's present state."""
         self.note(state, now)
         begun, shown = self._states[0]
         return shown if begun <= now - self._lag_s else Gauges(0, 0, 0.0)

@@ -33,7 +33,7 @@ from router.emulator.http.shapes.messages import MessagesShape
 from router.emulator.http.shapes.responses import ResponsesShape
 from router.emulator.http.sse import reset
 
-_STORED = 1024  # responses kept for GET /v1/responses/{id}; the oldest is dropped first
+_STORED = 1024  # maximum of responses kept for GET /v1/responses/{id}; the oldest is dropped first
 
 B = TypeVar("B", bound=Body)
 
@@ -138,7 +138,7 @@ class Generation:
         return faults
 
     async def read(self, request: web.Request, type: type[B]) -> B:
-        """Raises Refusal for a body that this engine does not accept."""
+        """Read and decode a body. Raises Refusal for a body that this engine does not accept."""
         raw = await request.read()
         self.persona.check_fields(raw, request.path)
         return decode(raw, type)
@@ -149,7 +149,7 @@ class Generation:
         return self.persona.rank(request.headers, body.priority)
 
     def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:
-        """Raises Refusal for a request that cannot be generated, or not now."""
+        """The jobs of a request. Raises Refusal if it cannot be generated, now or ever."""
         jobs = self.prepare.generating(body, prompt, self.rank(request, body))
         self.persona.admit(jobs[0])
         return jobs
@@ -167,7 +167,7 @@ class Generation:
     def _told(
         self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        """Unchanged, or with refusals as events for an engine that sends 200 before validation."""
+        """`handler`, but with refusals as events if the engine sends 200 before it validates."""
         if not self.persona.refuses_in_streams:
             return handler
 

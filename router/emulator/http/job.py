@@ -44,10 +44,10 @@ class Job(Request):
         )
         self.output = output
         self.finish_reason = finish_reason
-        self.stop_string = stop_string  # the stop string that ended it
+        self.stop_string = stop_string  # the stop string that ended the output
         self.on_token: Callable[[int], None] | None = None  # called with the token's index
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.sent = 0
         self.first_token_at = 0.0
-        self.cut_after: int | None = None  # tokens after which `done` gets False
-        self.is_left = False  # its client has left: drop it at its next token
+        self.cut_after: int | None = None  # number of tokens after which `done` gets False
+        self.is_left = False  # the client has left: drop the job at its next token

@@ -5,9 +5,9 @@ engine; nothing is sent while nothing changes. A replay is requested with `["", 
 with `["", topic, seq, payload]` for each kept batch from there on, then an end marker whose seq is
 eight 0xff bytes (vLLM 0.25 and later).
 
-The only file that imports pyzmq, and imported only when events are requested. Everything runs on
-the event loop's thread and never blocks: messages that a subscriber does not read are dropped, as
-in the real engines.
+Only this file imports pyzmq, and this file is imported only when KV events are requested.
+Everything runs on the event loop's thread and never blocks: messages that a subscriber does not
+read are dropped, as in the real engines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import zmq
 
 from router.emulator.core.kv_events import KvEvent
 
-BUFFER_STEPS = 10_000  # batches kept for replay
+BUFFER_STEPS = 10_000  # maximum number of batches kept for replay
 HIGH_WATER = 100_000
 _END = b"\xff" * 8
 
@@ -71,7 +71,7 @@ class KvPublisher:
         try:
             self._pub.send_multipart([self._topic, seq, payload], zmq.NOBLOCK)
         except zmq.Again:
-            pass  # a PUB socket drops; this ensures that a step never raises
+            pass  # a PUB socket drops messages; this ensures that a step never raises
 
     def restart(self) -> None:
         """The engine restarts: seq begins again, and earlier batches cannot be replayed."""
@@ -83,7 +83,7 @@ class KvPublisher:
         self._context.destroy(linger=0)
 
     def sources(self) -> dict[str, object]:
-        """vLLM's /kv_event_sources."""
+        """The answer of vLLM's /kv_event_sources."""
         source = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
@@ -110,7 +110,7 @@ class KvPublisher:
         }
 
     def _asked(self) -> None:
-        """The descriptor only signals changes: read until nothing is left."""
+        """Answer replay requests. The descriptor signals only changes, so read all of them."""
         sock = self._replay
         while int(sock.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frames = sock.recv_multipart(zmq.NOBLOCK)

@@ -52,12 +52,12 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def vllm_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Unsigned 64-bit hashes; blocks stored together are in one event."""
+    """Events as vLLM sends them: unsigned 64-bit hashes, one event for blocks stored together."""
     return _encode([timestamp, [_vllm(event) for event in events], _RANK])
 
 
 def sglang_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Signed 64-bit hashes; one block per event."""
+    """Events as SGLang sends them: signed 64-bit hashes, one block per event."""
     told: list[msgspec.Struct] = []
     for event in events:
         told += _sglang(event)

@@ -133,12 +133,12 @@ class Pooling:
 
 
 def relevance(data: bytes) -> float:
-    """Between 0 and 1."""
+    """The relevance of a pair of texts, between 0 and 1."""
     return text.seed_of(data) / 2**64
 
 
 def vector(data: bytes, dimensions: int) -> list[float]:
-    """Of unit length."""
+    """A vector of unit length that depends only on `data`."""
     seed = text.seed_of(data)
     values = []
     for _ in range(dimensions):

@@ -1,7 +1,7 @@
 """From a body to jobs: the text to generate, its length, and its end.
 
-Everything about an answer is determined here, before its first token is timed. Pure, except for the
-IDs that it assigns.
+Everything about an answer is determined here, before its first token is timed. Pure, except for
+the assigned IDs.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Preparation:
 
 
 class _Cut(NamedTuple):
-    output: bytes  # bytes sent
+    output: bytes  # bytes of the answer that are sent
     tokens: int  # number of generated tokens
     by: str | None
 

@@ -25,13 +25,13 @@ from router.emulator.http.replies import Answered, json_response, json_value
 from router.emulator.http.shapes.base import encode
 
 _BODY_BYTES = 256 * 1024 * 1024
-KEEP_ALIVE_S = 5.0  # uvicorn's: a pooled connection that idles longer is closed by the server
+KEEP_ALIVE_S = 5.0  # uvicorn's default: the server closes a connection that is idle for longer
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(engine: Engine) -> web.Application:
-    """Run it with `handler_cancellation=True`."""
+    """The application of one engine. Run it with `handler_cancellation=True`."""
     persona = persona_of(engine)
 
     @web.middleware
@@ -100,7 +100,7 @@ class _Plain:
         return json_value(self._persona.tokenized(text.token_ids(prompt), pieces))
 
     async def state(self, _: web.Request) -> web.Response:
-        """The core's own counters, for tests and benches. No real engine has this.
+        """The core's own counters, for tests and benches. No real engine has this endpoint.
 
         Tokens, blocks and requests since the start or the last restart; `served`: ended normally,
         `submitted`: entered the queue, `asked`: received. `priorities`: values of the last

@@ -19,7 +19,7 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s
 
 
 class Stream:
-    """Bytes sent before `open` are kept and follow the head.
+    """A stream of events. Bytes sent before `open` are kept and follow the response head.
 
     With `keep_alive`, a comment is sent after some time without other data.
     """
@@ -65,7 +65,7 @@ class Stream:
         self._timer = loop.call_later(every_s, look)
 
     def stop(self) -> None:
-        """No more comments."""
+        """Send no more comments."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -29,7 +29,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Each 3 or 7 letters long; a sentence's last word 6.
+# Words of 3 or 7 letters each; a sentence's last word has 6 letters.
 _ADJECTIVES = _words(
     "ancient distant crimson patient curious shining careful hopeful playful mottled "
     "old red shy wet dry big sly odd new"
@@ -44,7 +44,7 @@ _ENDS = _words(
     "desert canyon stream"
 )
 _FIRST_WORD = b"The "
-_SHORTEST, _LONGEST = 4, 16  # sentences of an answer that is not cut short
+_SHORTEST, _LONGEST = 4, 16  # least and most sentences of an answer that is not cut short
 _PER_RANK = 32
 
 
@@ -59,7 +59,7 @@ def token_ids(data: bytes) -> tuple[int, ...]:
 
 
 def from_token_ids(ids: Iterable[int]) -> bytes:
-    """Text of these tokens; a number outside the vocabulary is mapped into it."""
+    """The text of token numbers; a number outside the vocabulary is mapped to one inside."""
     return b"".join((i & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "little") for i in ids)
 
 
@@ -98,7 +98,7 @@ def seed_of(data: bytes) -> int:
 
 class Answer(NamedTuple):
     output: bytes  # whole tokens
-    ended: bool  # by itself, not because it reached the limit
+    ended: bool  # the answer ended by itself, not because it reached the limit
 
 
 def answer(
@@ -106,8 +106,8 @@ def answer(
 ) -> Answer:
     """The continuation of this prompt: at most `limit` tokens.
 
-    There is no end before `at_least` tokens, and none at all if it is endless. Choices other than 0
-    are other answers to the same prompt, which only choice 0 can continue.
+    The answer does not end before `at_least` tokens, and never if `is_endless` is set. Choices
+    other than 0 are other answers to the same prompt, which only choice 0 can continue.
     """
     story = _story()
     size = limit * TOKEN_BYTES
@@ -128,7 +128,7 @@ def answer(
 
 
 def _choose(seed: int, rank: int) -> tuple[bytes, int]:
-    """The sentence after one of this rank, and its own rank. After the last: a new beginning."""
+    """The sentence after one of rank `rank`, and its own rank. After rank 0: a new beginning."""
     seed = seed_of(seed.to_bytes(16, "little"))
     if rank:
         following = rank - 1
@@ -140,7 +140,7 @@ def _choose(seed: int, rank: int) -> tuple[bytes, int]:
 def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
     """The incomplete sentence at the end of this text, and how many of its bytes are there.
 
-    (b"", 0) if it does not end in a known sentence.
+    The result is (b"", 0) if `text` does not end in a known sentence.
     """
     end = len(text)
     floor = max(0, end - _story().longest)
@@ -155,7 +155,7 @@ def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
 
 
 def _rank_before(text: bytes, end: int) -> int:
-    """Rank of the complete sentence that ends here; 0 if there is none."""
+    """Rank of the complete sentence that ends at `end`; 0 if no known sentence ends there."""
     story = _story()
     floor = max(0, end - story.longest)
     for at in range(end - TOKEN_BYTES, floor - 1, -TOKEN_BYTES):
@@ -165,13 +165,13 @@ def _rank_before(text: bytes, end: int) -> int:
 
 
 def _ends_whole(text: bytes) -> bool:
-    """Whether it ends with a complete known sentence."""
+    """Whether `text` ends with a complete known sentence."""
     at = text.rfind(_FIRST_WORD, max(0, len(text) - _story().longest))
     return at >= 0 and text[at:] in _story().rank_of
 
 
 def block_hashes(data: bytes, block_size: int, seed: str = "") -> list[int]:
-    """Chained hashes of the full blocks of this text; each represents everything before it, too."""
+    """Chained hashes of the full blocks of a text; each hash also represents all text before it."""
     step = block_size * TOKEN_BYTES
     chain = xxhash.xxh3_64(seed.encode())
     hashes = []

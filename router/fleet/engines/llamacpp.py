@@ -1,13 +1,13 @@
 """llama.cpp's server: reads `/metrics`, which it has only with `--metrics`, else `/slots`.
 
-The server has a fixed number of slots and does not report its KV usage; the share of slots in use
-is used instead. Every answer waits for the running decode step, so it may take seconds. Averages
-are `nan` before the first token.
+The server has a fixed number of slots and does not report its KV usage; the router uses the share
+of slots in use instead. Every answer waits for the running decode step, so it may take seconds.
+Metrics that are averages are `nan` before the first token.
 
-It has no priorities. The counts of a stream are not requested, because its `timings` contain them
-in any case, in the last content event. The option would move the `timings` to an event that is
-removed. With the request header `X-Conversation-Id`, the server continues to generate after the
-client has disconnected.
+The server has no priorities. The router does not request the token counts of a stream, because its
+`timings` contain them in any case, in the last content event. The option `include_usage` would move
+the `timings` to an event that is removed. With the request header `X-Conversation-Id`, the server
+continues to generate after the client has disconnected.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 
 def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
-    """Read an answer of /slots; it does not contain waiting requests."""
+    """Read an answer of /slots; the answer does not contain waiting requests."""
     if not isinstance(document, list) or not document:
         return None
     if not all(isinstance(slot, dict) for slot in document):
@@ -81,7 +81,7 @@ def read_slots(document: Any, known: Known, odd: Odd) -> Signals | None:
 
 
 def read_props(document: Any) -> Facts:
-    """Read the answer of /props. `n_ctx` is the context length of one slot."""
+    """Read the answer of /props. `n_ctx` is the context length of one slot of the server."""
     props = mapping(document)
     if not props:
         return NO_FACTS

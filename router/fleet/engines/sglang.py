@@ -8,10 +8,10 @@ other requests.
 
 `/health` generates a token and takes a second or more; `/ready` (0.5.23) answers at once.
 
-Priorities: any integer; higher numbers are served first. A client's 0 counts as normal. With
---schedule-low-priority-values-first, lower numbers are served first (`low_first`). A request
-without a number gets the worst possible one, so the router sends a number with every request. A new
-request preempts a running one whose number is worse by more than 10 (the default of
+Priorities: SGLang accepts any integer; higher numbers are served first. A client's 0 counts as
+normal. With --schedule-low-priority-values-first, lower numbers are served first (`low_first`). A
+request without a number gets the worst possible one, so the router sends a number with every
+request. A new request preempts a running one whose number is worse by more than 10 (the default of
 --priority-scheduling-preemption-threshold). The router's numbers are such that each class preempts
 the next one, and no request preempts another of its own class. Requests with equal numbers are
 served in the order in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`).
@@ -21,11 +21,11 @@ sglang issue 20814). So such an engine gets the offset alone, which has few valu
 is unknown, the router assumes that metrics are on.
 
 Abort: a request has an ID (`rid`), and is aborted when the ID is posted to /abort_request. Versions
-0.5.14 to 0.5.19 need this. When the connection of a stream closes, they forget the ID at once, but
-the scheduler continues to the last token. The scheduler aborts all requests whose ID begins with
-the posted ID.
+0.5.14 to 0.5.19 need this. When the connection of a stream closes, these versions forget the ID at
+once, but the scheduler continues to the last token. The scheduler aborts all requests whose ID
+begins with the posted ID.
 
-KV events: `kv_events` of /server_info, one port for each data-parallel rank.
+KV events: the router reads `kv_events` of /server_info, one port for each data-parallel rank.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ from router.fleet.signals import Signals
 
 RUNNING = "num_running_reqs"
 QUEUE = "num_queue_reqs"
-# Other queues of waiting requests: for a grammar, and for prefill/decode disaggregation.
+# Metrics of other queues of waiting requests: for a grammar, and for prefill/decode disaggregation.
 MORE_QUEUES = (
     "num_grammar_queue_reqs",
     "num_prefill_bootstrap_queue_reqs",
@@ -87,7 +87,7 @@ MORE_QUEUES = (
 )
 USAGE = "token_usage"
 KV_TOKENS = "max_total_num_tokens"
-PAGE_SIZE = "page_size"  # Version 0.5.14 and later.
+PAGE_SIZE = "page_size"  # Present in version 0.5.14 and later.
 PAGES = "num_pages"
 CACHE = "cache_config_info"  # Versions 0.5.9 to 0.5.13 have both values as labels of this metric.
 PROMPT_TOKENS = "prompt_tokens_total"
@@ -167,7 +167,7 @@ def _rank(sample: Sample) -> tuple[int, int, int]:
 
 def _page_size(samples: Samples) -> int | None:
     name, found = samples.series(*_both(PAGE_SIZE))
-    if found:  # The value is equal for all ranks.
+    if found:  # The value is equal for all ranks, so one sample is enough.
         return samples.sum_of(name, _of_lowest_ranks(_totals(found))[:1]) or None
     return next((n for s in _infos(samples) if (n := whole(s.labels.get("page_size")))), None)
 
@@ -242,9 +242,10 @@ def read_server_info(document: Any) -> Facts:
 
 
 def _slots(info: dict[str, Any], odd: Odd) -> int | None:
-    """Return the number of requests that all schedulers run at once (one per data-parallel rank).
+    """Return the number of requests that all schedulers run at once (there is one per data-parallel
+    rank).
 
-    If they do not report it, the value of the argument is used, which is usually not set.
+    If the schedulers do not report it, the value of the argument is used, which is usually not set.
     """
     states = info.get("internal_states")
     if isinstance(states, list):
@@ -256,7 +257,10 @@ def _slots(info: dict[str, Any], odd: Odd) -> int | None:
 
 
 def _is_server_info(document: Any) -> bool:
-    """Whether the answer is SGLang's: TensorRT-LLM has this path, too, without these arguments."""
+    """Whether an answer of /server_info is SGLang's.
+
+    TensorRT-LLM has this path, too, but not these arguments.
+    """
     if document is INVALID:
         return False
     keys = mapping(document).keys()
@@ -266,14 +270,18 @@ def _is_server_info(document: Any) -> bool:
 # -- priorities ------------------------------------------------------------------------------------
 
 _UNIT_S: Final = 15.0
-_CLASS: Final = 20.0  # The distance of two classes. Numbers of two classes differ by at least 12.
+# The distance between the priority numbers of two classes. Numbers of two classes differ by at
+# least 12.
+_CLASS: Final = 20.0
 _WITHIN: Final = 8.0  # The range of numbers in a class, below the preemption threshold of 10.
 _DISPLACES_BY: Final = 10
 
 
 def number(urgency: float, arrived: float, level: float) -> int:
-    """Return the number, where lower is more urgent. With `arrived` = EPOCH it is the offset
-    alone."""
+    """Return the priority number in a form where lower is more urgent.
+
+    With `arrived` = EPOCH it is the offset alone.
+    """
     rank = class_of(urgency)
     gap = max(_CLASS, level / _UNIT_S)
     units = (arrived - EPOCH) / _UNIT_S
@@ -314,7 +322,8 @@ _PRIORITY_PATHS: Final = frozenset(
         b"/encode",
     }
 )
-_REFUSALS: Final = (rb"using priority is disabled",)  # With --abort-on-priority-when-disabled.
+# SGLang's error with --abort-on-priority-when-disabled.
+_REFUSALS: Final = (rb"using priority is disabled",)
 HIGH_FIRST: Final = _HighFirst("sglang", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
 LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
 
@@ -413,8 +422,8 @@ ENGINE: Final = Engine(
         {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
     ),
     names_adapters=True,
-    # An adapter is named as `model:adapter`. With an adapter's plain name in `model`, the replica's
-    # own model is served. /encode and /classify support adapters since 2025.
+    # SGLang clients name an adapter as `model:adapter`. With an adapter's plain name in `model`,
+    # the replica's own model is served. /encode and /classify support adapters since 2025.
     adapters=Adapters(
         {
             b"/vertex_generate": "parameters.lora_path",
@@ -428,14 +437,15 @@ ENGINE: Final = Engine(
     dialect=HIGH_FIRST,
     low_first=LOW_FIRST,
     tells_scheduling=True,
-    # If a request has several prompts or choices, each of them gets another ID.
+    # If a request has several prompts or choices, SGLang gives each of them another ID.
     abort=Abort("/abort_request", "rid", frozenset({b"/v1/chat/completions", b"/v1/completions"})),
-    # StreamOptions (include_usage: False, continuous_usage_stats: False); the two are independent.
+    # SGLang's defaults of StreamOptions: include_usage False, continuous_usage_stats False; the two
+    # are independent.
     usage_ask=UsageAsk(
         b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=False
     ),
     # In Ollama's API the arguments of a tool call are JSON, not a string. So a model could write a
-    # `usage` there.
+    # member `usage` into the arguments.
     counts_natively=frozenset({"/generate", "/api/chat", "/api/generate"}),
     continues=True,
     tokenize="/tokenize",

@@ -1,11 +1,11 @@
 """TGI: reads its gauges, which have no labels, and its start options in `/info`.
 
-A gauge that was never set is missing on the page. So a missing gauge is read as 0 if any other TGI
-metric is present. TGI does not report its KV usage. Instead, the maximum tokens of the running
+A gauge that was never set is missing on the page. So a missing gauge is read as 0 if the page has
+any other TGI metric. TGI does not report its KV usage. Instead, the maximum tokens of the running
 batch are divided by the maximum tokens of any batch.
 
-It has no priorities. The counts of a stream are not requested, because TGI puts them into the last
-content event, which cannot be removed.
+TGI has no priorities. The token counts of a stream are not requested, because TGI puts them into
+the last content event, which cannot be removed.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ from router.fleet.signals import NO_SIGNALS, Signals
 RUNNING = "tgi_batch_current_size"
 WAITING = "tgi_queue_size"
 RESERVED = "tgi_batch_current_max_tokens"
-MOST = "tgi_batch_max_total_tokens"  # Only the v3 backend; earlier versions have it in /info.
+# Only the v3 backend has this metric; earlier versions report the value in /info.
+MOST = "tgi_batch_max_total_tokens"
 PROMPT_TOKENS = "tgi_request_input_length_sum"
 GENERATED = "tgi_request_generated_tokens_sum"
-REQUESTS = "tgi_request_count"  # Present after the first request.
+REQUESTS = "tgi_request_count"  # This metric is present after the first request.
 
 NAMES = (RUNNING, WAITING, RESERVED, MOST, PROMPT_TOKENS, GENERATED, REQUESTS)
 
@@ -80,7 +81,7 @@ def read_info(document: Any) -> Facts:
 
 
 def _is_info(document: Any) -> bool:
-    """Whether the answer is TGI's: the vendor's embedding server has this path, too."""
+    """Whether an answer of /info is TGI's; the vendor's embedding server has this path, too."""
     return mapping(document).keys() >= {"model_id", "max_concurrent_requests", "max_total_tokens"}
 
 

@@ -1,24 +1,25 @@
 """trtllm-serve (TensorRT-LLM): reads its list of iterations, else its Prometheus metrics.
 
-`/metrics` returns JSON: statistics for each iteration since the last request. Reading removes them,
-so no other program may read them. If there are none, the server waits for up to two seconds and
-then returns `[]`; the last statistics then still apply. But there are no iterations while nothing
-is generated, and the last iteration before that still counts the requests that ended with it. So
-after three empty answers (six seconds without an iteration), no request runs or waits.
+`/metrics` returns JSON: statistics for each iteration since the last request. Reading removes these
+statistics, so no other program may read them. If there are no new statistics, the server waits for
+up to two seconds and then returns `[]`; the last statistics then still apply. But there are no
+iterations while nothing is generated, and the last iteration before that still counts the requests
+that ended in this iteration. So after three empty answers (six seconds without an iteration), no
+request runs or waits.
 
 `/prometheus/metrics` exists only with `return_perf_metrics`, and its gauges change only when a
 request ends. So if no request has ended since the last page, the page does not show the current
 load, and is not used. Otherwise an outdated count of waiting requests could keep all requests away
-from an idle server, where no request could end and correct the count. Servers up to 1.1 have no
-gauges there.
+from an idle server, where no request could end and correct the count. Servers up to version 1.1
+have no gauges on this page.
 
 Older servers keep a task for each pooled connection, and leak memory until they fail. So each poll
 uses a new connection.
 
-Priorities: a number from 0 to 1; higher numbers are served first, and 0.5 is the default. Servers
-before 1.3 reject the field. So it is left out for normal requests; with other requests, the router
-learns from the answer that the field is rejected. The number is bounded and depends only on class
-and step.
+A priority is a number from 0 to 1; higher numbers are served first, and 0.5 is the default. Servers
+before 1.3 reject the field. So the router leaves the field out of normal requests; with other
+requests, it learns from the answer that the field is rejected. The number that the router sends is
+bounded and depends only on class and step.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ PROMPT_TOKENS = "trtllm_prompt_tokens_total"
 
 NAMES = (RUNNING, WAITING, SLOTS, USAGE, BLOCK_TOKENS, BLOCKS, REUSED, MISSED, PROMPT_TOKENS)
 
-IDLE_AFTER = 3  # Consecutive empty answers; each comes after two seconds without an iteration.
+# Consecutive empty answers after which the engine is idle; each comes after two seconds without an
+# iteration.
+IDLE_AFTER = 3
 
 
 def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
@@ -68,7 +71,8 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
     reused = samples.total(REUSED)
     usage_name, usage = samples.series(USAGE)
     prompt_tokens = samples.total(PROMPT_TOKENS)
-    # This total changes when a request ends, as the gauges do. If it is unchanged, they are old.
+    # This total changes when a request ends, as the gauges do. If the total is unchanged, the
+    # gauges are outdated.
     is_old = prompt_tokens is not None and prompt_tokens == known.last.prompt_tokens
     return Signals(
         running=None if is_old else samples.total(RUNNING),
@@ -118,8 +122,10 @@ def read_iterations(document: Any, known: Known, odd: Odd) -> Signals | None:
 
 
 def _is_iterations(document: Any) -> bool:
-    """Whether the answer is TensorRT-LLM's: no other engine answers /metrics with a JSON list. An
-    idle server returns an empty list."""
+    """Whether an answer of /metrics is TensorRT-LLM's.
+
+    No other engine answers with a JSON list. An idle server returns an empty list.
+    """
     return isinstance(document, list)
 
 
@@ -146,7 +152,7 @@ DIALECT: Final = _Share(
     "trtllm",
     frozenset({b"/v1/chat/completions", b"/v1/completions"}),
     refusal=400,
-    # The messages of pydantic, in versions before 1.3.
+    # Pydantic's error messages for the field `priority`, in versions before 1.3.
     refusals=(
         rb"(?:extra inputs|extra_forbidden).{0,200}(?:\b|\\n)priority\b"
         rb"|(?:\b|\\n)priority\b.{0,200}(?:extra inputs|extra_forbidden)",
@@ -183,7 +189,7 @@ ENGINE: Final = Engine(
         }
     ),
     dialect=DIALECT,
-    # StreamOptions (include_usage: True, continuous_usage_stats: True).
+    # TensorRT-LLM's defaults of StreamOptions: include_usage True, continuous_usage_stats True.
     usage_ask=UsageAsk(
         b'{"include_usage":true,"continuous_usage_stats":false}',
         asks_by_default=True,

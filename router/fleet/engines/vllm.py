@@ -1,12 +1,12 @@
 """vLLM: reads the metrics of every version from V0 (0.9) to 0.32, and defines its paths and fields.
 
-The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; of the KV
-usage the maximum is used, which is safe for admission. Requests that wait for something other than
-a slot do not count as waiting, if the engine reports them separately (0.21 and later).
+The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; the KV
+usage is the maximum over the ranks, which is safe for admission. Requests that wait for something
+other than a slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
-Priorities: any integer; lower numbers are served first, and 0 is the default. The default is more
-urgent than every virtual deadline, so the router sends a number with every request. vLLM does not
-report whether it schedules by priority, and ignores the number if it does not. With
+Priorities: vLLM accepts any integer; lower numbers are served first, and 0 is the default. The
+default is more urgent than every virtual deadline, so the router sends a number with every request.
+vLLM does not report whether it schedules by priority; if it does not, it ignores the number. With
 `replicas[].priority: none` no number is sent. Numbers are tenths of a second; they stay below 2**31
 until 2032, and vLLM accepts 64 bits.
 
@@ -41,9 +41,9 @@ from router.fleet.signals import Signals
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 SWAPPED = "vllm:num_requests_swapped"  # V0: requests that were swapped out to CPU memory.
-BY_REASON = "vllm:num_requests_waiting_by_reason"  # Version 0.21 and later.
-KV_USAGE = "vllm:kv_cache_usage_perc"  # Version 0.10 and later.
-KV_USAGE_OLD = "vllm:gpu_cache_usage_perc"  # Up to version 0.11.
+BY_REASON = "vllm:num_requests_waiting_by_reason"  # Present in version 0.21 and later.
+KV_USAGE = "vllm:kv_cache_usage_perc"  # Present in version 0.10 and later.
+KV_USAGE_OLD = "vllm:gpu_cache_usage_perc"  # Present up to version 0.11.
 QUERIES = "vllm:prefix_cache_queries_total"
 QUERIES_OLD = "vllm:gpu_prefix_cache_queries_total"
 HITS = "vllm:prefix_cache_hits_total"
@@ -51,7 +51,7 @@ HITS_OLD = "vllm:gpu_prefix_cache_hits_total"
 PREEMPTIONS = "vllm:num_preemptions_total"
 PROMPT_TOKENS = "vllm:prompt_tokens_total"
 GENERATED = "vllm:generation_tokens_total"
-SLEEP = "vllm:engine_sleep_state"  # Version 0.13 and later.
+SLEEP = "vllm:engine_sleep_state"  # Present in version 0.13 and later.
 CACHE = "vllm:cache_config_info"
 LORA = "vllm:lora_requests_info"
 
@@ -85,7 +85,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 
 def _waiting(samples: Samples) -> int | None:
     name, by_reason = samples.series(BY_REASON)
-    # A series with unreadable labels counts as one of reason "capacity", too.
+    # A series with unreadable labels also counts as a series with the reason "capacity".
     capacity = [s for s in by_reason if s.labels.get("reason", "capacity") == "capacity"]
     if capacity:
         return samples.sum_of(name, capacity)
@@ -104,9 +104,10 @@ def _is_asleep(samples: Samples) -> bool:
 
 
 def _cache(samples: Samples) -> tuple[int | None, int | None]:
-    """Return the tokens of one block, and of all blocks.
+    """Return the number of tokens of one KV block, and of all KV blocks together.
 
-    A series may have `None` for unknown, while another series of the same engine has the value.
+    A series may have `None` for unknown, while another series of the same engine has the known
+    value.
     """
     blocks: dict[str, int | None] = {}
     sizes = set()
@@ -125,8 +126,10 @@ def _cache(samples: Samples) -> tuple[int | None, int | None]:
 
 
 def _adapters(samples: Samples) -> frozenset[str]:
-    """Return the adapters in the newest series. The value of a series is its time, and old series
-    stay on the page."""
+    """Return the adapters named in the newest series of the metric.
+
+    The value of a series is its time, and old series stay on the page.
+    """
     newest: Sample | None = None
     for sample in samples.series(LORA)[1]:
         if sample.value is not None and (
@@ -159,11 +162,11 @@ DIALECT: Final = Deadlines(
             b"/inference/v1/generate",
         }
     ),
-    # A /v1/messages request can have its number only in a header (from about 0.27 on).
+    # A /v1/messages request can have its priority number only in a header (from about 0.27 on).
     header=b"x-vllm-priority",
     header_paths=frozenset({b"/v1/messages"}),
     refusal=400,
-    # The messages of V0 and of the first V1 versions.
+    # The error messages by which vLLM V0 and the first V1 versions reject priorities.
     refusals=(rb"priority scheduling is not enabled|does not support priority",),
     absent=b"0",
 )
@@ -180,7 +183,8 @@ def read_event_sources(raw: bytes, host: str) -> list[Source]:
         if isinstance(value, dict) and name.isascii() and name.isdecimal() and len(name) < 6:
             entries[int(name)] = value
     found = []
-    # Rank r publishes on port + r. If all entries have the same port, the reader adds the rank.
+    # The data-parallel rank r publishes on port + r. If all entries have the same port, the reader
+    # adds the rank.
     shared = len({str(entry.get("endpoint")) for entry in entries.values()}) == 1
     for rank, entry in sorted(entries.items())[:MOST_RANKS]:
         if entry.get("enable_kv_cache_events") is False or entry.get("publisher") != "zmq":
@@ -244,7 +248,8 @@ ENGINE: Final = Engine(
     refuses_models=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
     dialect=DIALECT,
-    # StreamOptions (include_usage: True, continuous_usage_stats: False), should_include_usage.
+    # vLLM's defaults of StreamOptions: include_usage True, continuous_usage_stats False (see its
+    # `should_include_usage`).
     usage_ask=UsageAsk(
         b'{"include_usage":true}', asks_by_default=True, continuous_needs_usage=True
     ),

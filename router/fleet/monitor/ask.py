@@ -1,8 +1,9 @@
 """Sends the requests of probes and polls: a GET with limits of time and size, or a POST.
 
-They use connections of their own, never those of the data plane. So a replica that hangs here
-delays no client request. An answer is read in pieces and passed to a sink. Other work of the event
-loop runs between two pieces, so an answer of megabytes delays it only by the time of one piece.
+Probes and polls use connections of their own, never those of the data plane. So a replica that
+hangs here delays no client request. An answer is read in pieces and passed to a sink. Other work of
+the event loop runs between two pieces, so an answer of megabytes delays it only by the time of one
+piece.
 
 Must never: follow a redirect, decompress an answer, or log.
 """
@@ -23,18 +24,23 @@ from router.fleet.replica import Replica
 if TYPE_CHECKING:
     import aiohttp
 
-# Reasons for missing signals: the replica could not be reached, took too long, sent too much,
+# Reasons for missing signals: the replica could not be reached, took too long, sent too many bytes,
 # answered with a status other than 200, or its answer was unreadable or had no known metrics.
 Problem = Literal["refused", "timeout", "too_large", "status", "garbage", "nothing"]
 
 _PIECE = 16 * 1024  # Bytes of an answer that are read in one turn of the event loop.
-_IDLE_S = 3.0  # Lifetime of an idle connection. Servers close idle ones after 5 s (uvicorn).
+# Lifetime of an idle connection in seconds. Servers close idle connections after 5 s (uvicorn).
+_IDLE_S = 3.0
 
-Sink = Callable[[bytes], bool]  # Takes a piece; returns False if the answer is too large.
+# Takes a piece of an answer; returns False if the answer is too large.
+Sink = Callable[[bytes], bool]
 
 
 class NoAnswer(Exception):
-    """A request without a usable answer. `problem`: one word; `detail`: more text, for people."""
+    """Raised for a request without a usable answer.
+
+    `problem`: one word; `detail`: more text, for people.
+    """
 
     def __init__(self, problem: Problem, detail: str = "") -> None:
         super().__init__(problem)
@@ -46,7 +52,7 @@ class Asker:
     """Sends requests to many replicas. Call `close` after the last one."""
 
     def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        # Key: whether connections are kept for reuse.
+        # The sessions, by whether their connections are kept for reuse.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
@@ -61,8 +67,10 @@ class Asker:
         self._server_name = config.upstream.server_name
 
     def prepare(self) -> None:
-        """Load modules and files in advance, so that the first request is not delayed. Needs a
-        running event loop."""
+        """Load modules and files in advance, so that the first request is not delayed.
+
+        This needs a running event loop.
+        """
         if False not in self._sessions:
             self._open(False)
 
@@ -81,7 +89,8 @@ class Asker:
         *,
         keep_alive: bool = False,
     ) -> int:
-        """Send a GET and return its status. The body of a 200 goes to the sink, up to `size` bytes.
+        """Send a GET and return its status. The body of a 200 answer is passed to the sink, up to
+        `size` bytes.
 
         `keep_alive`: the connection may be reused. Raises NoAnswer.
         """
@@ -139,7 +148,10 @@ class Asker:
                 return response.status
 
     async def body(self, replica: Replica, path: str, timeout_s: float, size: int) -> bytes | None:
-        """Send a GET. Returns the body of a 200; None for any other status. Raises NoAnswer."""
+        """Send a GET.
+
+        Returns the body of a 200 answer; None for any other status. Raises NoAnswer.
+        """
         pieces: list[bytes] = []
         status = await self.get(replica, path, timeout_s, keep(pieces), size)
         return b"".join(pieces) if status == 200 else None
@@ -157,7 +169,8 @@ class Asker:
             connector=connector(self._names, idle_s=_IDLE_S if keep_alive else None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # No timeout of aiohttp, because it may swallow a cancellation at the same moment.
+            # The timeout is not aiohttp's own, because that may swallow a cancellation at the same
+            # moment.
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_PIECE,
         )
@@ -184,7 +197,7 @@ def _in_one_word() -> Iterator[None]:
 
 
 def keep(pieces: list[bytes]) -> Sink:
-    """Return a sink that keeps every piece."""
+    """Return a sink that stores every piece of an answer."""
 
     def take(piece: bytes) -> bool:
         pieces.append(piece)

@@ -19,7 +19,7 @@ from router.fleet.monitor.resolve import Resolve, Resolver
 def connector(
     known: Mapping[str, Resolve], *, limit: int = 0, idle_s: float | None = None
 ) -> TCPConnector:
-    """Return a connector for an aiohttp session. `known`: resolver of each host.
+    """Return a connector for an aiohttp session. `known`: host -> its resolver.
 
     `limit`: maximum number of connections; 0 means no limit. `idle_s`: seconds for which an idle
     connection is kept; `None` closes each connection after its answer.
@@ -58,4 +58,4 @@ class Names(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Do nothing: the resolver holds no open resource."""
+        """Do nothing: this resolver holds no open resource."""

@@ -8,7 +8,7 @@ log.
 Polls cost the engine time: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica gets at most one
 request per `gap_s` on average, for any purpose: a regular poll, an early poll, engine detection,
 its facts, a second source. The requests of one poll follow each other at once. Then the next poll
-is delayed, so that the average is kept.
+is delayed, so that the average stays within the limit.
 
 Must never: share a connection with requests, have two polls of one replica in progress, or make a
 request wait.
@@ -38,10 +38,11 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
-HURRY_S: Final = 0.5  # Minimum time between two requests to one replica, on average.
-# Polls in a row without metrics, or with too much data, after which polls become rare.
+HURRY_S: Final = 0.5  # Minimum seconds between two requests to one replica, on average.
+# Number of polls in a row without metrics, or with too much data, after which polls become rare.
 GIVE_UP: Final = 3
-_JSON_BYTES: Final = 1024 * 1024  # Decoding a longer document would block the event loop.
+# Maximum bytes of a JSON document: decoding a longer one would block the event loop.
+_JSON_BYTES: Final = 1024 * 1024
 _HEAD_BYTES: Final = 256 * 1024  # Bytes at the beginning of a page that show the engine.
 
 
@@ -57,10 +58,13 @@ class Observer(Protocol):
     replicas: dict[str, Replica]
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
-        """Take the signals of a poll. `poll`: its number from `core.lease.poll_begins`."""
+        """Take the signals of a poll.
+
+        `poll`: the number of the poll from `core.lease.poll_begins`.
+        """
 
     def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
-        """Take a poll without signals."""
+        """Take the problem of a poll that gave no signals."""
 
 
 class Poller:
@@ -82,7 +86,7 @@ class Poller:
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self.odd: dict[str, int] = {}  # Metric -> number of values that were not credible.
+        self.odd: dict[str, int] = {}  # Metric -> number of impossible values.
         self._settings(config)
 
     def _settings(self, config: Config) -> None:
@@ -185,14 +189,16 @@ class Poller:
             self._fleet.observed(replica, _with_facts(signals, turn.facts), number, turn.seen_at)
 
     async def _ask(self, turn: _Turn, engine: Engine) -> tuple[Signals, int]:
-        """Return the signals of the first source that reports running or waiting requests, else of
-        the first source with any signal."""
-        if monotonic() >= turn.sources_at:  # A better source may exist by now.
+        """Return the signals of the first source of metrics that reports requests.
+
+        If no source reports running or waiting requests, use the first source with any signal.
+        """
+        if monotonic() >= turn.sources_at:  # A better source of metrics may exist by now.
             turn.source = 0
             turn.sources_at = monotonic() + self._refresh_s
         some: tuple[Signals, int] | None = None
         problem: Problem = "status"
-        is_last = True  # No earlier source must be tried at the next poll.
+        is_last = True  # At the next poll, no source before this one is tried.
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
             number = poll_begins(turn.replica, now)
@@ -202,9 +208,11 @@ class Poller:
             except NoAnswer as none:
                 if none.problem not in ("status", "garbage", "nothing"):
                     raise
-                # A source that exists, but has nothing new, is tried again at the next poll.
+                # A source of metrics that exists, but has nothing new, is tried again at the next
+                # poll.
                 is_last = is_last and none.problem != "nothing"
-                # An unreadable page is reported rather than a missing page.
+                # If one page is unreadable and another one is missing, the unreadable page is
+                # reported.
                 problem = none.problem if problem == "status" else problem
                 continue
             if signals.running is not None or signals.waiting is not None:
@@ -217,7 +225,7 @@ class Poller:
         return some
 
     async def _read(self, turn: _Turn, engine: Engine, source: Source) -> Signals:
-        """Read the signals of one source. Raises NoAnswer."""
+        """Read the signals of one source of metrics. Raises NoAnswer."""
         size = self._polling.size
         timeout_s = max(self._polling.timeout_s, source.timeout_s)
         last = turn.last if turn.signals_from == source.path else NO_SIGNALS
@@ -265,7 +273,8 @@ class Poller:
 
     async def _engine(self, turn: _Turn) -> Engine:
         """Return the engine: configured, already detected, shown by the model list, or detected
-        now."""
+        now.
+        """
         replica = turn.replica
         name = replica.config.engine or replica.engine
         if name is None:
@@ -295,7 +304,7 @@ class Poller:
             await self._asker.get(turn.replica, "/metrics", timeout_s, head, self._polling.size)
         except NoAnswer as none:
             if none.problem in ("refused", "timeout"):
-                turn.engine_at = 0.0  # No answer came, so the detection is repeated soon.
+                turn.engine_at = 0.0  # No path was answered, so the detection is repeated soon.
                 raise
         if page.lstrip()[:1] == b"[":
             answers["/metrics"] = decode(bytes(page))
@@ -316,8 +325,10 @@ class Poller:
         return {} if document is INVALID else {path: document}
 
     async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
-        """Read the facts that change only with a restart, if it is time to read them again. A
-        failed read changes nothing."""
+        """Read the engine's facts if it is time; they change only with a restart.
+
+        A failed read changes nothing.
+        """
         if engine.facts is None or monotonic() < turn.facts_at:
             return
         turn.facts_at = monotonic() + self._refresh_s
@@ -366,16 +377,16 @@ class _Turn:
         self.seen_at = float("-inf")  # When the last successful poll returned.
         self.is_hurried = False
         self.misses = 0  # Polls in a row that the replica answered without metrics.
-        self.engine_at = 0.0  # When to try engine detection again.
+        self.engine_at = 0.0  # The time at which to try engine detection again.
         self._waiter: asyncio.Future[None] | None = None
         self.engine: Engine | None = None
         self.forget(None)
 
     def forget(self, engine: Engine | None) -> None:
-        """Discard everything that was learned, because the engine is another one."""
+        """Discard everything that was learned, because the replica now runs another engine."""
         self.engine = engine
-        self.source = 0  # Index of the first source to try.
-        self.sources_at = 0.0  # When to try the better sources again.
+        self.source = 0  # Index of the first source of metrics to try.
+        self.sources_at = 0.0  # The time at which to try the better sources of metrics again.
         self.facts: Facts = NO_FACTS
         self.facts_at = 0.0
         self.last = NO_SIGNALS
@@ -387,7 +398,8 @@ class _Turn:
         if problem in ("status", "nothing", "too_large") and not self.empty:
             self.misses += 1
             if self.misses == GIVE_UP and self.replica.config.engine is None:
-                self.replica.engine = None  # The replica may now run another engine.
+                # The replica may now run another engine, so it is detected again.
+                self.replica.engine = None
             return
         # Any other problem is temporary; an idle engine may also have nothing to report.
         self.misses = 0
@@ -416,14 +428,14 @@ class _Turn:
                 self._waiter = None
 
     def wake(self) -> None:
-        """Let `rest` compute again when the next poll is due."""
+        """Let `rest` compute the time of the next poll again."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
 
 def _with_facts(signals: Signals, facts: Facts) -> Signals:
-    """Fill values that are missing in the signals from the engine's facts."""
+    """Take values that are missing in the signals from the engine's facts."""
     if facts is NO_FACTS:
         return signals
     return msgspec.structs.replace(

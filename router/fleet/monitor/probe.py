@@ -3,9 +3,9 @@
 Probes never share the data plane's connections, so a replica that hangs on /health delays no
 request. The first round runs before the router listens, so the router starts with known states. A
 replica that is not up, new or returning, is reported as good only after its model list was read. A
-good health probe is enough if its models are configured, or if the fleet has one replica. The
-engine's descriptor sets the health path and its timeout (SGLang's /health generates a token). The
-model list shows in most cases which engine the replica runs.
+good health probe alone is enough if the replica's models are configured, or if the fleet has one
+replica. The engine's descriptor sets the health path and its timeout (SGLang's /health generates a
+token). The model list shows in most cases which engine the replica runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _MODELS_BYTES: Final = 4 * 1024 * 1024
 _FACTS_BYTES: Final = 1024 * 1024
 # A replica without a health path is healthy if it lists its models.
 _MODELS_CHECK: Final = Check("/v1/models")
-# Statuses of a server that may list its models later: it is loading them, or is overloaded.
+# Statuses of a server that may list its models later: the server is loading its models, or is
+# overloaded.
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 FIRST_ROUND_S: Final = 2.0
 
@@ -54,7 +55,7 @@ class Prober:
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        self._at_start = False  # The first round is in progress.
+        self._at_start = False  # Whether the first round of probes is in progress.
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
         """Use new settings from a reload for later probes."""
@@ -62,7 +63,7 @@ class Prober:
         self._asker.adopt(config, token, tls)
 
     async def start(self) -> None:
-        """Start to probe every replica. Returns after the first round.
+        """Start to probe every replica. Returns after the first round of probes.
 
         A replica that does not answer quickly does not delay the start; its probe continues.
         """
@@ -104,7 +105,7 @@ class Prober:
         return len(self._tasks)
 
     async def _watch(self, replica: Replica, first: asyncio.Future[None]) -> None:
-        models_at = 0.0  # When its model list must be read next.
+        models_at = 0.0  # The time at which the replica's model list must be read next.
         while True:
             try:
                 if await self._probe(replica, is_due=monotonic() >= models_at):
@@ -122,7 +123,7 @@ class Prober:
         good = not why
         entries: Entries | None = None
         if good and not replica.health.up and replica.config.models is None:
-            # The replica may serve another model than before, so its list is read first.
+            # The replica may serve another model than before, so its model list is read first.
             entries = await self._read_models(replica)
             good = entries is not None or len(self._fleet.replicas) == 1
             why = "it does not list its models"
@@ -163,10 +164,11 @@ class Prober:
         return status, f"{path} answered {status}"
 
     async def _read_models(self, replica: Replica) -> Entries | None:
-        """Read /v1/models, and return the entries; they are empty for an engine without such a
+        """Read /v1/models, and return the entries; the result is empty for an engine without such a
         list.
 
-        `None`: there was no usable answer, so the models of the replica are unknown now.
+        The result is `None` if there was no usable answer, so the models of the replica are unknown
+        now.
         """
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
@@ -180,7 +182,7 @@ class Prober:
         if entries and not replica.removed:
             found = detect(owned_by=owners(entries))
             if found is not None and replica.config.engine is None:
-                replica.engine = found  # Another engine may run at this address now.
+                replica.engine = found  # Another engine may now run at the address of the replica.
             self._fleet.learned(replica, entries)
         return entries
 

@@ -1,8 +1,8 @@
 """Resolves host names and caches the addresses, so that a DNS outage makes no replica unreachable.
 
-An answer is used for `TTL_S`. If the next lookup fails or returns nothing, the old addresses are
-still used. Lookups run in the event loop's thread pool. So a name server that does not answer
-delays only new connections to this host, and the connect timeout limits that delay.
+The answer of a name server is used for `TTL_S`. If the next lookup fails or returns nothing, the
+old addresses are still used. Lookups run in the event loop's thread pool. So a name server that
+does not answer delays only new connections to this host, and the connect timeout limits that delay.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from time import monotonic
 from typing import Final
 
 TTL_S = 30.0
-PATIENCE_S = 0.5  # Timeout of a lookup while known addresses exist.
-MOST: Final = 16_384  # Hosts in one map of `remember`.
+PATIENCE_S = 0.5  # Timeout of a lookup in seconds while earlier addresses of the host are known.
+MOST: Final = 16_384  # Maximum number of hosts in one map of `remember`.
 
 Resolve = Callable[[], Awaitable[list[str]]]  # Returns the addresses of one host; raises OSError.
 
 
 def remember(names: dict[str, Resolve], host: str, resolve: Resolve | None) -> None:
-    """Store the resolver of a host, if it has one. Beyond `MOST` hosts, the entry stored longest
-    ago is dropped."""
+    """Store the resolver of a host, if the host has one.
+
+    Beyond `MOST` hosts, the entry stored longest ago is dropped.
+    """
     if resolve is None:
         return
     names.pop(host, None)
@@ -41,7 +43,7 @@ class Resolver:
         self._host = host
         self._known: list[str] = []
         self._asked_at = 0.0
-        self._on_failure = on_failure  # Arguments: host, error text.
+        self._on_failure = on_failure  # Callback for a failed lookup; arguments: host, error text.
         try:
             ipaddress.ip_address(host)
         except ValueError:
@@ -51,7 +53,10 @@ class Resolver:
             self._asked_at = float("inf")
 
     async def __call__(self) -> list[str]:
-        """Return the addresses to try, in order. Raises OSError only if none was ever known."""
+        """Return the addresses to try, in order.
+
+        Raises OSError only if no address was ever known.
+        """
         now = monotonic()
         if self._known and now - self._asked_at < TTL_S:
             return self._known

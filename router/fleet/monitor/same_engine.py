@@ -18,7 +18,8 @@ from router.fleet.monitor.signal_changes import went_back
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
 
-MOST: Final = 32  # Replicas with the same start time that one replica is compared with.
+# Maximum number of replicas with the same start time that one replica is compared with.
+MOST: Final = 32
 
 
 class SameEngine:

@@ -9,12 +9,12 @@ from typing import Final
 
 from router.fleet.signals import Signals
 
-# Tolerance for the reported start time: setting the engine's clock is not a restart.
+# Tolerance for the reported start time: a change of the engine's clock is not a restart.
 _CLOCK_S: Final = 1.0
 
 
 def went_back(before: Signals, after: Signals) -> bool:
-    """Return whether a total has decreased. A running engine never reports that."""
+    """Return whether a total has decreased. A running engine never reports a decreased total."""
     return (
         _less(before.prompt_tokens, after.prompt_tokens)
         or _less(before.generated_tokens, after.generated_tokens)
@@ -37,8 +37,8 @@ def restarted(before: Signals, after: Signals) -> bool:
 def has_worked(before: Signals, after: Signals) -> bool:
     """Return whether the engine computed something between the two polls.
 
-    The signs are: a total has grown, or more of the KV cache is in use. If the engine reports no
-    generated tokens: fewer requests run or wait.
+    The signs of work are: a total has grown, or more of the KV cache is in use. If the engine
+    reports no generated tokens: fewer requests run or wait than before.
     """
     if _less(after.generated_tokens, before.generated_tokens):
         return True

@@ -1,4 +1,5 @@
-"""Estimates which replica holds which prompt prefix, from the requests that the router sent there.
+"""Estimates which replica holds which prompt prefix, from the requests that the router sent to each
+replica.
 
 There is one index for the fleet: block hash -> bitmask of the replicas that hold the block. So one
 walk along a prompt's chain of hashes finds every holder and the number of its leading blocks.
@@ -15,8 +16,8 @@ The states of a block at a replica:
    dropped.
 4. Eviction, when the replica's share is full. The engine evicts the least recently used blocks; the
    index approximates this with the CLOCK algorithm: a ring in order of arrival, and one bit "used
-   since the hand passed". The last block of a prompt enters the ring first, so the end of a prompt
-   is evicted before its beginning.
+   since the hand (the ring's eviction pointer) passed". The last block of a prompt enters the ring
+   first, so the end of a prompt is evicted before its beginning.
 5. `clear` when the engine restarts, `remove_replica` when the replica is removed. Both take effect
    at once for every later lookup. The memory is freed in pieces (`tend`), so that no call takes
    long.
@@ -47,26 +48,27 @@ K = TypeVar("K")
 _HASH_BITS: Final = 61
 # A block's dict is selected by the highest bits of its hash, because dicts use the lowest ones.
 SHARDS: Final = 64
-FEW: Final = 8  # larger sets of holders are cached
+FEW: Final = 8  # number of replicas; larger sets of holders are cached
 ONE_BY_ONE: Final = 2  # the bits of up to this number of holders are looked up one by one
 REMEMBERED: Final = 32  # number of cached sets of holders
 AT_ONCE: Final = 2048  # entries removed per call, which takes about a millisecond
-RESERVE: Final = 4096  # most entries kept free per replica; never over a sixteenth of its capacity
+# maximum number of entries kept free per replica; never more than a sixteenth of its capacity
+RESERVE: Final = 4096
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
 # An int whose object is shared by all blocks with the same holder. The type is Any, so that
 # compiled code keeps the object and not only its value: a separate object would cost 32 bytes per
 # block.
 Mask = Any
-# The hash of a block, an int of up to 64 bits. The type is Any for the same reason, and because
-# compiled code is slow with an int of more than 62 bits.
+# The hash of a block, an int of up to 64 bits. The type is Any so that compiled code keeps the
+# object, and because compiled code is slow with an int of more than 62 bits.
 Block = Any
 
 
 class Stats(NamedTuple):
     """Totals since the start, except the first two."""
 
-    entries: int  # (block, replica) pairs held now
-    blocks: int  # distinct blocks among them
+    entries: int  # number of (block, replica) pairs in the index now
+    blocks: int  # number of distinct blocks in these pairs
     evictions: int  # Pairs dropped because the capacity was used up.
     lookups: int  # Lookups of prompts with at least one block.
     hits: int  # Lookups whose first block was held by a replica.
@@ -94,14 +96,15 @@ class _Slot(Generic[K]):
         self.number = number
         self.held: Mask = 1 << 2 * number
         self.both: Mask = 3 << 2 * number
-        self.own = own  # Blocks that fit into the replica's KV cache.
+        self.own = own  # Number of blocks that fit into the replica's KV cache.
         self.capacity = 0  # The lesser of `own` and the replica's share of all entries.
-        # Hashes in order of arrival; withdrawn hashes stay until the hand passes them.
+        # The ring: hashes in order of arrival; withdrawn hashes stay until the hand of the CLOCK
+        # algorithm passes them.
         self.ring = array("Q")
         self.head = 0  # Index of the first entry of the ring.
-        self.count = 0  # blocks held
-        # The blocks of the prompt of the last `insert`, and how many of them are held. `None`: blocks
-        # were removed after that `insert`.
+        self.count = 0  # number of blocks that the replica holds
+        # The blocks of the prompt in the last `insert`, and how many of them are held. `None`:
+        # blocks were removed after that `insert`.
         self.last: tuple[Block, ...] | None = None
         self.last_held = 0
 
@@ -111,7 +114,8 @@ class _Slot(Generic[K]):
 
 
 class PrefixIndex(Generic[K]):
-    """Approximate prefix holdings of all replicas, which may be any hashable objects.
+    """Estimates the prefix blocks that each replica holds. A replica's key may be any hashable
+    object.
 
     `entries`: maximum total of (block, replica) pairs, divided evenly among the replicas.
     """
@@ -124,21 +128,25 @@ class PrefixIndex(Generic[K]):
         self._shift = _HASH_BITS + 1 - shards.bit_length()
         self._shards: list[dict[Block, Mask]] = [{} for _ in range(shards)]
         self._slots: dict[K, _Slot[K]] = {}
-        self._keys: list[K | None] = []  # by slot number
-        self._by_held: dict[Mask, K] = {}  # held bit -> key
+        self._keys: list[K | None] = []  # the replica's key for each slot number
+        self._by_held: dict[Mask, K] = {}  # held bit -> the replica's key
         self._free: list[int] = []  # slot numbers for reuse, the lowest first
-        self._live = 0  # held bits of all present replicas
+        self._live = 0  # the held bits of all replicas that are in the fleet
         self._shared: dict[Mask, Mask] = {}  # one object for each mask of one holder
-        # (mask, depth) -> cached holders
+        # cached sets of holders: (mask, depth) -> replicas with their number of blocks
         self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}
-        self._work: dict[_Slot[K], None] = {}  # slots to clean, or to bring below their capacity
+        # slots of removed replicas to clean, and slots to bring below their capacity
+        self._work: dict[_Slot[K], None] = {}
         self._entries = self._evictions = self._lookups = self._hits = 0
 
     # -- replicas -----------------------------------------------------------------------------
 
     def add_replica(self, key: K, blocks: int | None = None) -> None:
-        """Add a replica. `blocks`: capacity of its KV cache; `None`: unknown, so its share of all
-        entries."""
+        """Add a replica.
+
+        `blocks`: capacity of its KV cache; `None`: unknown; the replica then gets its share of all
+        entries.
+        """
         if key in self._slots:
             return
         self._open(key, maxsize if blocks is None else blocks)
@@ -158,12 +166,12 @@ class PrefixIndex(Generic[K]):
             self._share_out()
 
     def clear(self, key: K) -> None:
-        """Drop all blocks of a replica, because its engine restarted or dropped its cache."""
+        """Drop all blocks of a replica, because the engine restarted or dropped its cache."""
         slot = self._slots.get(key)
         if slot is None or not len(slot.ring):
             return
         capacity = slot.capacity
-        # A new slot: the old one's bits can then be removed later.
+        # The replica gets a new slot, so that the bits of the old slot can be removed later.
         self._open(key, slot.own).capacity = capacity
         self._close(slot)
         self.tend(AT_ONCE)
@@ -225,7 +233,7 @@ class PrefixIndex(Generic[K]):
     # -- requests -----------------------------------------------------------------------------
 
     def match(self, blocks: tuple[Block, ...]) -> Mapping[K, int]:
-        """Return how many of these leading blocks each replica holds; replicas that hold none are
+        """Return how many leading blocks of a prompt each replica holds; a replica without any is
         absent.
 
         The result may be shared with other callers, so it must not be changed.
@@ -261,7 +269,7 @@ class PrefixIndex(Generic[K]):
         """Add the replicas of a mask of held bits to `found`, with `depth` blocks."""
         key = self._by_held.get(mask)
         if key is not None:
-            if len(found) > FEW:  # `found` may be a cached dict
+            if len(found) > FEW:  # `found` may be a cached dict, which must not be changed
                 found = found.copy()
             found[key] = depth
             return found
@@ -275,7 +283,7 @@ class PrefixIndex(Generic[K]):
                     many[self._by_held[lowest]] = depth
                     mask ^= lowest
                 return found | many if found else many
-            # Runs entirely in C: the bits as text, the lowest first, without the `used` bits.
+            # This runs entirely in C: the bits as text, the lowest first, without the `used` bits.
             bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
             many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
             if len(many) > FEW:
@@ -293,7 +301,7 @@ class PrefixIndex(Generic[K]):
         shards, shift = self._shards, self._shift
         new: list[Block] = []
         last: Mask = None  # the previous mask; along a prompt it is mostly the same object
-        joined: Mask = None  # `last` with this replica's bit; None: it already has the bit
+        joined: Mask = None  # `last` with this replica's bit; None: `last` already has the bit
         for block in reversed(blocks[held : slot.capacity]):
             masks = shards[hash(block) >> shift]
             mask = masks.get(block)
@@ -315,11 +323,11 @@ class PrefixIndex(Generic[K]):
             self._arrived(slot, new)
 
     def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
-        """The first token came from a replica: it holds these blocks.
+        """Record that the first token came from a replica, so the replica holds these blocks.
 
         `held`: as for `insert`; this number of leading blocks counts as used. The others count as
         new, so that a prompt that is sent only once does not stay longer than a repeated one. None:
-        unknown, all count as used.
+        the number is unknown, so all blocks count as used.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -371,7 +379,7 @@ class PrefixIndex(Generic[K]):
                         new.append(block)
         if new:
             self._arrived(slot, new)
-        # Free entries for later insertions here, so that no choice of a replica waits for it.
+        # Entries for later insertions are freed here, so that no choice of a replica waits for it.
         capacity = slot.capacity
         excess = slot.excess + min(capacity >> 4, RESERVE)
         if excess > 0:
@@ -382,7 +390,7 @@ class PrefixIndex(Generic[K]):
         `insert`.
 
         Blocks that another request has used since stay. A block that another request waits for is
-        added again by its `confirm`.
+        added again by the `confirm` of that request.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -395,7 +403,7 @@ class PrefixIndex(Generic[K]):
             mask = masks.get(block, 0)
             if mask & both == bit:
                 self._drop(slot, masks, block, mask)
-        # Recently inserted blocks are still at the ring's end.
+        # Recently inserted blocks are still at the end of the ring.
         ring = slot.ring
         while len(ring) > slot.head:
             block = ring[-1]
@@ -409,7 +417,8 @@ class PrefixIndex(Generic[K]):
         slot.ring.fromlist(new)
         slot.count += len(new)
         self._entries += len(new)
-        most = 2 * len(new) + 64  # more than was added: a slot above its capacity shrinks
+        # this is more than was added, so a slot above its capacity shrinks
+        most = 2 * len(new) + 64
         excess = slot.excess
         if excess > 0:
             self._evict(slot, min(excess, most))
@@ -417,7 +426,7 @@ class PrefixIndex(Generic[K]):
             self.tend(most)
 
     def tend(self, most: int = AT_ONCE) -> bool:
-        """Clean up to `most` entries; returns True if some are left.
+        """Clean up to `most` entries; returns True if there are more entries to clean.
 
         Requests clean up enough to keep the index below its limits. Call this method regularly, so
         that the memory of removed replicas is freed even without requests.
@@ -438,7 +447,8 @@ class PrefixIndex(Generic[K]):
         if not self._slots and not self._work:
             self._keys.clear()
             self._free.clear()
-            self._shards = [{} for _ in self._shards]  # an emptied dict keeps its allocated size
+            # new dicts, because an emptied dict keeps its allocated memory
+            self._shards = [{} for _ in self._shards]
         return bool(self._work)
 
     def _sweep(self, slot: _Slot[K], most: int) -> None:
@@ -457,9 +467,9 @@ class PrefixIndex(Generic[K]):
     def _evict(self, slot: _Slot[K], excess: int) -> None:
         """Evict `excess` entries from a replica's ring.
 
-        The hand skips blocks that were used since it last passed, but the number of skips is
-        limited to four per evicted block (plus 64). After that it evicts every block that it
-        reaches.
+        The hand of the CLOCK algorithm skips blocks that were used since it last passed, but the
+        number of skips is limited to four per evicted block (plus 64). After that it evicts every
+        block that it reaches.
         """
         slot.last = None
         chances = 4 * excess + 64
@@ -477,7 +487,8 @@ class PrefixIndex(Generic[K]):
             for block in batch:
                 masks = shards[hash(block) >> shift]
                 mask = masks.get(block, 0)
-                if mask is bit:  # the usual case if prompts do not repeat
+                # only this replica holds the block: the usual case if prompts do not repeat
+                if mask is bit:
                     del masks[block]
                     dropped += 1
                     excess -= 1
@@ -536,16 +547,18 @@ class PrefixIndex(Generic[K]):
 class TokenRatio:
     """Bytes of a prompt per token, learned per model from the `usage` of answers.
 
-    It is an exponentially weighted mean, because the languages of a model's users may change.
-    Values that no tokenizer produces from text are ignored (such as those of images).
+    The number is an exponentially weighted mean, because the languages of a model's users may
+    change. Values that no tokenizer produces from text are ignored (such as those of images).
     """
 
     DEFAULT: Final = 4.0  # bytes per token of English prose with its JSON
-    LEAST: Final = 1.0  # a byte-level tokenizer
-    MOST: Final = 16.0  # source code with long identifiers and runs of spaces
-    WEIGHT: Final = 0.05  # weight of a new observation; the first few have a higher weight
-    MIN_TOKENS: Final = 16  # a shorter prompt is mostly chat template, so it is ignored
-    MODELS: Final = 1000  # maximum number of models; names come from clients
+    LEAST: Final = 1.0  # bytes per token of a byte-level tokenizer
+    MOST: Final = 16.0  # bytes per token of source code with long identifiers and runs of spaces
+    # weight of a new observation in the mean; the first few observations have a higher weight
+    WEIGHT: Final = 0.05
+    # minimum tokens of a prompt; a shorter prompt is mostly chat template and is ignored
+    MIN_TOKENS: Final = 16
+    MODELS: Final = 1000  # maximum number of models; model names come from clients
 
     __slots__ = ("_ratios",)
 
@@ -570,7 +583,7 @@ class TokenRatio:
         known = self._ratios.get(model)
         if known is None:
             if len(self._ratios) >= self.MODELS:
-                del self._ratios[next(iter(self._ratios))]  # the oldest entry
+                del self._ratios[next(iter(self._ratios))]  # drop the oldest entry
             known = self._ratios[model] = [self.DEFAULT, 0.0]
         count = known[1] = known[1] + 1.0
         weight = self.WEIGHT

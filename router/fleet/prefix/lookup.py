@@ -21,7 +21,8 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.replica import Replica
 
 _NOBODY: Final[Mapping[Replica, int]] = {}
-_WORTH: Final = 0.05  # A capacity is updated only if it changes by a larger share.
+# A replica's capacity in the index is updated only if it changes by more than this share.
+_WORTH: Final = 0.05
 
 
 class PrefixLookup:
@@ -103,7 +104,7 @@ class PrefixLookup:
         self.prefixes.confirm(replica, blocks, held)
 
     def failed(self, replica: Replica, blocks: tuple[int, ...], held: int) -> None:
-        """Record that the attempt ended before its first token."""
+        """Record that an attempt ended before its first token, so the prompt may not be held."""
         self.prefixes.withdraw(replica, blocks, held)
 
     def counted(self, model: str | None, prompt_bytes: int, prompt_tokens: int | None) -> None:

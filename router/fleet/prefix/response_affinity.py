@@ -57,9 +57,10 @@ class ResponseAffinity:
             self.learn(response, replica)
 
     def find(self, response: str, party: str = "") -> str | None:
-        """Return the replica's id; `None` if the response is unknown.
+        """Return the id of the replica that holds a stored response; `None` if the response is
+        unknown.
 
-        Raises RouterError (STATE_LOST) if the response belongs to another party.
+        Raises RouterError (STATE_LOST) if the stored response belongs to another party.
         """
         found = self._owners.get(response)
         if found is None:

@@ -13,7 +13,7 @@ class AdminActions(Protocol):
     """The router's operations that the admin listener calls."""
 
     def ready(self) -> tuple[bool, str]:
-        """Whether new requests are accepted, and if not, the reason."""
+        """Whether the router accepts new requests, and if not, the reason."""
 
     def replicas(self) -> Sequence[Mapping[str, Any]]:
         """One JSON-ready mapping per replica."""
@@ -28,7 +28,7 @@ class AdminActions(Protocol):
         """The usage of tenants since the start, JSON-ready."""
 
     def reload(self) -> Awaitable[str]:
-        """Read the configuration again; returns the hash of the one now in force.
+        """Read the configuration again; returns the hash of the configuration in force.
 
         Raises ConfigError and keeps the old configuration if the new one cannot be used.
         """

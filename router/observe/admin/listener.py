@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from router.observe.families.collector import Collector
 
-CLOSE_TIMEOUT_S = 1.0  # for running requests when the listener stops
+CLOSE_TIMEOUT_S = 1.0  # seconds for running requests when the listener stops
 
 
 class Admin:

@@ -23,8 +23,9 @@ from router.observe.families.collector import Collector
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 5.0
-LINGER_S = 1.0  # time for reading the rest of a refused body, so that the refusal arrives
-KEEP_ALIVE_S = 75.0  # longer than a scrape interval
+# Seconds for reading the rest of a refused body, so that the client gets the refusal.
+LINGER_S = 1.0
+KEEP_ALIVE_S = 75.0  # seconds; longer than a scrape interval of Prometheus
 
 _INDEX = """hedgerow admin
 GET  /metrics   Prometheus metrics
@@ -115,7 +116,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if isinstance(err, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = err.headers["Allow"]
         if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
-            response.force_close()  # do not wait for the rest of its body
+            response.force_close()  # do not wait for the rest of the request's body
         return response
     except Exception as err:
         log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))

@@ -23,7 +23,7 @@ from router.observe.families import process_families, request_families, tenant_f
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
 
-PIECE_SAMPLES = 200  # formatted between two turns of the event loop; about 5 us each
+PIECE_SAMPLES = 200  # samples formatted between two turns of the event loop; about 5 us each
 _EOF = b"# EOF\n"  # ends an OpenMetrics text
 
 
@@ -85,7 +85,7 @@ def _pieces(family: Metric) -> Iterator[Metric]:
 
 
 def _without_header(text: bytes) -> bytes:
-    """The samples only: HELP and TYPE are written before the first of them, once per family."""
+    """The samples only: HELP and TYPE are written once per family, before its first sample."""
     while text.startswith(b"#"):
         text = text[text.index(b"\n") + 1 :]
     return text

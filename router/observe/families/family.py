@@ -33,9 +33,9 @@ GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 INFO: Final = "info"
 
-# None: unknown, and then nothing is shown. A mapping has the value of the label as its key, or a
-# tuple with the values of all labels. For a histogram its values are `Histogram`s; for an info they
-# are texts by label.
+# None: the value is unknown, and nothing is shown. A mapping has the value of the label as its key,
+# or a tuple with the values of all labels. For a histogram its values are `Histogram`s; for an info
+# they are texts by label.
 Values = (
     float
     | Mapping[str, float]
@@ -51,7 +51,7 @@ S = TypeVar("S")
 class Family(Generic[S]):
     """One metric over the numbers of an `S`."""
 
-    name: str  # without `hedgerow_`, and without a counter's `_total`
+    name: str  # the metric's name without `hedgerow_`, and without a counter's `_total`
     kind: str  # COUNTER, GAUGE, HISTOGRAM or INFO
     help: str
     read: Callable[[S], Values]
@@ -71,7 +71,7 @@ class Source(Generic[S]):
     take: Callable[[], S]
 
     def metrics(self) -> Iterator[Metric]:
-        """Every currently known family. Without its object a source shows nothing."""
+        """Every currently known family. A source whose object does not exist shows nothing."""
         try:
             taken = self.take()
         except Exception as err:
@@ -119,7 +119,7 @@ def _unit(name: str) -> str:
 
 
 def _merged(values: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
-    """Values by label values. Values of equal labels are summed, like those above the limit."""
+    """Values by label values. Values of equal labels are summed, as are values above the limit."""
     merged: dict[tuple[str, ...], float] = {}
     for key, value in values.items():
         if isinstance(key, str):

@@ -36,7 +36,7 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
         "hedge_tokens",
         COUNTER,
         "Uncached prompt tokens of second copies.",
-        # Only the first one may decrease.
+        # Only the first of these values may decrease.
         lambda c: c.fired_tokens + c.returned_tokens,
     ),
     Family(

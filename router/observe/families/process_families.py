@@ -1,4 +1,6 @@
-"""Metrics of this process's resources. prometheus_client's own would need its global registry."""
+"""Metrics of this process's resources. prometheus_client's own process metrics would need its
+global registry.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process; None where there is no /proc."""
+    """Resident memory of this process in bytes; None where there is no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES

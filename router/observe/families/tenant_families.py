@@ -1,8 +1,8 @@
 """The usage of tenants as Prometheus families: one series per tenant and number, summed over
 classes.
 
-GET /usage shows the usage by class, and of more tenants. /metrics is read every few seconds, so it
-shows less.
+GET /usage shows the usage by class, and of more tenants. /metrics is read every few seconds, so
+/metrics shows fewer series.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NAMED: Final = 200  # tenants with their own series: the first ones, so that the
 
 
 def named(usage: TenantUsage) -> dict[str, Used]:
-    """By name; all tenants without their own series are summed."""
+    """The usage by tenant name; all tenants without their own series are summed."""
     tenants = usage.tenants
     found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
     for name in islice(tenants, NAMED, None):

@@ -21,7 +21,7 @@ from router.observe.log.record import Record, repaired
 from router.observe.log.salt import Salter
 from router.observe.log.sink import CLOSE_TIMEOUT_S, Sink
 
-TEXT_CHARS_MAX = 256  # of a path or a model
+TEXT_CHARS_MAX = 256  # maximum characters of a path or a model name in a line
 BATCH_BYTES = 64 * 1024
 STDOUT = 1
 
@@ -133,7 +133,7 @@ class AccessLog:
         if not self._sink.put(batch):
             if self._sink.waiting_bytes:
                 return False
-            self._drop_batch()  # one line larger than the whole queue would wait for ever
+            self._drop_batch()  # a line that is larger than the whole queue would wait for ever
             return True
         self._batch = bytearray()
         return True

@@ -1,6 +1,6 @@
 """One line of the access log.
 
-In its own file, because the struct is implemented in C, while the modules that write it are
+This is a separate file, because the struct is implemented in C, while the modules that write it are
 compiled.
 
 Must never: hold text of a prompt or of an answer, or a secret.
@@ -24,7 +24,7 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     id: str = ""
     client: str = ""  # the client's address
     method: str = ""
-    path: str = ""  # without the query, which may hold secrets
+    path: str = ""  # request path without the query, which may hold secrets
     kind: str = ""
     model: str | None = None
     stream: bool = False
@@ -38,33 +38,34 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     bytes_out: int = 0
     # From here on: input of a replay. Hashes are salted. Counts come from the engine; None if it
     # reported none.
-    priority: str = ""  # the name of the class
+    priority: str = ""  # the name of the priority class
     tenant: str = ""  # hash of the key's name, or of the client's credential
     session: str = ""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     exact: bool = False  # the token counts are those of a complete answer
-    estimated_tokens: int = 0  # of the prompt, by the router
+    estimated_tokens: int = 0  # prompt tokens as estimated by the router
     blocks: bytes = b""  # six bytes for every two leading blocks of the prompt, as base64
-    queue_ms: float | None = None  # total time in the queue; None: it never waited there
-    # The rest of its flow (`intake/flow.py`).
+    # Total time in the router's queue; None: the request never waited there.
+    queue_ms: float | None = None
+    # The other parts of the request's flow (`intake/flow.py`).
     within: str = ""  # the client address whose share of the queue it used; "": its own share
-    user: str = ""  # the user within the tenant
-    known_key: bool = False  # its key is in the keys file
-    sent_as: str = ""  # its ID at engines, which add `-` and the attempt; "": `id` itself
+    user: str = ""  # hash of the user within the tenant
+    known_key: bool = False  # the request's key is in the keys file
+    sent_as: str = ""  # ID at engines, followed by `-` and the attempt; "": `id` itself
     # Two values of the attempt whose answer the client got. The first is the time from its dispatch
     # to its first content; None: equal to `ttft_ms`, as there was no wait and no other attempt.
     engine_ms: float | None = None
-    engine_priority: str = ""  # the priority number that was sent to its engine; "": none
+    engine_priority: str = ""  # the priority number that was sent to the engine; "": none
     # Values that the client stated.
-    number: float | None = None  # its urgency, 0 to 4; None: the class's own number
-    deadline_ms: float | None = None  # time that it waits for content; 0: no time was left
-    max_tokens: int | None = None  # its limit of output tokens
-    hedge: str = ""  # its header for a second copy: "on", "off", or "" for none
+    number: float | None = None  # the stated urgency, 0 to 4; None: the class's own number
+    deadline_ms: float | None = None  # time that the client waits for content; 0: no time was left
+    max_tokens: int | None = None  # the client's limit of output tokens
+    hedge: str = ""  # the request's header for a second copy: "on", "off", or "" for none
     # What the router knew of the replica whose answer the client got, when the request ended.
-    slots: int | None = None  # requests that it runs at once, reported or learned
-    kv_tokens: int | None = None  # tokens that fit into its KV cache, as it reported
+    slots: int | None = None  # requests that the replica runs at once, reported or learned
+    kv_tokens: int | None = None  # tokens that fit into the replica's KV cache, as reported by it
 
 
 # A mutable default is stored in __struct_defaults__ as a factory.

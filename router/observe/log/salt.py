@@ -14,14 +14,14 @@ from struct import Struct
 
 from xxhash import xxh3_64_digest, xxh3_64_hexdigest, xxh3_64_intdigest
 
-BYTES = 6  # kept bytes of a hash
+BYTES = 6  # bytes that are kept of a hash
 EVERY = 2  # router blocks per logged block: one hash costs 0.1 us
 _LETTERS = 2 * BYTES
 _eight_at_a_time = Struct("8s").iter_unpack
 
 
 class Salter:
-    """Hashes under one salt; `most`: maximum logged blocks of a prompt."""
+    """Makes hashes with one salt; `most`: the maximum number of logged blocks of a prompt."""
 
     def __init__(self, salt: str, most: int) -> None:
         key = salt.encode() if salt else os.urandom(16)
@@ -33,7 +33,7 @@ class Salter:
         return xxh3_64_hexdigest(value, self._seed)[:_LETTERS]
 
     def blocks(self, blocks: tuple[int, ...]) -> bytes:
-        """Six bytes for every second block; equal for prompts that are equal up to its end."""
+        """Six bytes for every second block; equal for equal prompts up to the block's end."""
         blocks = blocks[EVERY - 1 : self._last : EVERY]
         if not blocks:
             return b""

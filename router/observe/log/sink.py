@@ -20,7 +20,7 @@ from enum import Enum
 from queue import SimpleQueue
 
 CLOSE_TIMEOUT_S = 1.0
-# time after which a writer blocked on a full non-blocking descriptor notices a close
+# seconds after which a writer blocked on a full non-blocking descriptor notices a close
 _POLL_MS = 200
 
 
@@ -69,7 +69,9 @@ class Sink:
         return True
 
     def reopen(self) -> None:
-        """Reopens the path after all earlier data is written. A descriptor stays as it is."""
+        """Reopens the path after all earlier data is written. A borrowed descriptor is not
+        reopened.
+        """
         if self.path is not None and not self._closed:
             self._order(_Order.REOPEN)
 
@@ -96,7 +98,7 @@ class Sink:
                 return
             self._thread = thread
 
-    # In the thread.
+    # The methods below run in the writer's thread.
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not _Order.CLOSE:
@@ -139,7 +141,7 @@ class Sink:
         try:
             fresh = _open(self.path)
         except OSError as err:
-            self._report(err)  # keep writing to the old file
+            self._report(err)  # the new file cannot be opened: keep writing to the old file
             return
         os.close(self._fd)
         self._fd = fresh

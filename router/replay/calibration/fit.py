@@ -21,7 +21,7 @@ from typing import Any, Final
 
 _ERROR_MAX: Final = 0.35  # a coefficient with a larger relative standard error is tied
 _NEGLIGIBLE: Final = 0.03  # a contribution below this share of the median time is negligible
-_HUBER: Final = 1.345  # standard deviations; 95 % as efficient as least squares on normal errors
+_HUBER: Final = 1.345  # threshold in standard deviations; 95 % efficiency on normal errors
 _MAD: Final = 1.4826  # ratio of the standard deviation to the median deviation, normal distribution
 _ROUNDS: Final = 12
 _SINGULAR: Final = 1e-9  # singular values below this share of the largest are rounding errors
@@ -29,7 +29,7 @@ _WEIGHT_MIN: Final = 1e-6
 
 
 class MissingExtra(RuntimeError):
-    """A package that is needed for fits is not installed."""
+    """A package that is needed for fits (numpy, scipy) is not installed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ _B, _C, _D0 = 1, 2, 0  # columns; b and d0 are the anchors
 
 @dataclass(frozen=True, slots=True)
 class PrefillFit:
-    fit: Fit  # a, b, c
+    fit: Fit  # the coefficients a, b, c
     idle: bool  # the samples are streams that arrived at an idle replica
     counted: bool  # the engine reported prompt tokens and cached tokens of all samples
 
@@ -32,8 +32,8 @@ def fit_prefill(
     base: Timing,
     step_tokens: int,
 ) -> PrefillFit | None:
-    """Fit the prefill to streams that arrived at an idle replica. If these are too few, add streams
-    that overlapped decoding sequences only.
+    """Fit the prefill to streams that arrived at an idle replica. If these streams are too few, add
+    streams that overlapped decoding sequences only.
 
     None: there are too few samples. Raises MissingExtra.
     """
@@ -54,7 +54,8 @@ def fit_prefill(
         (*ratios, base.decode_sequence_s, base.decode_context_s),
         _B,
     )
-    most = found.values[0] / 1.5  # the constant of one step, out of one and a half
+    # The fitted constant covers one and a half steps; this is the constant of one step.
+    most = found.values[0] / 1.5
     found = replace(found, values=(most, *found.values[1:3]), tied=(True, *found.tied[1:3]))
     return PrefillFit(found, False, counted)
 
@@ -137,7 +138,7 @@ def scaled_to_decode(base: Timing, decode: Fit) -> Timing:
 
 
 def _best(samples: Sequence[PrefillSample]) -> tuple[list[PrefillSample], bool]:
-    """The samples with the engine's token counts and True, if they are enough; else all and False.
+    """Enough samples with the engine's token counts, and True; otherwise all samples, and False.
 
     Samples without a duration are left out.
     """

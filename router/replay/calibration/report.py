@@ -12,7 +12,8 @@ _NAMES: Final = {
     "prefill": ("per step", "per token", "per token squared"),
     "decode": ("per step", "per sequence", "per token of context"),
 }
-_FULL: Final = 0.8  # share of the maximum; a replica with less was slow, not full
+# Share of the maximum number of sequences; a replica below it was slow, not full.
+_FULL: Final = 0.8
 _POOR: Final = 0.25  # a fit with a larger mean error is reported as poor
 
 

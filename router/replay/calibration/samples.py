@@ -49,7 +49,7 @@ class DecodeSample(NamedTuple):
 
     seconds: float
     steps: int
-    sequences: float  # average number of decoding sequences, including this one
+    sequences: float  # average number of decoding sequences, including this stream
     context: float  # average of their total context tokens
     prefill_s: float  # work of other prefills in these steps, without the constant time of a step
     prefills: int  # the number of these steps with a prefill
@@ -78,8 +78,8 @@ class _Replica:
     __slots__ = ("arrived", "base", "decoding", "rate", "requests", "waiting")
 
     def __init__(self) -> None:
-        self.requests = 0  # all current requests
-        self.arrived = 0  # a count, since the replica was idle
+        self.requests = 0  # number of current requests
+        self.arrived = 0  # number of requests that arrived since the replica was last idle
         self.waiting = 0  # requests without a first token
         self.decoding = 0
         # The total context of decoding sequences is base + rate * time.
@@ -108,8 +108,9 @@ class PrefillPass:
         self.streams = 0
         self.longest_s = 0.0
         self.idle: Reservoir[PrefillSample] = Reservoir()
-        self.busy: Reservoir[PrefillSample] = Reservoir()  # overlapped decoding sequences only
-        self.all: Reservoir[PrefillSample] = Reservoir()  # with any overlap
+        # Samples that overlapped decoding sequences only.
+        self.busy: Reservoir[PrefillSample] = Reservoir()
+        self.all: Reservoir[PrefillSample] = Reservoir()  # samples with any overlap
         self.tpot = Sketch()
         self.models: Counter[str] = Counter()
         self._replicas: dict[str, _Replica] = {}
@@ -184,14 +185,14 @@ class _Engine(_Replica):
         super().__init__()
         self.clock = now
         self.prefilling = 0
-        self.work_rate = 0.0  # the prefill work of these, in seconds per second
+        self.work_rate = 0.0  # the work of running prefills, in seconds per second
         self.decode_s = 0.0  # time in which it only decoded
         self.sequences_s = 0.0  # the integral of sequences over this time
         self.context_s = 0.0  # the integral of context over this time
         self.prefill_s = 0.0  # total work of prefills, in seconds
         self.prefills = 0  # steps at the end of a prefill
         self.prefilled_at = -inf
-        self.stuck_since = inf  # since when requests wait and none is prefilled; inf: not now
+        self.stuck_since = inf  # time since which requests wait and none is prefilled; inf: not now
 
     def advance(self, now: float) -> None:
         passed = now - self.clock
@@ -221,7 +222,7 @@ class DecodePass:
         # The maximum of decoding sequences, and of their context tokens, at one replica.
         self.sequences_peak = 0
         self.context_peak = 0.0
-        # The same while a replica was full: requests waited and none was prefilled.
+        # The same maxima while a replica was full: requests waited and none was prefilled.
         self.full_sequences = 0
         self.full_context = 0.0
         self._work_s = work_s

@@ -16,7 +16,7 @@ _PARTS_MAX = 10  # the maximum of classes or tenants in a table
 
 
 def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
-    """The columns of the table of runs. Columns without information about them are left out."""
+    """The columns of the table of runs. Columns without information about these runs are left out."""
     columns: list[Column[Run]] = [
         Column("policy", "policy", text=lambda run: run.policy),
         Column("replicas", "replicas", value=lambda run: run.scenario.replicas),
@@ -76,7 +76,7 @@ def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
 
 
 def _extra(run: Run) -> float | None:
-    """Wasted prefill tokens, in percent of the needed ones."""
+    """Wasted prefill tokens, in percent of the needed prefill tokens."""
     summary = run.summary
     needed = summary.all.prompt_tokens - summary.all.cached_tokens
     return _PERCENT * summary.wasted_tokens / needed if needed else None
@@ -93,7 +93,7 @@ class Part(NamedTuple):
 def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
     """The largest classes (`of` is "by_class") or tenants ("by_tenant"), each with all runs.
 
-    Empty if there are fewer than two.
+    The result is empty if there are fewer than two parts.
     """
     sizes: dict[str, int] = {}
     for run in runs:

@@ -18,7 +18,9 @@ _SHARE_MIN = 0.99  # a fleet is large enough if this share of requests is within
 
 
 def findings(replay: Replay) -> list[str]:
-    """The best policy, the fleet size that each needs, the effect of shared state, and problems."""
+    """The best policy, the fleet size that each policy needs, the effect of shared state, and
+    problems.
+    """
     return [
         *_best(replay),
         *_large_enough(replay),
@@ -32,7 +34,7 @@ def findings(replay: Replay) -> list[str]:
 def separate_state(replay: Replay) -> list[str]:
     """The cost of separate router state, per policy: each router knows only its own requests.
 
-    With several fleet sizes, only for the size of `Replay.focus`; the table has all sizes.
+    With several fleet sizes, the sentences are about the size of `Replay.focus` only.
     """
     found = []
     focus = replay.focus().replicas
@@ -57,7 +59,8 @@ def separate_state(replay: Replay) -> list[str]:
 
 def _best(replay: Replay) -> list[str]:
     """The policies with the most and the fewest requests within the SLO; for equal shares, those
-    with the shortest and the longest mean TTFT."""
+    with the shortest and the longest mean TTFT.
+    """
     focus = replay.focus()
     runs = [run for run in replay.at(focus) if run.summary.all.requests]
     if len(runs) < 2:
@@ -81,7 +84,8 @@ def _best(replay: Replay) -> list[str]:
 
 def _large_enough(replay: Replay) -> list[str]:
     """The replicas that each policy needs: to have nearly all requests within the SLO, and to equal
-    the worst policy on the largest fleet."""
+    the worst policy on the largest fleet.
+    """
     first = replay.runs[0].setup[1:]
     runs = [run for run in replay.runs if run.setup[1:] == first]
     sizes = sorted({run.scenario.replicas for run in runs})

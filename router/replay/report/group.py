@@ -15,7 +15,7 @@ from router.core.errors import Reason
 from router.core.sketch import ACCURACY, Sketch
 from router.simulator.outcome import EXPIRED, REFUSED
 
-BUCKETS_MAX = 16_384  # covers 14 powers of ten with an accuracy of 0.1 %
+BUCKETS_MAX = 16_384  # a sketch with so many covers 14 powers of ten with an accuracy of 0.1 %
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -41,11 +41,11 @@ class Group:
 
     def __init__(self, accuracy: float = ACCURACY) -> None:
         """`accuracy`: the relative accuracy of the distributions."""
-        self.requests = 0  # ended requests, failed ones included
+        self.requests = 0  # requests that ended, failed requests included
         self.failed = 0
-        self.refused = 0  # failed because the router's queue was full
-        self.expired = 0  # failed because a deadline passed in the router's queue
-        self.good = 0  # answered within the SLO
+        self.refused = 0  # requests that failed because the router's queue was full
+        self.expired = 0  # requests that failed because a deadline passed in the router's queue
+        self.good = 0  # requests answered within the SLO
         self.good_tokens = 0  # output tokens of requests within the SLO
         # Tokens of completely answered requests.
         self.output_tokens = 0
@@ -54,8 +54,9 @@ class Group:
         # Distributions over completely answered requests.
         self.ttft = Sketch(accuracy, BUCKETS_MAX)
         self.tpot = Sketch(accuracy, BUCKETS_MAX)  # only answers of at least two tokens
-        self.latency = Sketch(accuracy, BUCKETS_MAX)  # from arrival to last token
-        self.waits = Sketch(accuracy, BUCKETS_MAX)  # time in the router's queue; empty: no queue
+        self.latency = Sketch(accuracy, BUCKETS_MAX)  # time from arrival to last token
+        # Time in the router's queue; the sketch is empty without a queue.
+        self.waits = Sketch(accuracy, BUCKETS_MAX)
 
     def answered(
         self,

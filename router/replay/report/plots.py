@@ -1,4 +1,4 @@
-"""The plots of a replay, each a matplotlib figure for a narrow column.
+"""The plots of a replay; each plot is a matplotlib figure for a narrow column.
 
 A plot shows all policies, either for one setup (fleet and routers) or for all fleet sizes. A policy
 has the same colour and dash in all plots. Must never: be required; the tables have the main
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _WIDTH_IN = 5.2
 _LINE = 68  # characters that fit into the width
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
-_BINS = 64  # bins over time; more would be unreadable in a narrow column
+_BINS = 64  # bins over time in a plot; more would be unreadable in a narrow column
 _PANELS_MAX = 6  # the maximum of policies in the plot of the load
 
 
@@ -271,7 +271,8 @@ def _done(figure: Figure, name: str, title: str, caption: str) -> Plot:
 
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    columns = max(1, _LINE // (max(map(len, labels)) + 7))  # a line and its gaps are as wide as 7
+    # A line sample and its gaps are as wide as 7 characters.
+    columns = max(1, _LINE // (max(map(len, labels)) + 7))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.6)
 
 

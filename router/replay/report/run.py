@@ -35,9 +35,9 @@ class Run:
     summary: Summary
     events: int = 0  # events of the simulation
     policy_errors: int = 0  # failed choices of the policy; a random replica was used instead
-    judged: Sequence[Row] = ()  # the comparison with the log; (): there was none
+    judged: Sequence[Row] = ()  # the comparison with the log; (): there was no comparison
     notes: Mapping[str, int] = field(default_factory=dict)  # the notes of closed-loop traffic
-    wall_s: float = 0.0  # the duration in real time; not in tables, because it differs per run
+    wall_s: float = 0.0  # the duration in real time; not in tables, because repetitions differ
 
     @property
     def routers(self) -> str:

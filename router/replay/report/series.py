@@ -25,7 +25,7 @@ class Bin:
     def __init__(self) -> None:
         self.requests = 0  # requests that arrived in the interval; counted at their ends
         self.failed = 0
-        self.ttft = Sketch()  # of answered requests that arrived in the interval
+        self.ttft = Sketch()  # TTFT of answered requests that arrived in the interval
         self.samples = 0  # samples of the replicas' load
         # Sums over the samples: the mean, the smallest and the largest load of the replicas.
         self.load = 0.0
@@ -60,7 +60,7 @@ class Series:
         return len(self._bins)
 
     def at(self, time: float) -> Bin:
-        """The bin of a time >= 0. The next call may merge it, so it must not be kept."""
+        """The bin of a time >= 0. Do not keep the bin: the next call may merge it with another."""
         index = int(time / self.width_s)
         bins = self._bins
         if index >= len(bins):

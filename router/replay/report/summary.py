@@ -17,7 +17,7 @@ from router.replay.report.series import Bin, Series
 from router.replay.report.slo import Slo
 from router.simulator.outcome import Outcome
 
-TENANTS_MAX = 50  # each needs four sketches; a longer table would not be readable
+TENANTS_MAX = 50  # each tenant needs four sketches; a longer table would not be readable
 CLASSES_MAX = 20  # Hedgerow has five classes, but a log may contain any names
 OTHERS = "(others)"
 # The relative accuracy for all requests together, because runs may differ by less than 0.5 %.

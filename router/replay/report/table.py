@@ -1,4 +1,4 @@
-"""A table of texts, and its output as plain text or as Markdown.
+"""A table of texts, and functions to print a table as plain text or as Markdown.
 
 `build` creates a table with one row per item and one column per value. The best value in each group
 of comparable rows is marked, unless all values have the same text. Must never: depend on the
@@ -13,7 +13,7 @@ from math import inf, isfinite
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
-Better = Literal["low", "high", ""]  # "": neither
+Better = Literal["low", "high", ""]  # which value is best; "": neither
 
 
 class Cell(NamedTuple):
@@ -115,7 +115,7 @@ def delta(value: float | None, base: float | None) -> str:
 def plain(table: Table) -> str:
     """The table for a terminal: aligned columns, units below the titles, `*` after the best."""
     heads = [[column.title for column in table.columns], [column.unit for column in table.columns]]
-    # The star has its own column, so that numbers stay aligned.
+    # The star of the best value has its own column, so that numbers stay aligned.
     body = [
         [
             cell.text + ("*" if cell.is_best else " ") if column.is_number else cell.text

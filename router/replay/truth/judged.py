@@ -23,7 +23,7 @@ FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
 ALL: Final = "all"
 NONE: Final = "(none)"
 _SCALES: Final = {"ms": 1e3, "%": 100.0}
-_PARTS_MAX: Final = 200  # classes, models and groups
+_PARTS_MAX: Final = 200  # maximum number of parts: classes, models and groups
 _ACCURACY: Final = 0.001
 
 
@@ -44,8 +44,9 @@ class Row:
     part: str  # "all", "class high", "model m", "group 1: …"
     figure: str  # a key of `FIGURES`
     quantile: float
-    logged: float | None  # in `unit`
-    simulated: float | None  # in `unit`; infinity: the request at this quantile was not answered
+    logged: float | None  # the logged value, in `unit`
+    # The simulated value, in `unit`; infinity: not answered at this quantile.
+    simulated: float | None
     requests: int  # the number of logged requests
 
     @property

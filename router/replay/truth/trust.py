@@ -13,9 +13,9 @@ from router.replay.truth.judged import ALL, Row
 
 # The largest accepted error of TTFT and TPOT, in percent, by quantile.
 TRUSTED: Final = {0.5: 20.0, 0.9: 30.0}
-RESOLUTION_MS: Final = 1.0  # smaller differences of times are ignored
+RESOLUTION_MS: Final = 1.0  # smaller differences between times are ignored
 _JUDGED: Final = ("TTFT", "TPOT")
-_PAIRS_MAX: Final = 10  # the maximum of lines about pairs of candidates
+_PAIRS_MAX: Final = 10  # the maximum number of lines about pairs of candidates
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
 
-# RFC 9113: an empty SETTINGS frame, which must come first, and GOAWAY with HTTP_1_1_REQUIRED.
+# The HTTP/2 answer (RFC 9113): an empty SETTINGS frame, which must come first, and GOAWAY with
+# HTTP_1_1_REQUIRED.
 _GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
 
 

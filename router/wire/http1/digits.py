@@ -6,9 +6,10 @@ from __future__ import annotations
 
 
 def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
-    """The decimal number at `at`, of at most `most` digits, and the index after it.
+    """Return the decimal number that begins at the index `at`, of at most `most` digits, and the
+    index after it.
 
-    -1: there is no digit, or there are more than `most`.
+    The number is -1 if there is no digit, or there are more than `most`.
     """
     start = at
     last = start + most

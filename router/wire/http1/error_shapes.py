@@ -1,13 +1,14 @@
 """Writes an error in the shape of each family of APIs: as a body, and inside a stream.
 
 An SDK raises an exception only for an error in the shape of its own API. Anthropic's SDK reads an
-error in a stream only from an event named `error`. Ollama's SDK reads it from a line of its own.
-The request's path determines the family.
+error in a stream only from an event named `error`. Ollama's SDK reads an error from a separate line
+of JSON. The request's path determines the family.
 
 `of_replica` reads a replica's error answer in the shapes of all engines. It is used when the status
 cannot be passed on because the client has already received a 200.
 
-Pure. Must never: be called when there is no error to report; nothing here is fast.
+The functions are pure. Must never: be called when there is no error to report, because they are
+slow.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import msgspec
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
 
-OPENAI: Final = 0  # the default for all other paths
+OPENAI: Final = 0  # OpenAI's API, the default for all other paths
 RESPONSES: Final = 1  # OpenAI's Responses API, which has its own events
 ANTHROPIC: Final = 2
 LINES: Final = 3  # Ollama: streams are lines of JSON
 
-_READ_BYTES: Final = 64 * 1024  # of a replica's error body; a longer body is not decoded
-_MESSAGE: Final = 4096  # characters of a replica's message
+# maximum bytes of a replica's error body that are decoded; a longer body is not decoded
+_READ_BYTES: Final = 64 * 1024
+_MESSAGE: Final = 4096  # maximum characters of a replica's error message
 
 _OPENAI_TYPES: Final[dict[int, str]] = {
     401: "authentication_error",
@@ -33,7 +35,7 @@ _OPENAI_TYPES: Final[dict[int, str]] = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-# https://platform.claude.com/docs/en/api/errors; 503 replaces its 529.
+# https://platform.claude.com/docs/en/api/errors; the router uses 503 instead of Anthropic's 529.
 _ANTHROPIC_TYPES: Final[dict[int, str]] = {
     401: "authentication_error",
     402: "billing_error",
@@ -54,11 +56,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class ErrorFacts(NamedTuple):
-    """An error, whether the router or a replica reports it."""
+    """An error that the router or a replica reports."""
 
     status: int
     message: str
-    type: str | None  # as the replica named it; None: derived from the status
+    type: str | None  # the type of the error as the replica named it; None: derived from the status
     code: str | int | None
     param: str | None
 
@@ -104,13 +106,13 @@ def _read(body: bytes) -> dict[str, Any]:
         return {}
     error = found.get("error")
     if isinstance(error, dict):
-        return error  # OpenAI's and Anthropic's: vLLM, llama.cpp
+        return error  # OpenAI's and Anthropic's shape, used by vLLM and llama.cpp
     if isinstance(error, str):
-        return {"message": error, "type": found.get("error_type")}  # TGI, Ollama
+        return {"message": error, "type": found.get("error_type")}  # the shape of TGI and Ollama
     detail = found.get("detail")
-    if detail is not None and "message" not in found:  # FastAPI's own
+    if detail is not None and "message" not in found:  # FastAPI's own error shape
         return {"message": detail if isinstance(detail, str) else _encode(detail).decode()}
-    return found  # OpenAI's without `error` around it: SGLang, TensorRT-LLM
+    return found  # OpenAI's shape without `error` around it, used by SGLang and TensorRT-LLM
 
 
 def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
@@ -125,7 +127,7 @@ def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
 def event_of(told: ErrorFacts, family: int, request_id: str = "", number: int = 0) -> bytes:
     """An error inside a stream that has begun, with the status that came too late for the head.
 
-    `number`: how many events came before it.
+    `number`: how many events of the stream came before the error.
     """
     if family == LINES:
         return _encode({"error": told.message, "status": told.status}) + b"\n"

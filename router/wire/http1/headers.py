@@ -37,7 +37,8 @@ LOAD: Final = 19
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
 OWNER: Final = 28
-ROUTING: Final = 32  # plus the place in `routing_headers.DECLARED`
+# the action is this number plus the index of the header in `routing_headers.DECLARED`
+ROUTING: Final = 32
 
 _REQUEST: Final[dict[bytes, int]] = {
     b"host": HOST,
@@ -124,8 +125,8 @@ class Sorter:
     """Maps a field's line to an action and the field's value, and remembers each line.
 
     Peers send the same few lines again and again, so the usual cost of a field is one dict lookup.
-    When the memory is full it is emptied: a client that sends new lines all the time costs other
-    clients only a few misses.
+    When the memory of lines is full, it is emptied: a client that sends new lines all the time
+    costs other clients only a few misses.
     """
 
     __slots__ = ("_known", "_prefix", "memo")
@@ -133,7 +134,8 @@ class Sorter:
     def __init__(self, known: dict[bytes, int], dropped_prefix: bytes) -> None:
         self._known = known
         self._prefix = dropped_prefix
-        self.memo: dict[bytes, tuple[int, bytes]] = {}  # callers look here, then call `sort`
+        # line -> action and value; callers look here first, then call `sort`
+        self.memo: dict[bytes, tuple[int, bytes]] = {}
 
     def sort(self, line: bytes) -> tuple[int, bytes]:
         """Returns the action for the field on `line`, and its value unless it only passes on."""

@@ -1,8 +1,8 @@
 """The heads of a request and of a response after the readers sorted and validated them. Plain
 values.
 
-Each message copies one head, so these are compiled classes with their own `copy`. Remembered heads
-(`wire/http1/plans.py`) are shared: code that changes a field must copy the head first.
+A head is copied for each message, so the classes are compiled and have their own `copy`. Remembered
+heads (`wire/http1/plans.py`) are shared: code that changes a field must copy the head first.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class RequestHead:
         self.http_1_0 = False
         self.keep_alive = True
         self.lines: list[bytes] = []
-        self.joined = b""  # `lines`, each with a CRLF before it
+        self.joined = b""  # all `lines` as one text, each with a CRLF before it
         self.content_length: int | None = None
-        self.host: bytes | None = None  # an absolute target's host overrides the field
+        # the request's host; the host of an absolute target overrides the Host field
+        self.host: bytes | None = None
         self.chunked = False
         self.has_body = False
         self.expect_continue = False
@@ -61,16 +62,17 @@ class RequestHead:
         self.forwarded_for: bytes | None = None
         self.forwarded_other: list[bytes] | None = None
         self.request_id: bytes | None = None
-        self.authorization: bytes | None = None  # the whole header line
+        self.authorization: bytes | None = None  # the whole Authorization header line
         self.api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
         self.routing = _NOTHING_SAID
         self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
-        self.path_class = -1  # the priority class in its path; -1 if none
+        self.path_class = -1  # the priority class named in the request's path; -1 if none
         self.route: Any = None  # the route that `check_head` stored
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
-        self.watch: Any = None  # set by `check_head`: its `feed` gets each piece of the body
+        # set by `check_head`: an object whose `feed` gets each piece of the body
+        self.watch: Any = None
 
     def copy(self) -> RequestHead:
         """A head with the same values; `lines` is the same list."""
@@ -123,13 +125,13 @@ class ResponseHead:
 
     def __init__(self) -> None:
         self.status = 0
-        self.status_line = b""  # without its version: b"200 OK"
+        self.status_line = b""  # the status line without the HTTP version: b"200 OK"
         self.lines: list[bytes] = []
-        self.joined = b""  # `lines`, each with a CRLF before it
+        self.joined = b""  # all `lines` as one text, each with a CRLF before it
         self.content_length: int | None = None
         self.chunked = False
         self.is_sse = False
-        self.is_json = False  # one JSON value, not lines of JSON
+        self.is_json = False  # the body is one JSON value, not lines of JSON
         self.has_date = False
         self.load: bytes | None = (
             None  # endpoint-load-metrics: the load that the engine reports in this response

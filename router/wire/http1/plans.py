@@ -1,14 +1,16 @@
-"""Remembers heads that were parsed before, so that an equal head costs two searches and a lookup.
+"""Remembers heads that were parsed before, so that an equal head costs only two searches and one
+dict lookup.
 
 On a kept connection a peer sends the same head again and again; only the digits of Content-Length
 change. So a head is stored under its bytes *without those digits*, together with the result of the
 slow path (llhttp, sorting, every rule). The digits are left out only if the field's name stands at
-the beginning of a line, in one of the two spellings that software uses. Any other head is its own
-key. Only the values that depend on the digits are then set again. A head is first compared with the
-previous head of its connection, because that costs less than a lookup.
+the beginning of a line, in one of the two spellings that software uses. Any other head is stored
+under all its bytes. When a remembered head is used, only the values that depend on the digits are
+set again. A head is first compared with the previous head of its connection, because that costs
+less than a lookup.
 
 A `Plans` belongs to one set of rules (limits, the router's own name): code that changes the rules
-must clear it. It is bounded, and emptied when full.
+must clear it. The number of remembered heads is bounded; when it is reached, all are dropped.
 
 Must never: hold a head that the slow path refused.
 """
@@ -23,10 +25,10 @@ T = TypeVar("T")
 
 _NAMES: Final = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
 _SKIP: Final = len(_NAMES[0])
-_DIGITS: Final = 18  # a longer number is not a valid length
+_DIGITS: Final = 18  # maximum digits of a Content-Length; a longer number is not a valid length
 _CR: Final = 13
-CAPACITY: Final = 512  # heads
-LONGEST: Final = 2048  # bytes; a longer head is not remembered
+CAPACITY: Final = 512  # maximum number of remembered heads
+LONGEST: Final = 2048  # maximum bytes of a head that is remembered
 
 
 class Known(Generic[T]):
@@ -41,7 +43,7 @@ class Known(Generic[T]):
         self.plan = plan
 
     def length(self, raw: bytes) -> int:
-        """Returns the length that `raw` states if `raw` is otherwise the same head.
+        """Returns the length that `raw` states if `raw` is otherwise equal to this head.
 
         Returns 0 for the same head without a length, and -1 for another head.
         """

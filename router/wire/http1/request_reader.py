@@ -39,12 +39,14 @@ METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE
 _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
 _END: Final = b"\r\n\r\n"
 
-_PIECE: Final = 16 * 1024  # bytes; smaller reads of a body are joined
+_PIECE: Final = 16 * 1024  # bytes; reads of a body that are smaller than this are joined
 
-# Chunk lines, extensions and trailers may cost this much beyond 16 bytes a chunk (RFC 9112 7.1.1).
+# Maximum bytes of chunk lines, extensions and trailers, beyond 16 bytes for each chunk (RFC 9112
+# section 7.1.1).
 CHUNK_OVERHEAD: Final = 16 * 1024
 
-# Bytes of a chunk's size that are read: sixteen digits, the CR, and one too many.
+# Maximum bytes of a chunk size that are read: sixteen digits, the CR, and one byte more to detect a
+# longer size.
 _SIZE_LINE: Final = 18
 
 _HOST = re.compile(
@@ -54,11 +56,11 @@ _TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no con
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
 _WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # a possible method
 
-_BLANK: Final = 16  # bytes of empty lines before a request (RFC 9112 section 2.2)
+_BLANK: Final = 16  # maximum bytes of empty lines before a request (RFC 9112 section 2.2)
 _CR: Final = 13
 
 
-# The head until a request's head has arrived. Shared, so it must never be changed.
+# The placeholder until the head of a request has arrived. Shared, so it must never be changed.
 _UNREAD: Final = RequestHead()
 
 
@@ -105,14 +107,15 @@ class RequestReader:
         self._plans = Plans[RequestHead]() if plans is None else plans
         self._latest: Known[RequestHead] | None = None  # the previous head, if it has a plan
         self._on_head = on_head
-        self.via = via.lower()  # the router's own name; a request with it in Via is a loop
+        # the router's own name; a request whose Via header has this name is in a loop
+        self.via = via.lower()
         self._chunks: list[bytes] = []
         self.on_body = self._chunks.append  # called by the parser, in C
         self.early = b""
         self.reset()
 
     def reset(self) -> None:
-        """Prepares for the next request of the connection. `early` stays."""
+        """Prepares for the next request of the connection. The early bytes in `early` stay."""
         self.state = HEAD
         self.head = _UNREAD
         self._parser: Any = None  # created only for a head without a plan
@@ -120,13 +123,15 @@ class RequestReader:
         self._line_whole = False
         self._blank = 0  # bytes of empty lines that came before the head
         self._body: list[bytes] = []
-        # the end of the body so far: reads too small for a piece
+        # the last bytes of the body so far: reads that are too small for a piece
         self._small: bytearray | None = None
         self.body_bytes = 0
         self._left = 0
         self._chunked_slack = CHUNK_OVERHEAD
         self._line = b""  # the beginning of a chunk-size line
-        self._tail = b""  # after the last chunk: the last bytes, in which the body can end
+        # after the last chunk: the latest bytes received, which may contain the start of the end of
+        # the body
+        self._tail = b""
         self._done = False
 
     def close(self) -> None:
@@ -196,7 +201,7 @@ class RequestReader:
         """Reads a head on the slow path: it arrives in pieces or is not remembered."""
         carry = self._carry
         if self._parser is None:
-            if carry is not None:  # perhaps the CR of an empty line
+            if carry is not None:  # the kept bytes may be only the CR of an empty line
                 data = bytes(carry) + data
                 carry = self._carry = None
             if data[0] == _CR:
@@ -205,7 +210,8 @@ class RequestReader:
                     return rest
             self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
-            # Only the last three of the earlier bytes can belong to the end.
+            # Only the last three of the earlier bytes can belong to the end of the head (CRLF
+            # CRLF).
             tail = bytes(carry[-3:])
             at = (tail + data).find(_END)
             end = at + 4 - len(tail) if at >= 0 else -1
@@ -220,7 +226,9 @@ class RequestReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            pass  # the fields show it; an upgrade that is not served is refused there
+            # the header fields show an upgrade; an upgrade that is not served is refused when they
+            # are read
+            pass
         except httptools.HttpParserInvalidMethodError:
             if _WORD.match((carry or b"") + piece) is None:
                 raise RouterError(Reason.BAD_REQUEST, "unreadable request line") from None
@@ -233,7 +241,7 @@ class RequestReader:
             carry += piece
             if not self._line_whole:
                 self._line_whole = carry.find(b"\r\n") >= 0
-                # The CR of its end may have been received.
+                # The CR of the line's end may already have been received.
                 if not self._line_whole and len(carry) > self._limits.request_line + 1:
                     self._too_large(carry)
             return b""
@@ -264,7 +272,8 @@ class RequestReader:
 
     def _remember(self, raw: bytes) -> None:
         head = self.head
-        # A chunked body needs a parser that has read its head; an id makes a head unique.
+        # A chunked body needs a parser that has read its head; a head with a request id is unique,
+        # so it is not remembered.
         if not head.chunked and head.request_id is None:
             self._plans.keep(raw, head.copy())
 
@@ -320,7 +329,8 @@ class RequestReader:
                 head.chunked = True
             elif action == h.CONTENT_TYPE:
                 if head.content_type is not None:
-                    # Engines read the first field, other servers the last.
+                    # Of two equal fields, engines read the first one and other servers the last
+                    # one, so duplicates are refused.
                     raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
                 head.content_type = value
                 keep.append(line)
@@ -479,8 +489,9 @@ class RequestReader:
         self._small = None
 
     def _feed_chunked(self, data: bytes) -> bytes:
-        """Feeds up to the next place where the body can end. The parser reports whether it
-        ended.
+        """Feeds the parser up to the next place where the body can end.
+
+        The parser reports whether the body ended.
         """
         parser = self._parser
         chunks = self._chunks
@@ -514,10 +525,11 @@ class RequestReader:
         return b""
 
     def _may_end(self, data: bytes, at: int) -> int:
-        """The first place after `at` where the body can end, or the end of `data`.
+        """Return the first index after `at` where the body can end, or the end of `data`.
 
         The chunk sizes are counted, so that chunk data is never searched: only after a chunk of
-        size 0 a CRLF CRLF ends the body. The parser reads the same sizes and validates the rest.
+        size 0 a CRLF CRLF ends the body. The parser reads the same chunk sizes and validates all
+        other bytes.
         """
         size = len(data)
         left = self._left
@@ -539,11 +551,12 @@ class RequestReader:
             at = end + 1
             left = _chunk_size(line)
             if left:
-                left += 2  # its CRLF
+                left += 2  # the CRLF after the chunk's data
             else:
                 self._left = 0
                 self._tail = _END[:2]
-        # An end that began in earlier data: at most three bytes complete it.
+        # The end of the body may have begun in earlier data: then at most three more bytes complete
+        # it.
         tail = self._tail
         across = (tail + data[at : at + 3]).find(_END)
         if across >= 0:
@@ -558,7 +571,7 @@ class RequestReader:
 
 
 def _chunk_size(line: bytes) -> int:
-    """The size in a chunk-size line, which ends at its line feed."""
+    """Return the size in a chunk-size line; the line ends at its line feed."""
     digits = line.partition(b";")[0] if len(line) > 2 else line
     try:
         size = int(digits, 16) if len(digits) <= _SIZE_LINE else -1
@@ -578,7 +591,7 @@ def _check_host(host: bytes | None) -> None:
 
 
 def _has_passed(via: bytes, name: bytes) -> bool:
-    """Whether `name` received this message before (RFC 9110 section 7.6.3)."""
+    """Whether the proxy `name` has received this message before (RFC 9110 section 7.6.3)."""
     for entry in via.split(b","):
         words = entry.split()
         if len(words) > 1 and words[1].lower() == name:

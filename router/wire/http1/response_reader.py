@@ -66,7 +66,7 @@ class ResponseReader:
     ) -> None:
         self._limits = limits
         self._plans = Plans[ResponseHead]() if plans is None else plans
-        self._for_head = for_head  # the request was HEAD
+        self._for_head = for_head  # the request's method is HEAD
         self.head: ResponseHead | None = None
         self.interim: list[ResponseHead] = []
         self.parts: list[bytes] = []
@@ -156,7 +156,8 @@ class ResponseReader:
                 if self._interims > _MAX_INTERIM:
                     raise BadResponse("too many interim responses")
                 self._parser = None
-                self._ended_at = -1  # llhttp ends an interim response like any other
+                # llhttp reports the end of an interim response as of any other response
+                self._ended_at = -1
                 data = rest
                 continue
             self._frame(head)
@@ -170,7 +171,7 @@ class ResponseReader:
 
     def _parse(self, raw: bytes) -> None:
         """Lets llhttp validate the head."""
-        # A parser that has read a head without its body is of no use for another response.
+        # A parser that has read a head without its body cannot be used for another response.
         self.on_body = self.parts.append  # called by the parser, in C
         self._parser = httptools.HttpResponseParser(self)
         try:
@@ -290,7 +291,8 @@ class ResponseReader:
             if self._ended_at < 0:
                 if not _is_about_trailers(str(err)):
                     raise BadResponse(str(err)) from None
-                self._ended_at = len(parts)  # the body is complete; its trailers are dropped anyway
+                # the body is complete; the trailers of the body are dropped in any case
+                self._ended_at = len(parts)
             self.surplus = True  # the response was complete; later bytes do not belong to it
         if self._ended_at >= 0:
             # More than one message can end in one read: only the first belongs to this request.
@@ -324,5 +326,8 @@ class ResponseReader:
 
 
 def _is_about_trailers(message: str) -> bool:
-    """Framing fields in trailers: llhttp objects; after a chunked head they are nowhere else."""
+    """llhttp rejects framing fields in trailers.
+
+    After a chunked head, such fields can only be in trailers.
+    """
     return "Content-Length" in message or "Transfer-Encoding" in message

@@ -1,7 +1,7 @@
 """Parses Retry-After into seconds from now (RFC 9110 section 10.2.3): seconds or an HTTP date.
 
-Pure: the wall clock's time is passed in. Must never: accept a time that would keep a replica out of
-use for long, because a failing proxy or engine may send any value.
+The functions are pure: the time of the wall clock is passed in. Must never: accept a time that
+would keep a replica out of use for long, because a failing proxy or engine may send any value.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-LONGEST_S: Final = 60.0  # maximum of any Retry-After
-_LONGEST: Final = 64  # bytes; no date is longer
+LONGEST_S: Final = 60.0  # maximum seconds of any Retry-After that are used
+_LONGEST: Final = 64  # maximum bytes of a value; no date is longer
 
 
 def seconds_of(value: bytes, wall_s: float) -> float | None:
-    """Seconds to wait, from 0 to LONGEST_S; None for a value that is neither seconds nor a date.
+    """Return the seconds to wait, from 0 to LONGEST_S; None for a value that is neither seconds nor
+    a date.
 
-    `wall_s`: seconds since 1970, now.
+    `wall_s`: the present time in seconds since 1970.
     """
     if len(value) > _LONGEST:
         return None

@@ -18,13 +18,14 @@ from router.wire.http1 import timeout_headers
 class RoutingHeaders:
     """The values of the declared headers of one request.
 
-    It does not change after the head is sorted, so copies of the head share it.
+    The object does not change after the head is sorted, so copies of the head share it.
     """
 
     __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
 
     def __init__(self) -> None:
-        self.model: bytes | None = None  # the model of a body that the router does not read
+        # the model that the client names for a body that the router does not read
+        self.model: bytes | None = None
         self.session: bytes | None = None  # the session key of a conversation
         self.priority: bytes | None = None  # the priority that the client requests
         self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
@@ -33,14 +34,18 @@ class RoutingHeaders:
 
 
 class RoutingHeader:
-    """One header. `read` is called for each of its fields, in the order in which they arrive."""
+    """One header.
+
+    `read` is called for each field with the header's name, in the order in which the fields arrive.
+    """
 
     __slots__ = ("is_memoized", "name", "passes")
 
     def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
-        self.name = name  # in lower case
+        self.name = name  # the header's name in lower case
         self.passes = passes  # the field is forwarded to the replica unchanged
-        # Its lines repeat from request to request, so the sorter keeps them (`headers.Sorter`).
+        # The lines of this header repeat from request to request, so the sorter keeps them
+        # (`headers.Sorter`).
         self.is_memoized = is_memoized
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
@@ -91,9 +96,11 @@ class _SdkTimeout(RoutingHeader):
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
     _Session(b"x-session-id", passes=True, is_memoized=False),
-    _Priority(b"x-priority"),  # a router behind this one would obey it
+    # the field is not forwarded, because a second router behind this one would obey it
+    _Priority(b"x-priority"),
     _Hedge(b"x-hedge"),
-    # The remaining time decreases on the way, so the field is not forwarded.
+    # The remaining time decreases while the request is in this router, so the field is not
+    # forwarded.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),
     _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
     _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),

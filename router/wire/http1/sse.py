@@ -1,15 +1,15 @@
 """Finds the first event with content in a stream of server-sent events.
 
 An engine's headers do not mean that a token exists: vLLM and TensorRT-LLM send 200 before prefill.
-Role-only chunks, `response.created`, `message_start`, comments and pings have no content either.
-Until the first event with content, another attempt can still replace this one. The check is made
-per event, for the OpenAI, Anthropic and native shapes. An event of unknown shape counts as content,
-because holding back a real token would be worse.
+Role-only chunks, `response.created`, `message_start`, comments and pings contain no generated
+content either. Until the first event with content, another attempt can still replace this one. The
+check is made per event, for the OpenAI, Anthropic and native shapes. An event of unknown shape
+counts as content, because holding back a real token would be worse.
 
 `ErrorWatch` finds errors that an engine reports later, in the middle of its output.
 
-Pure: takes bytes and returns a verdict. Must never: alter bytes, or keep more than one unfinished
-event.
+The code is pure: it takes bytes and returns a verdict. Must never: alter bytes, or keep more than
+one unfinished event.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FirstContent:
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
 
     def __init__(self, cap: int) -> None:
-        self.quiet = 0  # events so far without content
+        self.quiet = 0  # number of events so far without content
         self._pending = b""
         self._after_cr = False
         self._cap = cap  # maximum bytes of one unfinished event that are examined
@@ -135,7 +135,10 @@ def _judge_body(body: dict[str, Any]) -> EventKind:
 
 
 def _judge_error(error: object) -> EventKind:
-    """429 and 503 mean busy (TGI names it in words, with code 422); other 4xx are an answer."""
+    """429 and 503 mean busy.
+
+    TGI reports it in words, with code 422. Other 4xx codes count as an answer.
+    """
     if not isinstance(error, dict):
         return EventKind.ERROR
     code = error.get("code", error.get("http_status_code"))
@@ -160,9 +163,11 @@ def is_server_error(report: bytes) -> bool:
 
 
 def _find_report(data: bytes) -> int:
-    """The start of the first error event, at the line end before its mark; -1: there is none.
+    """Return the index of the line end before the mark of the first error event; -1: there is no
+    error event.
 
-    An event with a mark and without `"error"` after it is skipped: no byte is searched twice.
+    An event that has an error mark but no `"error"` after it is skipped, so no byte is searched
+    twice.
     """
     mark = _MARK.search(data)
     while mark is not None:
@@ -177,7 +182,10 @@ def _find_report(data: bytes) -> int:
 
 
 def find_error(events: bytes) -> int:
-    """Returns the index of the first event that reports an error, in whole events; -1 if none."""
+    """Returns the index of the first event that reports an error; -1 if there is none.
+
+    `events`: whole events.
+    """
     at = _find_report(b"\n" + events)
     if at <= 0:
         return at
@@ -189,9 +197,9 @@ class ErrorWatch:
     """Detects whether a stream reports an error, wherever its reads are cut.
 
     A stream reports an error if a line begins with one of the `ERROR_MARKS` and the key `"error"`
-    is there. Generated text about errors does not match: it is inside a JSON string, where no line
-    begins and quotes are escaped. Only two kinds of reads must be passed in: those that hold
-    `"error"`, and those that begin or end inside an event.
+    is in the event. Generated text about errors does not match: it is inside a JSON string, where
+    no line begins and quotes are escaped. Only two kinds of reads must be passed in: those that
+    hold `"error"`, and those that begin or end inside an event.
     """
 
     __slots__ = ("_is_open", "_report", "_seam")
@@ -202,7 +210,7 @@ class ErrorWatch:
         self._is_open = False  # the error event continues in the next read
 
     def feed(self, data: bytes, is_cut: bool) -> None:
-        """`is_cut`: the data end inside an event."""
+        """`is_cut`: the data passed in ends inside an event."""
         if self._report:
             if self._is_open:
                 self._report += data[: _REPORT - len(self._report)]
@@ -226,5 +234,8 @@ class ErrorWatch:
 
     @property
     def blames_server(self) -> bool:
-        """Returns whether the engine caused a reported error. Final when the stream has ended."""
+        """Returns whether the engine caused a reported error.
+
+        The result is final when the stream has ended.
+        """
         return bool(self._report) and is_server_error(self._report)

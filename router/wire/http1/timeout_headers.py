@@ -21,7 +21,8 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 
-# Up to twenty digits: clients that send the largest integer mean no limit, and get none.
+# Up to twenty digits: clients that send the largest integer mean that there is no limit, and so get
+# no limit.
 _MILLISECONDS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -29,7 +30,10 @@ _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"
 
 
 def of_client(value: bytes) -> float:
-    """Seconds of an x-request-timeout-ms; 0 or less: no time is left. Raises RouterError."""
+    """Return the seconds of an x-request-timeout-ms value; 0 or less: no time is left.
+
+    Raises RouterError.
+    """
     if _MILLISECONDS.fullmatch(value) is None:
         raise RouterError(
             Reason.BAD_HEADER,
@@ -39,12 +43,12 @@ def of_client(value: bytes) -> float:
 
 
 def of_envoy(value: bytes) -> float:
-    """Seconds of an x-envoy-expected-rq-timeout-ms; infinity: no limit."""
+    """Return the seconds of an x-envoy-expected-rq-timeout-ms value; infinity: no limit."""
     return seconds(value) / 1000.0
 
 
 def of_grpc(value: bytes) -> float:
-    """Seconds of a grpc-timeout; infinity: no limit."""
+    """Return the seconds of a grpc-timeout value; infinity: no limit."""
     found = _GRPC.fullmatch(value)
     if found is None:
         return inf
@@ -52,5 +56,5 @@ def of_grpc(value: bytes) -> float:
 
 
 def seconds(value: bytes) -> float:
-    """A number above 0; infinity for everything else."""
+    """Return the text as a number if it is above 0; infinity for everything else."""
     return (float(value) or inf) if _SECONDS.fullmatch(value) is not None else inf

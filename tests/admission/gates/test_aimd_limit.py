@@ -1,4 +1,4 @@
-"""The learned limit: when it is used up, how long the best answer counts, rounds of decreases."""
+"""The learned limit: when it is used up, how long the best time counts, rounds of decreases."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def late(limit: AimdLimit, sent_at: float, took_s: float) -> bool:
     [
         (1.0, 2.9, False),
         (1.0, 3.1, True),
-        (0.1, 0.5, False),  # five times as long, but not by half a second
+        (0.1, 0.5, False),  # five times as long, but less than half a second longer
         (0.1, 0.7, True),
         (0.3, 0.85, False),
     ],
@@ -72,7 +72,7 @@ def test_late_is_several_times_and_half_a_second_longer(
 
 @pytest.mark.parametrize(("at", "is_late"), [(30.0, True), (70.0, True), (200.0, False)])
 def test_the_best_answer_counts_for_one_to_two_windows(at: float, is_late: bool) -> None:
-    """Other answers come in between, each of the slower pace and not late for the one before."""
+    """Slower answers come in between; each is not late compared with the previous answer."""
     limit = AimdLimit()
     limit.answered(0.0, 1.0, 1.0, 0)
     for moment in (65.0, 130.0, 195.0):
@@ -138,7 +138,7 @@ def test_a_limit_that_is_not_used_up_does_not_grow() -> None:
 def test_late_answers_cut_it_once_a_round_and_never_to_nothing() -> None:
     limit = AimdLimit()
     limit.answered(0.0, 1.0, 1.0, 0)
-    for _ in range(10):  # sent before the first cut: they carry no new information
+    for _ in range(10):  # answers to requests sent before the first decrease do not count
         limit.answered(0.5, 20.0, 1.0, 16)
     assert limit.limit == pytest.approx(0.9 * FIRST)
     for number in range(100):
@@ -158,7 +158,7 @@ def test_the_pace_is_per_unit_of_work_and_the_best_is_forgotten() -> None:
     limit.answered(0.0, 1.0, 100.0, 0)
     limit.answered(1.0, 11.0, 1000.0, 0)  # ten times as long, with ten times the work
     assert limit.limit == AimdLimit().limit
-    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later, ten times as slow is the usual time
+    limit.answered(200.0, 201.0, 10.0, 0)  # two windows later, the tenfold time is the usual time
     limit.answered(300.0, 301.0, 10.0, 0)
     limit.answered(400.0, 401.0, 10.0, 0)
     assert limit.limit > 14.0

@@ -33,7 +33,7 @@ def test_an_answer_is_kept_until_the_facts_are_read_again() -> None:
     assert gate.mask == ALL
     wait(spot, 3)
     assert gate.mask == ALL
-    assert not gates.admits(spot, NORMAL)  # by the facts of now
+    assert not gates.admits(spot, NORMAL)  # by the current facts
     assert gates.admits(spot, CRITICAL)
     gates.look(gate)
     assert gate.mask == 1 << CRITICAL
@@ -137,7 +137,7 @@ def test_a_failed_connection_closes_to_all_for_a_pause_that_doubles() -> None:
     assert gate.shut_until - (now + 60.0) == pytest.approx(0.1)
 
 
-# -- who is open ------------------------------------------------------------------------------
+# -- open replicas ----------------------------------------------------------------------------
 
 
 def test_without_a_closed_gate_the_list_itself_is_the_answer() -> None:
@@ -190,7 +190,7 @@ def test_a_replica_that_left_is_counted_no_more() -> None:
     gates.forget(gone)
     assert gates.open_of((stays,), NORMAL) == (stays,)
     assert set(gates.by_place) == {stays}
-    gates.of_all(places)  # it comes back, with another gate
+    gates.of_all(places)  # the replica comes back with another gate
     assert gates.by_place[gone].mask == ALL
     assert gates.open_of(places, NORMAL) is places
 
@@ -207,7 +207,7 @@ def test_who_is_open_is_remembered_only_as_long_as_no_door_moves() -> None:
     assert found == (two, three)
     assert gates.open_of(everybody, 2) is found
     assert gates.open_of((one, three), 2) == (three,)
-    assert gates.open_of(everybody, 0) is everybody  # four may wait for a critical one
+    assert gates.open_of(everybody, 0) is everybody  # critical: up to four may wait
     two.waiting = 3
     world.free(two)
     assert gates.open_of(everybody, 2) == (three,)
@@ -253,7 +253,7 @@ def test_the_capacity_is_the_sum_of_all_caches() -> None:
     for spot, tokens in zip(spots, (1000, 3000), strict=True):
         spot.kv_tokens = tokens
     gates = cache(*spots)
-    assert gates.capacity() == 0.0  # no gate was made yet
+    assert gates.capacity() == 0.0  # no gate was created yet
     gates.of_all(spots)
     assert gates.capacity() == 4000.0
 
@@ -261,7 +261,7 @@ def test_the_capacity_is_the_sum_of_all_caches() -> None:
 def test_an_unknown_cache_counts_as_the_mean_of_the_others() -> None:
     spots = (Spot("a"), Spot("b"), Spot("c"))
     spots[0].kv_tokens, spots[1].kv_tokens = 1000, 3000
-    spots[2].kv_tokens = 0  # no engine has none
+    spots[2].kv_tokens = 0  # an engine with 0 tokens of KV cache does not exist
     gates = cache(*spots)
     gates.of_all(spots)
     assert gates.capacity() == 6000.0
@@ -272,7 +272,7 @@ def test_the_most_that_ran_at_a_closed_gate_stands_for_an_unknown_cache() -> Non
     gates = cache(spot)
     gate = gates.of(spot)
     gate.used = 700
-    assert gates.capacity() == 0.0  # it may have room for more
+    assert gates.capacity() == 0.0  # the replica may have room for more
     wait(spot, 3)
     gates.look(gate)
     assert gates.capacity() == 700.0

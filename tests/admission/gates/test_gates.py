@@ -32,7 +32,7 @@ def test_an_idle_replica_is_open_to_all_and_nobody_waits() -> None:
 
 @pytest.mark.parametrize("tokens", [10_000, 0])
 def test_what_waits_at_a_replica_never_exceeds_its_target(tokens: int) -> None:
-    """The engine's own queue is bounded, ours holds the rest, and all of it comes through."""
+    """The engine's queue is bounded, the router's queue holds the rest, and every request ends."""
     rules = config(gates={"prefill_tokens": 0}, classes={"normal": {"wait_s": 1000}})
     world = World([Spot("a"), Spot("b")], rules)
     for _ in range(200):
@@ -72,14 +72,14 @@ def test_a_door_that_age_has_opened_is_for_the_old() -> None:
     world = World([Spot("a", slots=1)], rules)
     world.come(number=1.0, tokens=10, output=10**6)
     world.run(1.0)
-    # it waits at the engine, so batch requests are not sent there
+    # one waits at the engine, so batch requests are not sent
     world.come(number=1.0, tokens=10, output=10)
     old = world.come(number=4.0, tokens=5000, output=10)
     world.run(4.9)
     young = [world.come(number=4.0, tokens=10, output=10) for _ in range(5)]
     assert old.state == WAITING
     world.run(0.2)
-    assert old in world.started  # it is treated as low from half a level on
+    assert old in world.started  # from half a level on, the ticket is treated as low
     assert not any(ticket in world.started for ticket in young)
     world.run(5.0)
     assert any(ticket in world.started for ticket in young)  # later they are old enough, too
@@ -90,7 +90,7 @@ def test_the_batch_rule_needs_a_free_slot() -> None:
     for _ in range(20):
         world.come(tokens=100, output=1000)
     assert world.pool.spots[0].waiting == 4
-    world.run(1.0)  # four run
+    world.run(1.0)  # four requests run
     assert world.pool.spots[0].waiting == 3
 
 
@@ -123,8 +123,8 @@ def test_a_full_kv_cache_closes_a_replica_on_which_something_runs() -> None:
     second = world.come(tokens=10, output=100)
     assert second not in world.started
     critical = world.come(number=0.0, tokens=10, output=100)
-    assert critical in world.started  # its threshold is higher
-    spot.kv_usage = None  # unknown
+    assert critical in world.started  # the threshold of class critical is higher
+    spot.kv_usage = None  # the KV usage is unknown
     world.free(spot)
     assert second in world.started
 
@@ -136,14 +136,14 @@ def test_who_has_gone_took_its_share_of_the_kv_cache_along() -> None:
         world.come(tokens=10, output=10)
     for _ in range(2):
         world.come(tokens=10, output=1000)
-    world.run(0.1)  # all four have begun
+    world.run(0.1)  # all four requests have begun
     report_kv(spot, 0.96, 4)
     world.free(spot)
     late = [world.come(tokens=10, output=1000) for _ in range(2)]
     assert not set(late) & set(world.started)
-    world.run(0.5)  # two have ended; no poll has reported it
+    world.run(0.5)  # two requests have ended; no poll has reported this
     assert spot.inflight == 4
-    assert set(late) <= set(world.started)  # with the two new ones there are four again
+    assert set(late) <= set(world.started)  # with the two new requests there are four again
     assert world.come(tokens=10, output=10) not in world.started
 
 
@@ -244,7 +244,7 @@ def test_early_polls_are_asked_for_only_where_they_help_and_ever_more_rarely() -
     world = World([spot])
     for _ in range(10):
         world.come(tokens=50, output=500, streamed=False)
-    world.run(9.0)  # two run for ten seconds, three wait: a poll changes nothing
+    world.run(9.0)  # two requests run for ten seconds, three wait: a poll changes nothing
     assert 5 <= world.polls <= 20
     streams = World([Spot("a", slots=2)])
     for _ in range(10):
@@ -294,7 +294,7 @@ def test_streams_that_have_begun_use_up_no_learned_limit() -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_two_early_polls_of_a_replica_are_never_closer_than_half_a_second(seed: int) -> None:
-    """Independent of the tick rate and of grants."""
+    """Holds for any tick rate and any grants."""
     rng = Random(seed)
     spots = [Spot(name, slots=2) for name in "ab"]
     world = World(spots, config(gates=NARROW), tick_s=0.003)

@@ -9,7 +9,7 @@ import pytest
 from tests.admission.world import Spot, World, config
 
 LAG_S = 1.0
-OUTPUT = 50  # tokens of 20 ms: a second
+OUTPUT = 50  # output tokens; at 20 ms each, one second
 ENOUGH = {"normal": {"wait_s": 1e6}, "batch": {"wait_s": 1e6}}
 
 

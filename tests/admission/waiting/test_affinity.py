@@ -110,7 +110,7 @@ def test_a_prefix_does_not_pass_a_more_urgent_class_nor_a_poorer_flow() -> None:
     poor = world.come(key="poor", tokens=1000, output=10)
     critical = world.come(number=0.0, tokens=1000, output=10)
     assert free_one(world, spot) is critical
-    assert free_one(world, spot) is rich[0]  # neither has been served yet
+    assert free_one(world, spot) is rich[0]  # neither tenant has been served yet
     assert free_one(world, spot) is poor
 
 
@@ -145,7 +145,7 @@ def test_a_request_whose_prefix_moved_goes_to_the_new_holder() -> None:
     assert free_one(world, one) is stays[0]
     held.clear()
     held[two] = 5
-    # it was passed over once, and no other ticket has its prefix there
+    # the ticket was passed over once; no other ticket has a prefix there
     assert free_one(world, two) is moves
     late = world.come(tokens=1000, output=10, look=holds(held))
     world.run(REFRESH_S)
@@ -174,7 +174,7 @@ def test_a_prefix_that_all_hold_does_not_bind_and_one_that_one_holds_does() -> N
 
 
 def test_a_cached_prefix_does_not_override_fairness() -> None:
-    """One tenant's prompts are all held there, another's nowhere.
+    """The replica holds all prompts of one tenant and none of another tenant.
 
     The service of the two may differ by the policy's `width` and the cost of one request.
     """

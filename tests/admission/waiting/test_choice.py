@@ -1,4 +1,4 @@
-"""Which ticket gets a place: the class, then the lane, then the ticket of its line."""
+"""Which ticket gets a place: first its class is chosen, then the lane, then the ticket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(tickets: list[Ticket]) -> list[float]:
 
 def test_the_cost_of_a_turn() -> None:
     assert cost(make_ticket(tokens=100, output=20)) == 141.0
-    assert cost(make_ticket(tokens=0, output=-1)) == 1.0  # not predicted; no turn is free
+    assert cost(make_ticket(tokens=0, output=-1)) == 1.0  # no prediction; minimum cost 1
 
 
 def test_no_ticket_waits() -> None:
@@ -129,7 +129,7 @@ def test_a_gate_that_only_age_has_opened_is_for_tickets_of_that_age() -> None:
     shortest = {**STRICT, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}
     parts = Parts(spot, **shortest)
     old = parts.waits(0.0, number=4.0, tokens=900)
-    parts.waits(20.0, number=4.0, tokens=1)  # the first of its line
+    parts.waits(20.0, number=4.0, tokens=1)  # first ticket of its class queue
     assert parts.chosen(spot, 2.0) is None
     assert parts.chosen(spot, 20.0) is old
     assert parts.choice.gate(old.row, old, 20.0) == 2
@@ -212,7 +212,7 @@ def test_a_class_beyond_its_share_does_not_go() -> None:
     parts.reservations.capacity = 1000.0
     normal, low = parts.waits(number=2.0, tokens=10), parts.waits(number=3.0, tokens=10)
     assert parts.chosen(spot) is normal
-    parts.reservations.used[2] = 400  # all of its share
+    parts.reservations.used[2] = 400  # the class's whole share
     assert parts.chosen(spot) is low
     parts.reservations.used[3] = 1000
     assert parts.chosen(spot) is None

@@ -24,7 +24,7 @@ def by_size(ticket: Ticket) -> float:
 
 
 class Row:
-    """A class queue whose line goes by size, and what leaves and enters it."""
+    """A class queue that serves by size, with methods that add and remove tickets."""
 
     def __init__(self) -> None:
         self.row = ClassQueue(Lane("m"), 2, KeyedLine(by_size, 0.0))
@@ -93,7 +93,7 @@ def test_the_oldest_starved_ticket_that_may_go_to_a_replica() -> None:
     queue.row.promote(PROMOTE_S, PROMOTE_S, 9)
     assert queue.row.starved_for(there, 9) is first
     assert queue.row.starved_for(here, 9) is third
-    assert queue.row.starved_for(here, 2) is None  # only so many are looked at
+    assert queue.row.starved_for(here, 2) is None  # only this number of tickets is examined
     queue.leaves(third)
     assert queue.row.starved_for(here, 9) is None
     assert queue.row.starved_for(there, 9) is first
@@ -113,7 +113,7 @@ def test_a_ticket_that_was_put_back_is_the_oldest_again() -> None:
 def test_a_starved_ticket_that_was_put_back_goes_before_younger_starved_ones() -> None:
     queue = Row()
     first = queue.arrives(0.0)
-    queue.leaves(first)  # it is sent before it starves
+    queue.leaves(first)  # the ticket is sent before it starves
     second = queue.arrives(1.0)
     queue.row.promote(11.0, PROMOTE_S, 9)
     queue.returns(first, 12.0)

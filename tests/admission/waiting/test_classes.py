@@ -12,7 +12,7 @@ NARROW = {"prefill_tokens": 0}
 
 
 def saturated(world: World, seconds: float, *, number: float = 1.0, every_s: float = 0.05) -> None:
-    """For this time, more requests of a class than the fleet can serve."""
+    """Add more requests of a class than the fleet can serve in this time."""
     world.come_often(every_s, int(seconds / every_s), number=number, tokens=1000, output=100)
 
 
@@ -24,7 +24,7 @@ def test_a_chat_request_does_not_wait_for_ten_thousand_batch_requests() -> None:
     before = len(world.order)
     chat = world.come(number=1.0, key="chat", tokens=100, output=50)
     world.run(5.0)
-    # Requests that already wait at the replica go first, then none of the queue's.
+    # Requests that already wait at the replica are served first, then none from the queue.
     assert world.order.index(chat) == before
     assert world.first[chat] - chat.arrival < 1.5
 
@@ -122,7 +122,7 @@ def test_under_endless_high_load_every_batch_request_starts_within_its_bound(
     assert world.queue.depth[1] > 0
     late: list[Ticket] = []
     for number in range(80):
-        # Long and short requests of a flow with many requests, and of one with few.
+        # Long and short requests of a flow with many requests, and of a flow with few requests.
         key = "batch" if number % 2 else f"k{number}"
         size = 4000 if number % 3 else 100
         late.append(world.come(number=3.0 + number % 2, key=key, tokens=size, output=50))
@@ -187,7 +187,7 @@ def test_the_longest_wait_and_the_number_of_skips_are_reported() -> None:
         world.come(number=2.0, tokens=100, output=1)
     world._serve(world.pool.spots[0])
     world.run(20.0)
-    assert world.queue.counts.inverted[2] > 0  # it was served while high ones waited
+    assert world.queue.counts.inverted[2] > 0  # class low was served while high requests waited
     assert world.queue.counts.inverted[0] == world.queue.counts.inverted[1] == 0
     assert world.queue.ages_s(world.now) == [0.0] * 5
 
@@ -221,7 +221,7 @@ def test_the_order_by_age_makes_batch_normal_when_its_file_says(
 
 
 def test_the_shortest_first_knows_how_long_answers_of_a_flow_are() -> None:
-    """The lengths are learned from the requests that have ended."""
+    """Output lengths are learned from requests that have ended."""
     patient = {"normal": {"wait_s": 1e4, "starvation_s": 1e4}}
     rules = config(policy="shortest", gates=NARROW, classes=patient)
     world = World([Spot("a", slots=1)], rules)

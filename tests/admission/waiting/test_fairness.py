@@ -44,7 +44,7 @@ def jain(served: list[float]) -> float:
 
 @pytest.mark.parametrize("name", ["fair", "drr", "dlpm"])
 def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
-    """For requests of different sizes and different numbers of waiting requests."""
+    """The shares are equal for different request sizes and numbers of waiting requests."""
     options = {"fair": {"width": 2048.0}, "drr": {}, "dlpm": {"quantum": 8192.0}}[name]
     world = World(
         [Spot("a", slots=8), Spot("b", slots=8)],
@@ -161,7 +161,7 @@ def test_ten_thousand_flows_leak_no_memory() -> None:
 
 
 def test_a_users_further_requests_are_less_urgent_within_their_class() -> None:
-    """Under an order without fair sharing, it goes by the number; gates and limits go by class."""
+    """Without fair sharing, the order uses the urgency number; gates and limits use the class."""
     world = World([Spot("a")], config(policy="strict", **PATIENT, **NARROW))
     burst = [
         world.come(key="k", user="burst", number=2.0 + 0.02 * n, tokens=9000, output=10)
@@ -170,7 +170,7 @@ def test_a_users_further_requests_are_less_urgent_within_their_class() -> None:
     single = world.come(key="k", user="single", tokens=9000, output=10)
     assert all(ticket.urgency == 2 for ticket in burst)
     world.run(60.0)
-    assert world.order.index(single) == 3  # after those that were sent before it came
+    assert world.order.index(single) == 3  # after requests sent before its arrival
     world.assert_empty()
 
 

@@ -16,7 +16,7 @@ BYTES = Reason.QUEUE_BYTES_FULL
 
 
 class World:
-    """Waiting tickets, in a queue that consists only of its bookkeeping."""
+    """Waiting tickets in the bookkeeping of a queue, without the queue."""
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.holders = Holders(limit)

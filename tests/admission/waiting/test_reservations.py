@@ -1,4 +1,4 @@
-"""Reserved capacity: kept while its class wants it, lent while it does not, never taken away."""
+"""Capacity is reserved while its class needs it, else lent; no borrower is stopped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_class_without_demand_holds_nothing() -> None:
     assert table.allows(4, CAPACITY)
     table.sent(4, CAPACITY, 0.0)
     assert not table.allows(4, 1)
-    assert table.allows(1, 10_000)  # it has used nothing of its share
+    assert table.allows(1, 10_000)  # the class has used nothing of its share
 
 
 def test_demand_is_held_for_a_minute_and_no_further_than_it_went() -> None:
@@ -67,7 +67,7 @@ def test_an_idle_share_is_lent_and_returned_first() -> None:
     table = reservations()
     table.sent(4, 90_000, 0.0)
     table.waits(1, 30_000, 1.0)
-    assert not table.allows(4, 1)  # it has borrowed, and the owner has returned
+    assert not table.allows(4, 1)  # class 4 has borrowed, and the owning class is active again
     assert table.allows(1, 10_000)
     table.ended(4, 50_000)
     assert table.allows(4, 10_000)

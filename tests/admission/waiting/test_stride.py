@@ -21,7 +21,7 @@ def a_stride(**classes: Any) -> Stride:
 
 
 def served(stride: Stride, count: int, cost: float = 1.0) -> Counter[int]:
-    """The class with the lowest pass is next, as often as that; each has more that wait."""
+    """Serve the class with the lowest pass repeatedly; every class always has waiting requests."""
     found: Counter[int] = Counter()
     for _ in range(count):
         waiting = [c for c in range(HIGH, CLASSES) if stride.waiting[c]]
@@ -99,7 +99,7 @@ def test_an_aged_class_pays_as_a_more_urgent_one() -> None:
     stride.begins(BATCH)
     stride.serves(BATCH, 8.0, float(NORMAL))
     assert stride.passes[BATCH] == 2.0
-    stride.serves(BATCH, 8.0, 0.0)  # age counts up to high
+    stride.serves(BATCH, 8.0, 0.0)  # aging ends at class high
     assert stride.passes[BATCH] == 3.0
 
 
@@ -149,7 +149,7 @@ def test_a_class_that_comes_back_has_saved_up_nothing() -> None:
     assert stride.passes[4] >= stride.passes[2] - 1000.0 / 4.0
     stride.ends(2)
     stride.ends(4)
-    stride.begins(3)  # none waited: all begin equal
+    stride.begins(3)  # no class waited: all begin equal
     assert stride.passes[3] == max(stride.passes)
 
 

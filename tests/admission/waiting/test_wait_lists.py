@@ -1,4 +1,4 @@
-"""What waits in a queue: counts, limits, deadlines, keys with a limit, and new lines."""
+"""The waiting tickets of a queue: counts, limits, deadlines, keys with a limit, new policies."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_enough_requests_are_evicted_to_free_the_bytes_or_none() -> None:
     ticket = newcomer(parts, key="small", body_bytes=250)
     victims, reason = parts.wait_lists.give_way(ticket)
     assert reason is None
-    assert victims == tickets[:-4:-1]  # the newest three
+    assert victims == tickets[:-4:-1]  # the three newest tickets
     huge = newcomer(parts, key="small", body_bytes=1001)
     assert parts.wait_lists.give_way(huge) == ([], Reason.QUEUE_BYTES_FULL)
     assert parts.wait_lists.holders.held == 1000
@@ -198,11 +198,11 @@ def test_as_many_tickets_of_a_key_stand_as_it_has_free_places() -> None:
     assert [t.blocked_in is not None for t in (first, second, third)] == [False, False, True]
     key.take(False, 1.0)  # another request of the key was sent
     assert lists.eligible == 1
-    assert second.blocked_in is not None  # the last that stood
+    assert second.blocked_in is not None  # the last ticket of the key that was not blocked
     assert not lists.woken
     key.give(False, 2.0)
     assert lists.eligible == 2
-    assert second.blocked_in is None  # first by arrival
+    assert second.blocked_in is None  # the first ticket by arrival
     assert list(lists.woken) == [first.row]
     assert parts.orders.is_woken
 

@@ -1,4 +1,6 @@
-"""Cancelling before, during and after the lines; and the end of the completion window."""
+"""Cancelling a batch before, during and after its lines are served; and the end of its completion
+window.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from tests.harness.messages import completion
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import scenario
 
-FIRST = 30  # answered at once; the others hang
+FIRST = 30  # number of requests that are answered at once; the others hang
 
 
 class Stalls:
@@ -74,7 +76,8 @@ async def test_time_is_over_in_the_middle(tmp_path: Path) -> None:
             batch = await submit(client, numbered(100))
             await eventually(lambda: len(router.replica.requests) > FIRST + 3, "some hang")
         await router.app.stop()
-    # The deadline is in the database. The test moves it, and the next start finds it expired.
+    # The test moves the batch's deadline in the database; the next start finds the deadline
+    # expired.
     store = Store(tmp_path / "batches.sqlite")
     store._db.execute("UPDATE batches SET expires_at = unixepoch() + 1")
     store.close()

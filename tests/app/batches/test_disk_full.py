@@ -80,7 +80,8 @@ async def test_full_in_the_middle_of_a_batch(tmp_path: Path) -> None:
             # Answers received while nothing could be written were kept, not requested again.
             assert len(replica.requests) == LINES
             assert [b.id async for b in client.batches.list()] == [batch.id]
-            assert len(set((folder / "files").iterdir()) - files) == 1  # the output
+            # The only new file is the output.
+            assert len(set((folder / "files").iterdir()) - files) == 1
             await client.files.create(file=b"x" * 100_000, purpose="batch")
     await replica.stop()
 

@@ -1,4 +1,4 @@
-"""How lines are sent to the fleet: enough to keep it busy, never too many, after urgent
+"""How lines of a batch are sent to the fleet: enough to keep it busy, never too many, after urgent
 requests.
 """
 
@@ -25,13 +25,13 @@ from tests.harness.messages import completion, json_response
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, long_scenario, scenario
 
-SLOTS = 8  # of each engine
+SLOTS = 8  # slots of each engine
 LINES = 400
-ENOUGH = 0.95  # share of the throughput of always busy engines
+ENOUGH = 0.95  # required share of the throughput of engines that are always busy
 
 
 def work() -> list[dict[str, Any]]:
-    """Lines of 24 to 72 tokens."""
+    """Batch lines of 24 to 72 output tokens."""
     return [line(f"r{n}", max_tokens=24 + n % 49, ignore_eos=True) for n in range(LINES)]
 
 
@@ -63,7 +63,7 @@ class Meter:
 
 
 async def rate_of(engines: list[Emulated]) -> float:
-    """Measured in the middle of the work, without its beginning and its end."""
+    """The token rate in the middle of the work, without its beginning and its end."""
     begun = Meter(engines).done
     async with asyncio.timeout(60):
         while Meter(engines).done < begun + LINES // 5:
@@ -75,7 +75,7 @@ async def rate_of(engines: list[Emulated]) -> float:
 
 
 async def directly(engines: list[Emulated]) -> float:
-    """The rate with twice as many requests at each engine as it has slots, all the time."""
+    """The token rate if each engine always has twice as many requests as slots."""
     left = work()
 
     async def ask(client: httpx.AsyncClient, url: str) -> None:
@@ -126,7 +126,7 @@ async def test_alone_it_fills_the_fleet_and_floods_nothing(tmp_path: Path) -> No
             assert batch.request_counts is not None
             assert batch.request_counts.completed == LINES
             assert reached >= ENOUGH * most, f"{reached / most:.3f} of what engines can do"
-            # A next request is always ready, and never more than the queue can use.
+            # A next line is always queued, but never more lines than the queue can use.
             assert 0 < deepest <= AHEAD
 
 
@@ -152,7 +152,7 @@ async def test_whoever_is_in_a_hurry_goes_first(tmp_path: Path) -> None:
         assert (await client.batches.retrieve(batch.id)).status == "in_progress"
         counts = queue.counts
         assert counts.passed[NORMAL] + counts.granted[NORMAL] == asked
-        # By weight, one place in five belongs to a line when urgent requests always wait.
+        # By class weight, one grant in five goes to a batch line while urgent requests always wait.
         assert counts.inverted[BATCH] <= asked // 4, "lines went first"
         await client.batches.cancel(batch.id)
         await until(client, batch.id)
@@ -167,8 +167,8 @@ async def ask(client: AsyncOpenAI) -> None:
 
 @scenario
 async def test_without_a_queue_the_answers_tell(tmp_path: Path) -> None:
-    """A replica with a few slots that refuses further requests: its limit is found without a
-    flood.
+    """A replica with a few slots that refuses further requests: its limit is found without a flood
+    of requests.
     """
     slots, inside, refused = 6, 0, 0
 

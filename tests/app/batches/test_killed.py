@@ -51,9 +51,9 @@ async def done_so_far(client: AsyncOpenAI, batch_id: str) -> int:
 @long_scenario
 async def test_killed_in_the_middle_of_ten_thousand_lines(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # shown on failure
+    print(f"seed {seed}")  # pytest shows the seed on failure
     rng = random.Random(seed)
-    # First during validation; then at random moments of the work.
+    # The first kill is during validation, the others are at random moments of the work.
     kills = [0, *sorted(rng.sample(range(1, LINES * 9 // 10), KILLS - 1))]
     fleet = EmulatedFleet(2, MODEL, ["--speed", "200", "--max-num-seqs", "256"])
     urls = await fleet.start()

@@ -1,6 +1,6 @@
 """Invalid requests for files and batches: each gets an error below 500 in OpenAI's format.
 
-None is logged as an internal error of the router.
+No invalid request is logged as an internal error of the router.
 """
 
 from __future__ import annotations
@@ -97,5 +97,5 @@ async def test_a_malformed_file_fails_its_batch_with_line_numbers(tmp_path: Path
         assert batch.output_file_id is None
         assert batch.error_file_id is None
         assert router.replica.requests == []
-        # A line that never ran holds nothing: the file may be removed.
+        # A batch whose lines never ran does not hold its input file: the file may be removed.
         assert (await client.files.delete(batch.input_file_id)).deleted

@@ -95,7 +95,8 @@ async def test_a_small_batch_does_not_wait_for_a_large_one(tmp_path: Path) -> No
         await until(small, short.id)
         begun = order.index("two")
         last = len(order) - 1 - order[::-1].index("two")
-        # Round robin: the batch of twenty took about as many turns of the three hundred.
+        # Round robin: while the twenty lines of one batch ran, about as many lines of the batch of
+        # three hundred ran.
         assert order[begun : last + 1].count("one") <= 30
         assert (await large.batches.retrieve(long.id)).status == "in_progress"
         await until(large, long.id)

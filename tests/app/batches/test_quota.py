@@ -92,13 +92,14 @@ async def test_of_all_owners(tmp_path: Path) -> None:
         fields: Any = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
         batches = [await mine.batches.create(input_file_id=first.id, **fields)]
         second = await theirs.files.create(file=numbered(1), purpose="batch")
-        with pytest.raises(openai.InternalServerError):  # two results would be too many
+        # No space for the results of a second batch.
+        with pytest.raises(openai.InternalServerError):
             await theirs.batches.create(input_file_id=second.id, **fields)
         await theirs.files.create(file=b"x", purpose="batch")
         assert await refused(mine, b"x") == (507, "storage_full")
         go.set()
         for batch in batches:
-            # Its work was done: its results are kept in spite of the quota.
+            # The work of the batch was done: its results are kept in spite of the quota.
             assert (await until(mine, batch.id)).output_file_id is not None
         assert usage(router).files == 4
 

@@ -82,7 +82,8 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         if status == VALIDATING:
             return batch
         store.validated(number, LINES, now)
-        # Every other line first, so that the finished lines are not a prefix of the file.
+        # Every other line is finished first, so that the finished lines are not a prefix of the
+        # file.
         lines = [*range(1, LINES + 1, 2), *range(2, LINES + 1, 2)]
         done = lines if ending == COMPLETED and status == FINALIZING else lines[:DONE]
         store.record(
@@ -96,7 +97,8 @@ def left_behind(folder: Path, status: str, ending: str, window_s: int = 3600) ->
         )
         if status == FINALIZING:
             store.worked_through(number, ending, now)
-            # It died while writing: half a draft, and a whole file that the database does not list.
+            # The router died while writing: it left half of a draft file, and a whole file that the
+            # database does not list.
             blobs.path(batch.next_error + ".part").write_bytes(b"half")
             blobs.path(batch.next_output).write_bytes(b"of an earlier try")
         elif status == CANCELLING:
@@ -145,7 +147,7 @@ async def test_every_state_is_gone_on_from(
     assert names <= {left.input_file, left.next_output, left.next_error}
     store = Store(tmp_path / "batches.sqlite")
     try:
-        assert store.spent() == []  # results are in the files now
+        assert store.spent() == []  # the results are in the files, and no longer in the database
     finally:
         store.close()
 

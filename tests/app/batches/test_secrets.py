@@ -39,7 +39,7 @@ def keys_file(folder: Path, *lines: KeyLine) -> str:
 
 
 class Gate:
-    """A replica that answers while it is open, and counts concurrent requests."""
+    """A replica that answers while its gate is open, and counts concurrent requests."""
 
     def __init__(self) -> None:
         self.open = asyncio.Event()
@@ -106,7 +106,7 @@ def test_lines_of_a_known_key_go_on_by_its_name(tmp_path: Path) -> None:
             half_done(folder, KEY, keys=keys) as batch_id,
             open_door(folder, json_ok, keys=keys) as router,
         ):
-            # No request has come yet.
+            # Since the restart, no client has sent a request.
             await eventually(lambda: len(router.replica.requests) == 20, "all lines are sent")
             for seen in router.replica.requests:
                 for name in ("authorization", "x-api-key", "x-router-owner"):

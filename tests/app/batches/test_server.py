@@ -72,7 +72,8 @@ def test_a_byte_that_is_no_text_fails_its_batch_and_not_the_batch_api(
             batch = await until(client, (await submit(client, jsonl(line("a"), bad))).id, "failed")
             assert batch.errors is not None
             assert [error.line for error in batch.errors.data or []] == [2]
-            batch = await submit(client, jsonl(line("a")))  # its place is free again
+            # The failed batch has released its place.
+            batch = await submit(client, jsonl(line("a")))
             assert (await until(client, batch.id)).status == "completed"
 
     story()

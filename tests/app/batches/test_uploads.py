@@ -29,7 +29,7 @@ from tests.harness.running import Router, assert_error, long_scenario, scenario
 from tests.places import CERT, KEY
 
 MiB = 1024 * 1024
-VALIDATED_S = 60.0  # upper bound of the validation of a large file
+VALIDATED_S = 60.0  # upper bound of the validation of a large file, in seconds
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -91,7 +91,7 @@ async def test_the_connection_may_have_served_before(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok) as router:
         client = await router.client()
         upload = request("/v1/files", MULTIPART, method="POST", body=form(b"{}"))
-        # Pipelined: the end of one read belongs to the next request, which is not an upload.
+        # Pipelined: one read contains the request for the models and the upload.
         await client.send(request("/v1/models") + upload)
         assert (await client.recv_response()).json()["object"] == "list"
         assert (await client.recv_response("POST")).status == 200
@@ -136,7 +136,7 @@ async def test_forms_as_curl_writes_them(tmp_path: Path) -> None:
 @scenario
 async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -> None:
     async with open_door(tmp_path, json_ok, batches={"file": 1000}) as router:
-        # Known from its length: the answer comes before the body.
+        # With a Content-Length, the size is known: the refusal comes before the body.
         client = await router.client()
         length = f"Content-Length: {64 * MiB}"
         await client.send(request("/v1/files", MULTIPART, length, method="POST"))
@@ -144,7 +144,7 @@ async def test_a_file_over_the_limit_is_refused_while_it_comes(tmp_path: Path) -
         assert response.status == 413
         assert response.error()["code"] == "file_too_large"
         client.close()
-        # Unknown length: the answer comes as soon as the limit is exceeded.
+        # Without a Content-Length, the refusal comes as soon as the body exceeds the limit.
         client = await router.client()
         chunked = "Transfer-Encoding: chunked"
         await client.send(request("/v1/files", MULTIPART, chunked, method="POST"))
@@ -163,7 +163,7 @@ async def test_forms_that_are_none(tmp_path: Path) -> None:
     end = f"--{EDGE}--\r\n".encode()
     cases: list[tuple[str, bytes]] = [
         ("Content-Type: application/json", b"{}"),
-        ("Content-Type: multipart/form-data", form(b"{}")),  # no boundary
+        ("Content-Type: multipart/form-data", form(b"{}")),  # the Content-Type has no boundary
         (MULTIPART, b"nothing of the kind"),
         (MULTIPART, no_end),
         (MULTIPART, encoded + part("purpose", b"batch") + end),
@@ -254,10 +254,10 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
         await client.recv_head()
         (tunnel,) = router.app.parts.dispatcher.tunnels
         before = -1
-        while before != tunnel.bytes_out:  # until no more bytes arrive
+        while before != tunnel.bytes_out:  # until the number of sent bytes stays the same
             before = tunnel.bytes_out
             await asyncio.sleep(0.1)
-        assert before < 12 * MiB  # the kernel's buffers, and ours
+        assert before < 12 * MiB  # the size of the kernel's buffers and of the router's
         got = await client.recv_exactly(len(data))
         assert got == data
         client.close()
@@ -265,7 +265,9 @@ async def test_a_slow_reader_is_waited_for_and_not_held(tmp_path: Path) -> None:
 
 @scenario
 async def test_over_tls(tmp_path: Path) -> None:
-    """Files go through TLS; the batch's own requests never leave the process and do not."""
+    """Files are transferred over TLS; the requests of batch lines stay inside the process, without
+    TLS.
+    """
     trust = ssl.create_default_context(cafile=CERT)
     trust.check_hostname = False
     tls = Tls(cert=CERT, key=KEY)

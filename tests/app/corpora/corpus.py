@@ -51,7 +51,8 @@ class Case:
 
 
 def llhttp(direction: str) -> Iterator[Case]:
-    """The strict cases of one direction; requests also with the Host that most of them lack.
+    """The strict cases of one direction; request cases also with the Host field that most of them
+    lack.
 
     Excluded: lenient modes, and cases about the parser's own API (pausing it, declaring that there
     is no body), which no peer can trigger over the network.
@@ -89,7 +90,8 @@ def http11probe() -> Iterator[Case]:
 def _statuses(expected: dict[str, Any]) -> str:
     """The allowed statuses of a case, as `Exact(400)` or `Range2xx`; a close may be allowed, too.
 
-    Text that is only a recommendation, or that names no status, is left to the verdict.
+    An expectation that is only a recommendation, or that names no status, is judged by the verdict
+    of the case.
     """
     said = expected["desc"] or expected["status"].removeprefix("Range")
     if "warn" in said or "2xx without" in said or not re.search("[0-9]", said):
@@ -106,7 +108,7 @@ def _rows(name: str) -> Iterator[dict[str, Any]]:
 def _with_host(data: bytes, parser_log: str) -> bytes:
     """The same messages, with a Host field after each request line that has none.
 
-    Without it, most accepted cases would only test RFC 9112 section 3.2 (no Host: 400).
+    Without a Host field, most accepted cases would only test RFC 9112 section 3.2 (no Host: 400).
     """
     starts = [int(at) for at in re.findall(r"^off=(\d+) message begin", parser_log, re.MULTILINE)]
     for start in reversed(starts):

@@ -69,7 +69,7 @@ def problems_of_forwarding(sent: Request, got: Request) -> list[str]:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if got.target != target:
         found.append(f"target {target!r} became {got.target!r}")
-    # A proxy may write the replica's own authority here, but not a third one.
+    # A proxy may write the replica's own authority into Host, but no third authority.
     ours = re.fullmatch(r"127\.0\.0\.1:\d+", got.header("host") or "")
     if host and got.header("host") != host and not ours:
         found.append(f"host {host!r} became {got.header('host')!r}")

@@ -34,7 +34,8 @@ def verdict_of(case: Case) -> str:
         # RFC 9110 7.8: a server may ignore the upgrade; the request then has its stated length.
         return "must_not_desync"
     if case.verdict in ("upgrade", "pause"):
-        return "reject"  # RFC 9110 9.3.6: no tunnels here; RFC 9113 3.4: no HTTP/2 either
+        # RFC 9110 9.3.6: the router opens no tunnels; RFC 9113 3.4: nor does it speak HTTP/2.
+        return "reject"
     if case.verdict not in ("accept", "incomplete"):
         return case.verdict
     line = _LINE.match(case.data)
@@ -45,7 +46,8 @@ def verdict_of(case: Case) -> str:
         return "reject"  # RFC 9112 2.3: HTTP-name is "HTTP"; ICE and RTSP are not
     head = case.data.partition(b"\r\n\r\n")[0]
     if proto == b"HTTP/1.1" and not re.search(rb"^host:", head, re.IGNORECASE | re.MULTILINE):
-        return "reject" if b"\r\n\r\n" in case.data else case.verdict  # RFC 9112 3.2
+        # RFC 9112 3.2: a request without Host gets 400.
+        return "reject" if b"\r\n\r\n" in case.data else case.verdict
     if target == b"*" and method != b"OPTIONS":
         return "reject"  # RFC 9112 3.2.4: asterisk-form is for OPTIONS only
     if b"#" in target:

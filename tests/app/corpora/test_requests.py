@@ -67,7 +67,7 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
     await client.send_pieces(pieces(case.steps, form))
     sent_bytes = b"".join(pieces(case.steps, form))
     if verdict == "reject":
-        await client.expect_close()  # without our FIN: the router must close
+        await client.expect_close()  # the test sends no FIN: the router must close
     else:
         await _answered(client, sent_bytes)
         client.fin()
@@ -115,7 +115,7 @@ def _names(got: list[Request]) -> list[str]:
 
 
 def _universal(answers: list[Response], got: list[Request]) -> list[str]:
-    """Rules that apply to any input."""
+    """Problems by rules that apply to any input of a client."""
     found = []
     good = [answer for answer in answers if 200 <= answer.status < 300]
     if len(good) != len(got):
@@ -210,7 +210,7 @@ def _verdict(
         if not case.statuses:
             found.append("the corpus says nothing that could be expected")
     elif verdict == "must_not_desync":
-        pass  # only the universal rules
+        pass  # only the universal rules apply to this case
     else:
         found.append(f"no rule for verdict {verdict}")
     return found

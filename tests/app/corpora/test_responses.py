@@ -28,7 +28,7 @@ class CaseReplica(HostileReplica):
     def __init__(self) -> None:
         super().__init__(self._run)
         self.steps: list[bytes] = []
-        self.ends = True  # close after the bytes
+        self.ends = True  # whether the replica closes after the bytes
 
     async def _run(self, connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():
@@ -94,7 +94,8 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
     found = _judge_answer(fate, content, answer)
     if len(replica.requests) - asked != 1:
         found.append("a response that is no answer was asked for again")
-    # The client's connection if it stays open, else a new one: it must get the correct answer.
+    # The second request uses the client's connection if it stays open, else a new one. It must get
+    # its own answer.
     if not answer.complete or answer.header("connection") == "close":
         assert await client.expect_close()
         client = await router.client()
@@ -109,7 +110,8 @@ async def _judge(router: Router, case: Case, form: str) -> list[str]:
 
 def _judge_answer(fate: str, content: Response | None, answer: Response) -> list[str]:
     refused = answer.status == 502 and answer.complete
-    reasons = ("bad_response", "replica_reset")  # the second reason for a truncated head
+    # `replica_reset` is the reason for a truncated head.
+    reasons = ("bad_response", "replica_reset")
     if refused and answer.error()["code"] not in reasons:
         return [f"refused as {answer.error()['code']}"]
     if fate == "refused":

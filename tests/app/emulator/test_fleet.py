@@ -220,7 +220,7 @@ def test_it_ends_when_its_parent_is_killed() -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Also false for a process that has ended but was not reaped yet."""
+    """Whether the process runs; false for a process that has ended but was not reaped yet."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"

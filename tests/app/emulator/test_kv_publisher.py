@@ -61,7 +61,7 @@ class Listener:
         return topic, int.from_bytes(seq, "big"), events
 
     def replay(self, start: int) -> list[list[bytes]]:
-        """Frames after the empty one, without the end marker."""
+        """The frames of a replay after the empty frame, without the end marker."""
         dealer = self.context.socket(zmq.DEALER)
         dealer.setsockopt(zmq.RCVTIMEO, 10_000)
         dealer.connect(self.source["replay_endpoint"].replace("*", "127.0.0.1"))
@@ -94,7 +94,7 @@ def test_stored_blocks_have_the_prompts_tokens_and_are_chained(listener: Listene
     assert first["token_ids"] == list(tokens[: 2 * BLOCK])
     assert (first["block_size"], first["parent_block_hash"]) == (BLOCK, None)
     assert (len(first["block_hashes"]), first["extra_keys"]) == (2, [["mine"], None])
-    # Decoding fills a third block, published separately.
+    # Decoding fills a third block, which is published separately.
     assert second["token_ids"][:5] == list(tokens[2 * BLOCK :])
     assert second["parent_block_hash"] == first["block_hashes"][-1]
     assert following == seq + 1
@@ -112,7 +112,7 @@ def test_reuse_is_told_from_the_first_block_on(listener: Listener) -> None:
 def test_what_makes_room_is_told_and_gone(listener: Listener) -> None:
     stored: dict[int, int] = {}
     removed: set[int] = set()
-    # 256 blocks in all; each prompt takes 125.
+    # The cache has 256 blocks; each prompt takes 125 of them.
     for index in range(4):
         listener.complete(f"prompt {index} " + "many words " * 720)
     while not removed or len(stored) < 4 * 120:

@@ -82,7 +82,7 @@ def test_counts_agree_between_tokenize_usage_and_the_cache(quick: Fleet) -> None
     assert counted["count"] == len(counted["tokens"]) == 80
     assert [body["usage"]["prompt_tokens"] for body in bodies] == [80, 80]
     assert quick.metric("vllm:prefix_cache_queries_total") == queried + 160
-    # Whole blocks of 16, and never the last token.
+    # Cached tokens are whole blocks of 16 tokens, and never include the last token of the prompt.
     assert bodies[1]["usage"]["prompt_tokens_details"]["cached_tokens"] == 64
     chat = quick.http.post(quick.url + "/tokenize", json={"messages": CHAT}).json()["count"]
     answer = quick.http.post(
@@ -156,7 +156,8 @@ def test_urgent_requests_are_served_first(fleet: Fleet, how: str) -> None:
     order = []
     leaving = holding.pop()
     while waiting:
-        leaving.close()  # its slot goes to the next request, and only that one gets tokens
+        # The freed slot goes to the next request, and only this request gets tokens.
+        leaving.close()
         (leaving,), _, _ = select.select(list(waiting), [], [], 10)
         order.append(waiting.pop(leaving))
     leaving.close()

@@ -82,7 +82,7 @@ def test_a_stream_that_dies(fleet: Fleet, tokens: int) -> None:
         for line in answer.iter_lines():
             lines += [line]
     data = [line for line in lines if line]
-    assert len(data) == (tokens + 1 if tokens else 0)  # the role chunk, then tokens
+    assert len(data) == (tokens + 1 if tokens else 0)  # the role chunk, then one chunk per token
     assert "data: [DONE]" not in data
 
 
@@ -164,7 +164,7 @@ def test_an_attempt_that_straggles_comes_to_the_queue_late(fleet: Fleet, stream:
         fleet.url + "/v1/completions", json=body, headers=fault("straggle=2; replica=emulated-0")
     )
     assert answer.status_code == 200
-    assert fleet.state()["submitted"] == before + 1  # the first one is still on its way
+    assert fleet.state()["submitted"] == before + 1  # the first request is still on its way
     fleet.until(lambda: fleet.state()["asked"] == asked + 2, "both are counted as asked")
     assert fleet.state()["asked_tokens"] >= 2
     sock.close()

@@ -13,7 +13,7 @@ from tests.places import DATA
 
 RECORDED = DATA / "vllm-0.32"
 CHAT = [{"role": "user", "content": "Tell me of the fox."}]
-# vLLM fills this field only with --enable-prompt-tokens-details; the emulator always does.
+# vLLM fills this field only with --enable-prompt-tokens-details; the emulator always fills it.
 OURS = {"prompt_tokens_details"}
 
 
@@ -54,7 +54,7 @@ def kind(name: str | None, value: Any) -> str:
 
 
 def distinct(kinds: list[str]) -> list[str]:
-    """The order of kinds, independent of the number of tokens."""
+    """The order of event kinds, independent of the number of tokens."""
     return [one for index, one in enumerate(kinds) if not index or kinds[index - 1] != one]
 
 

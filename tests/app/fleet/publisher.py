@@ -1,7 +1,7 @@
 """An engine's KV event publisher with real ZMQ sockets.
 
-XPUB instead of PUB: it is the same on the wire, and it reports subscribers, so that no test has to
-sleep.
+The socket is an XPUB, not a PUB: XPUB is the same on the wire, and it reports subscribers, so that
+no test has to sleep.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ END = b"\xff" * 8
 
 
 class Publisher:
-    """`publish` sends, `lose` only uses up a number; `restart` is a new process on the same
-    ports.
+    """A KV event publisher. `publish` sends an event, `lose` only uses up a sequence number, and
+    `restart` starts a new process on the same ports.
     """
 
     def __init__(
@@ -33,13 +33,14 @@ class Publisher:
         self._context = zmq.Context()
         self._has_replay = replay
         self.topic = topic
-        self.with_topic = with_topic  # of replays: vLLM 0.25+, SGLang 0.5.22+
+        # Whether replays have a topic frame: vLLM 0.25+, SGLang 0.5.22+.
+        self.with_topic = with_topic
         self.buffer_steps = buffer_steps
         self.endpoint = "tcp://127.0.0.1:*"
         self.replay_endpoint: str | None = "tcp://127.0.0.1:*" if replay else None
         self.subscribed = asyncio.Event()
-        self.asked: list[int] = []  # start numbers of replays
-        self.mute = False  # receives replay requests and answers none
+        self.asked: list[int] = []  # start numbers of the requested replays
+        self.mute = False  # if true, replay requests are received and not answered
         self.epoch = 0.0
         self._open()
 
@@ -104,7 +105,7 @@ class Publisher:
         return [self.topic, seq, data] if self.with_topic else [seq, data]
 
     def lose(self, *events: Any) -> bytes:
-        """Published, and lost on the way to every subscriber."""
+        """Use up a sequence number, as for an event that is lost on the way to every subscriber."""
         data = payload(*events, ts=self.epoch * 1e6 + self.seq)
         self.buffer.append((self.seq, data))
         del self.buffer[: -self.buffer_steps]

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from tests.harness.messages import response
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
 
-Answers = dict[str, bytes | None]  # path -> answer; None: no answer
+Answers = dict[str, bytes | None]  # answers by path; None: the server does not answer
 
 
 def models(*names: str) -> bytes:

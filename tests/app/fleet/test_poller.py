@@ -67,7 +67,7 @@ class Fixture:
         return self.told.signals[-1][1]
 
     async def signals(self, count: int = 1) -> list[Signals]:
-        """Wait for `count` answers."""
+        """Wait for `count` answered polls."""
         await eventually(lambda: len(self.told.signals) >= count, f"{count} answers")
         return [signals for _, signals, _ in self.told.signals]
 
@@ -92,7 +92,7 @@ async def polling(
     start: bool = True,
     **rules: Any,
 ) -> AsyncIterator[Fixture]:
-    """A poller over replicas at these URLs; at the end nothing of it may remain."""
+    """A poller over replicas at these URLs; at the end nothing of the poller may remain."""
     table = Table()
     told = Told(table)
     errors: list[BaseException] = []
@@ -222,7 +222,7 @@ async def hang(connection: ReplicaConnection) -> None:
 
 
 def flood(of: bytes, declared: int | None) -> Behaviour:
-    """Send this repeatedly, chunked or with a length that is never reached."""
+    """Send these bytes repeatedly, chunked or with a length that is never reached."""
 
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
@@ -344,7 +344,7 @@ async def test_a_hanging_replica_delays_no_other() -> None:
         await fixture.signals(5)
         assert {id for id, _, _ in fixture.told.signals} == {"r1"}
         assert fixture.told.problems == []
-        assert hanging.asked == ["/metrics"]  # one at a time
+        assert hanging.asked == ["/metrics"]  # one poll at a time
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ async def test_a_replica_without_metrics_is_asked_rarely(behave: Behaviour) -> N
         polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=2) as fixture,
     ):
         await fixture.problem(GIVE_UP)
-        await asyncio.sleep(0.1)  # five more turns, had it not given up
+        await asyncio.sleep(0.1)  # the time of five more polls, had the poller not given up
         assert len(engine.server.connections) == GIVE_UP
 
 
@@ -432,7 +432,9 @@ async def test_any_hurry_makes_one_more_poll_and_never_two_at_once() -> None:
 
 @scenario
 async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
-    """Detection, facts, a missing source, and early polls requested all the time."""
+    """Detection, fact queries, a missing source and constant requests for early polls share one
+    query per interval.
+    """
     absent = response(404)
     async with (
         serving(
@@ -461,7 +463,9 @@ def test_a_gap_is_half_a_second_unless_the_operator_asks_for_less() -> None:
 
 @scenario
 async def test_a_page_that_has_nothing_new_is_asked_for_first_again() -> None:
-    """TensorRT-LLM's iterations are better than its gauges, and an idle engine has none."""
+    """TensorRT-LLM's iteration statistics are better than its gauges, and an idle engine has no
+    iterations.
+    """
     asked: list[str] = []
     page = b'trtllm_num_requests_running{a="b"} 2.0\ntrtllm_num_requests_waiting{a="b"} 1.0\n'
     iteration = b'[{"numActiveRequests": 7, "numQueuedRequests": 0}]'
@@ -636,7 +640,7 @@ async def test_a_stranger_is_asked_for_what_many_say() -> None:
     ):
         assert await fixture.problem(GIVE_UP) == "nothing"
         assert fixture.replica.engine is None
-        # The detection was requested once, the metrics at every poll.
+        # The endpoints for detection were queried once, the metrics at every poll.
         assert engine.asked.count("/props") == engine.asked.count("/info") == 1
         assert engine.asked.count("/metrics") == 1 + GIVE_UP
 
@@ -666,7 +670,7 @@ async def test_sglang_without_metrics_tells_its_loads() -> None:
         await fixture.signals(3)
         expected = msgspec.structs.replace(page("sglang-loads.json").signals, block_tokens=64)
         assert fixture.last == expected
-        # The better source was tried once; it is tried again when models are read again.
+        # The better source of metrics was tried once; it is tried again when models are read again.
         assert engine.asked.count("/metrics") == 1
         assert engine.asked.count("/server_info") == 1
 
@@ -760,7 +764,7 @@ async def test_facts_that_hang_cost_one_poll_its_time_and_no_more() -> None:
 
 @scenario
 async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
-    """The first round is spread over one interval, and later ones never synchronise."""
+    """The first polls are spread over one interval, and later polls never synchronise."""
     table = Table()
     for index in range(1000):
         table.add(f"r{index}", None)

@@ -27,7 +27,7 @@ from tests.harness.running import scenario
 async def probing(
     *urls: str, token: str | None = None, start: bool = True, **rules: Any
 ) -> AsyncIterator[tuple[Table, Prober, list[BaseException]]]:
-    """A prober over replicas at these URLs; at the end nothing of it may remain."""
+    """A prober over replicas at these URLs; at the end nothing of the prober may remain."""
     table = Table(**{"interval_s": 0.02, "timeout_s": 0.15, "fall": 2, **rules})
     errors: list[BaseException] = []
     config = Config(health=table.rules)

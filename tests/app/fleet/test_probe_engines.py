@@ -98,13 +98,13 @@ async def probed(engine: Engine, answers: Answers, **rules: Any) -> tuple[bool, 
 async def test_sglang_is_asked_whether_it_is_ready(
     answers: Answers, up: bool, asked: list[str]
 ) -> None:
-    """/health generates a token; it is only used at a server without /ready."""
+    """SGLang's /health generates a token; the router uses it only at a server without /ready."""
     assert await probed("sglang", answers, interval_s=3600) == (up, asked)
 
 
 @scenario
 async def test_a_slow_health_check_is_given_its_time() -> None:
-    """The probe's own limit is shorter than this engine's check."""
+    """The usual time limit of a probe is shorter than the health check of this engine."""
     async with (
         serving({"/health": None}) as server,
         probing("http://127.0.0.1:9", start=False, timeout_s=0.1, interval_s=0.02) as (

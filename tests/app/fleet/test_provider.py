@@ -138,7 +138,7 @@ async def test_what_was_asked_before_is_known_at_once() -> None:
         assert question.chains.of(4) == first.of(4)
         assert len(asker.told) == 1
         assert asker.provider.counters.cached == 2
-        # Every other field that affects the IDs makes it a different request.
+        # A difference in any other field that affects the token IDs makes it a different request.
         for other in (facts("x"), facts(tools=b"[]"), facts(template_kwargs=b"{}")):
             assert not asker.ask(other).is_done
 
@@ -225,7 +225,7 @@ async def test_what_others_wait_for_goes_on() -> None:
     gate = asyncio.Event()
     async with asking(answering(gate=gate), wait_s=0.02) as asker:
         assert await asker.answer(facts()) is None
-        asker.ask(facts()).cancel()  # one request timed out: the answer is still wanted
+        asker.ask(facts()).cancel()  # one caller gave up: the answer of the replica is still wanted
         gate.set()
         await until(lambda: asker.provider.running == 0)
         assert asker.ask(facts()).chains is not None
@@ -258,7 +258,7 @@ async def test_a_replica_that_fails_is_none() -> None:
     async with asking(_refusing) as asker:
         assert await asker.answer(facts()) is None
         assert asker.provider.counters.failed == 1
-        assert not asker.ask(facts()).is_done  # not cached
+        assert not asker.ask(facts()).is_done  # the failure is not cached
 
 
 async def _refusing(connection: ReplicaConnection) -> None:

@@ -60,7 +60,8 @@ def test_a_gap_is_closed_by_a_replay(with_topic: bool) -> None:
             publisher.lose(stored([2], B, parent=1))
             publisher.publish(stored([3], C, parent=2))
             await until(lambda: heard.held(*A, *B, *C) == 3)
-            assert publisher.asked == [0, 0]  # at the connection, and from the last received one
+            # Start of the replay at the connection, and of the one after the last received event.
+            assert publisher.asked == [0, 0]
             assert (heard.counters.gaps, heard.counters.drops) == (1, 0)
             assert heard.index.is_complete("r")
 
@@ -92,7 +93,7 @@ async def test_a_gap_that_the_replay_cannot_close() -> None:
         publisher.publish(stored([3], C))
         await until(lambda: heard.held(*C) == 1)
         assert heard.held(*A) == 0
-        assert heard.held(*B) == 1  # the replay still had it
+        assert heard.held(*B) == 1  # the replay still had B's event
         assert not heard.index.is_complete("r")
         assert heard.counters.drops == 1
 
@@ -232,7 +233,7 @@ async def test_only_its_topic_is_received() -> None:
 
 
 def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a time limit of 0, each turn of the loop still gets exactly one piece of the work."""
+    """With a time limit of 0, each turn of the loop still processes exactly one piece of the burst."""
     monkeypatch.setattr(reader, "SLICE_S", 0.0)
     most = reader._BLOCKS
 
@@ -295,7 +296,7 @@ async def test_an_endpoint_that_cannot_be() -> None:
     with pytest.raises(ValueError, match="cannot be connected to"):
         Subscriber(zmq, context, loop, pump, index, "r", Source("tcp://nonsense"), Counters())
     assert "r" not in index
-    context.term()  # would hang if a socket were left
+    context.term()  # `term` would hang if a socket were left open
 
 
 @scenario

@@ -88,7 +88,7 @@ async def serving(engine: Engine, *publishers: Publisher) -> AsyncIterator[None]
 
 @asynccontextmanager
 async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher, list[Replica]]]:
-    """A watcher over replicas at these URLs; at the end nothing of it may remain."""
+    """A watcher over replicas at these URLs; at the end nothing of the watcher may remain."""
     config = options.pop("config", {})
     table = Table()
     errors: list[BaseException] = []
@@ -185,7 +185,9 @@ class Resolver:
 @pytest.mark.parametrize("is_configured", [False, True], ids=["asked for", "configured"])
 @scenario
 async def test_names_are_resolved_as_for_requests(is_configured: bool) -> None:
-    """Both for HTTP requests and for ZMQ, which would otherwise query a name server itself."""
+    """The router's resolver is used for HTTP requests and for ZMQ, which would otherwise query a
+    name server itself.
+    """
     publisher = Publisher()
     publisher.publish(stored([1], A))
     endpoint = publisher.endpoint.replace("127.0.0.1", "replica.test")
@@ -241,12 +243,13 @@ async def test_an_engine_without_events_is_asked_again() -> None:
         assert watcher.subscribers == 0 and replica not in watcher.index
         http.answers = vllm_says(publisher)
         await until(lambda: watcher.connected == 1)
-        # A restart with other ports.
+        # The engine restarts with other ports.
         http.answers = vllm_says(other)
         await other.subscribed.wait()
         await until(lambda: not publisher.subscribed.is_set())
         assert watcher.subscribers == 1
-        # Known publishers stay while the engine does not answer; without events they are removed.
+        # Known publishers stay while the engine does not answer. They are removed when it answers
+        # without KV events.
         http.answers = {}
         await until(lambda: watcher.subscribers == 0)
         assert replica not in watcher.index

@@ -1,6 +1,6 @@
 """The alert rules in deploy/prometheus match the metrics of a running router.
 
-promtool checks their results, if it is installed.
+promtool, if it is installed, checks the results of the rules.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.places import ROOT
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "hedgerow.rules.yml"
-ADDED = {"job", "instance"}  # by Prometheus, to every sample
+ADDED = {"job", "instance"}  # labels that Prometheus adds to every sample
 
 Samples = set[tuple[str, frozenset[tuple[str, str]]]]
 
@@ -40,7 +40,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 def problems(rule: dict[str, Any], samples: Samples) -> list[str]:
-    """Names in a rule that the router does not expose."""
+    """Names of metrics and labels in a rule that the router does not expose."""
     expr = rule["expr"]
     found = []
     kept = ADDED.copy()
@@ -105,7 +105,7 @@ def test_what_is_not_there_would_be_noticed(expr: str, text: str, wanted: list[s
 def test_bounds_are_those_of_the_configuration() -> None:
     bounds = {rule["alert"]: rule["expr"].split(">")[-1].strip() for rule in rules()}
     assert float(bounds["HedgerowBatchStarving"]) == BatchClass().starvation_s
-    # A quantile is as exact as the bucket it falls into.
+    # A threshold must be a bucket bound, because a quantile is only as exact as its bucket.
     assert float(bounds["HedgerowHighFirstTokenLate"]) in BOUNDS_S
 
 

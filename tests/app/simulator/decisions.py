@@ -1,8 +1,8 @@
 """Plays one scenario through the proxy on sockets and through the simulator, and records decisions.
 
-A routing policy records each attempt that is sent. A policy is told of every attempt in both
-programs, compiled or not. The policy draws from its own seeded generator, so an additional choice
-on one side changes all later choices.
+A routing policy records each attempt that is sent. In both programs, compiled or not, a hook of the
+policy is called for every attempt. The policy draws from its own seeded generator, so an additional
+choice on one side changes all later choices.
 
 Must never: hold a fact of the scenario that only one side reads.
 """
@@ -36,16 +36,16 @@ from tests.harness.messages import chat_body, post_json
 from tests.harness.running import Line, Router, running
 from tests.simulator.worlds import Kept, Script
 
-TICK_S = 0.1  # of the proxy's sweep
+TICK_S = 0.1  # interval of the proxy's sweep, in seconds
 POLICY = "noted_p2c"  # the name of `NotedP2C`, once a test has registered it
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An attempt is sent."""
+    """An attempt that was sent to a replica."""
 
     request: int
-    attempt: int  # 0 is the first
+    attempt: int  # 0 is the first attempt of the request
     replica: str
 
 
@@ -56,17 +56,19 @@ class End:
     reason: str
     replica: str  # the replica that answered, else the last one that was asked
     attempts: int
-    waited: bool  # in the queue
+    waited: bool  # whether the request waited in the queue
     hedged: bool
     hedge_won: bool
 
 
 @dataclass(slots=True)
 class Story:
-    """The decisions of one side. Times are seconds since the beginning of the traffic."""
+    """The decisions of one program, proxy or simulator. Times are seconds since the beginning of
+    the traffic.
+    """
 
     sent: list[Sent] = field(default_factory=list)
-    at: list[float] = field(default_factory=list)  # of `sent`
+    at: list[float] = field(default_factory=list)  # times of the attempts in `sent`
     ends: dict[int, End] = field(default_factory=dict)
     stall_s: float = 0.0  # the longest delay of a timer of the event loop
     log: bytes = b""  # the proxy's access log
@@ -76,7 +78,7 @@ class Story:
 class NotedP2C(RoutingPolicy):
     """Draws two replicas and takes the one with less load. Records attempts in `story`."""
 
-    seed: ClassVar[int] = 1  # the next instance copies these three
+    seed: ClassVar[int] = 1  # the next instance copies `seed`, `clock` and `story`
     clock: ClassVar[Callable[[], float]] = monotonic
     story: ClassVar[Story] = Story()
 
@@ -99,9 +101,9 @@ class NotedP2C(RoutingPolicy):
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """The description of the scenario. Both sides read it."""
+    """The description of the scenario, read by the proxy's and by the simulator's side."""
 
-    engines: EngineSettings  # of each replica
+    engines: EngineSettings  # settings of the engine of each replica
     replicas: int
     arrivals: tuple[Arrival, ...]
     faults: tuple[Fault, ...]
@@ -109,11 +111,13 @@ class World:
     classes: Classes = field(default_factory=Classes)
     hedging: Hedging
     health: dict[str, Any]
-    seed: int = 1  # of the policy
+    seed: int = 1  # seed of the policy
 
 
 def content(number: int, tokens: int) -> str:
-    """A prompt of so many tokens, chat template included. It shares no prefix with another."""
+    """A prompt of `tokens` tokens, chat template included, that shares no prefix with another
+    prompt.
+    """
     bare = len(decode(_raw(f"{number:04}"), ChatBody).prompt_bytes()) // 4
     return f"{number:04}" + "word" * (tokens - bare)
 
@@ -150,7 +154,8 @@ def by_simulator(world: World, *, network_s: float = 0.001, seed: int = 1) -> St
     )
     story, kept = Story(), Kept()
     for arrival in world.arrivals:
-        arrival.session = str(arrival.number)  # the policy's view of the request has it
+        # The policy reads the request number from the session.
+        arrival.session = str(arrival.number)
     NotedP2C.seed, NotedP2C.story = world.seed, story
     script = Script(world.arrivals, block_tokens=world.engines.block_size)
     # The simulation makes the policy before its clock can be read.
@@ -275,7 +280,7 @@ def _request(arrival: Arrival) -> bytes:
         messages=_messages(content(arrival.number, arrival.prompt_tokens)),
         max_tokens=arrival.output_tokens,
         ignore_eos=True,
-        prompt_cache_key=str(arrival.number),  # the session
+        prompt_cache_key=str(arrival.number),  # the policy sees this key as the session
     )
     headers = [f"x-request-id: {arrival.number}"]
     if arrival.priority:

@@ -1,8 +1,9 @@
 """A log without keys: the flood of one client is replayed as the proxy served it.
 
 The proxy's clients have no key, so each has the share of its address, whatever credentials it
-invents. The access log says so (`within`), and the replay must give each request the same flow: the
-other client waits as long as it did, and not behind the flood.
+invents. The access log records this address (`within`), and the replay must give each request the
+same flow as the proxy. The other client then waits as long as in the proxy, and not behind the
+flood.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ WORLD = World(
     hedging=Hedging(policy="off"),
     health={"suspect_min_s": 60.0},
 )
-ASKED = [0.4, 0.9, 1.4]  # when the other client asks
+ASKED = [0.4, 0.9, 1.4]  # times at which the other client sends a request, in seconds
 
 
 @pytest.fixture(autouse=True)
@@ -52,8 +53,9 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arrivals(invents: bool) -> tuple[Arrival, ...]:
-    """The flood, and some requests of the other client. `invents`: the flood's have a credential
-    each."""
+    """The flood, and some requests of the other client. `invents`: each request of the flood has
+    another invented credential.
+    """
     found = [(0.1 + 0.005 * n, FLOOD, f"invented-{n}" if invents else "") for n in range(MANY)]
     found += [(at, OTHER, "mine" if invents else "") for at in ASKED]
     return tuple(
@@ -63,7 +65,7 @@ def arrivals(invents: bool) -> tuple[Arrival, ...]:
 
 
 def waits(story: Story, asked: tuple[Arrival, ...]) -> dict[int, float]:
-    """Seconds from arrival to dispatch, by number."""
+    """Seconds from arrival to dispatch, by request number."""
     times = zip(story.sent, story.at, strict=True)
     return {sent.request: at - asked[sent.request].at for sent, at in times}
 
@@ -94,7 +96,7 @@ def test_the_other_client_waits_as_long_as_it_did(tmp_path: Path, invents: bool)
     for number in others:
         assert replayed[number] == pytest.approx(in_proxy[number], abs=slack_s)
         assert replayed[number] < 0.5
-    # In one flow with the flood, the other client would wait for all of it.
+    # If both clients were one flow, the other client would wait for the whole flood.
     for one in read:
         one.within = one.tenant = ""
     together = waits(by_simulator(replace(WORLD, arrivals=read)), read)

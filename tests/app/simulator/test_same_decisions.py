@@ -3,7 +3,8 @@
 The proxy is the shipped app between clients and emulated engines; its clock is real. The test
 compares all attempts in the order in which they are sent: the request, the number of the attempt
 and the replica. This covers the order of the queue, hedges and retries. The test also compares how
-every request ends. All of this must be equal. Times may differ by a few ticks of the proxy's sweep.
+every request ends. All attempts and ends must be equal. Times may differ by a few ticks of the
+proxy's sweep.
 
 A delay of up to `SLACK_S` changes no decision (`test_the_scenario_leaves_slack`). If the event loop
 was late by more than that and a decision differs, the test plays the scenario again.
@@ -33,8 +34,8 @@ from tests.app.simulator.decisions import (
 )
 from tests.harness.running import run_bounded
 
-SLACK_S = 0.015  # a delay that changes no decision
-TICKS = 3  # the largest difference between two times
+SLACK_S = 0.015  # seconds of delay that change no decision
+TICKS = 3  # largest allowed difference between two times, in sweeps of the proxy
 PLAYS = 3
 
 # Prompts of 4,000 tokens take 120 ms, every 1,000 more 20 ms; a step of decoding takes 24 ms.
@@ -49,9 +50,9 @@ ENGINES = EngineSettings(
     prefix_caching=False,
     scheduling_policy="fcfs",
 )
-# Seconds, prompt and output tokens, class.
+# Arrival in seconds, prompt and output tokens, priority class.
 ARRIVALS = (
-    # One at a time.
+    # One request at a time.
     (0.121, 4000, 3, "normal"),
     (0.435, 4000, 3, "normal"),
     (0.738, 4000, 3, "normal"),
@@ -103,7 +104,7 @@ WORLD = World(
     queue=Queue(policy="strict", gates=QueueGates(waiting=1, prefill_tokens=0)),
     classes=Classes(batch=BatchClass(depth=2)),
     hedging=Hedging(policy="fixed", options={"delay_s": 0.6}, budget=1.0, utilisation=1.0),
-    health={"suspect_min_s": 60.0},  # longer than the freeze
+    health={"suspect_min_s": 60.0},  # no replica is suspected during the freeze
 )
 
 
@@ -146,7 +147,7 @@ def test_everything_happens_in_it() -> None:
     assert sum(end.waited for end in ends) >= 10
     assert [end.reason for end in ends].count("queue_full") == 1
     assert sum(end.hedge_won for end in ends) == 1
-    assert sum(end.attempts > 1 and not end.hedged for end in ends) >= 3  # retried
+    assert sum(end.attempts > 1 and not end.hedged for end in ends) >= 3  # retried requests
     # A more urgent request overtook an earlier one.
     firsts = [sent.request for sent in story.sent if not sent.attempt]
     assert firsts != sorted(firsts)

@@ -1,8 +1,8 @@
-"""The simulated exchange tells the drivers what the proxy's own tells them.
+"""The simulator's exchange makes the same calls to the shared code as the proxy's exchange.
 
-One story is played twice, by the proxy between real sockets and by the simulator. What a request
-tells the code that both share is noted, and so are the decisions that follow. Both must be the same
-in the same order, about the same replicas.
+Each scenario runs twice: in the proxy between real sockets, and in the simulator. The test records
+the calls of requests to the code that both programs share, and the decisions that follow. Calls and
+decisions must be the same, in the same order, about the same replicas.
 """
 
 from __future__ import annotations
@@ -69,29 +69,30 @@ pytestmark = pytest.mark.skipif(
     is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
 )
 
-# What the requests of the proxy and of the simulator tell the parts that they share. What follows
-# from it is the same code. Not `look` and `due`: the proxy sweeps, the simulator has events.
+# Calls of the requests of the proxy and of the simulator to their shared code. `look` and `due` are
+# left out: the proxy sweeps, the simulator has events.
 WATCHED: dict[type, tuple[str, ...]] = {
     RequestDriver: (
         *("begin", "prepare", "go", "connected", "won", "shows", "shows_refusal", "put_aside"),
         *("failed", "timed_out", "completed", "cancel", "recall", "close"),
     ),
     QueueDriver: ("enter", "retry", "wait_again", "over"),
-    # Decisions, so that two programs which are told the same are seen to decide the same.
+    # Decisions: the same calls must lead to the same decisions.
     Chooser: ("choose",),
     Hedger: ("backup", "sent"),
     Fleet: ("succeeded", "showed_content", "overdue", "failed"),
-    # They depend on the times and the token counts that a request tells.
+    # These calls depend on the times and the token counts that a request reports.
     Replica: ("answered", "paced"),
-    # Not `freed`: how often it is told that nothing has changed depends on what happens when.
+    # `freed` is left out: the number of its calls without a change depends on the timing.
     Pools: ("offer", "sent", "moved", "stays", "settle", "requeue", "leave", "passed"),
 }
 VERDICTS = ((RequestDriver, "won"),)
 
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every watched call from now on: whose, which, about which replica and reason, and the
-    verdict where there is one."""
+    """Every watched call from now on: class and method, attempt, replica and reason, and the result
+    of each verdict.
+    """
     calls: list[str] = []
 
     def watch(owner: type, name: str) -> None:
@@ -137,7 +138,7 @@ async def refuses(connection: ReplicaConnection) -> None:
 
 
 async def streams_once(connection: ReplicaConnection) -> None:
-    """And takes the second request without a word."""
+    """Stream an answer to the first request, and never answer the second."""
     await connection.recv_request()
     tokens = [chunk(token(f"t{number}")) for number in range(3)]
     await connection.send(SSE_HEAD, chunk(role()), *tokens, chunk(DONE), LAST_CHUNK)
@@ -165,7 +166,7 @@ SUSPICIOUS: dict[str, Any] = {"suspect_min_s": 0.1, "suspect_factor": 1.0}
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    # The proxy's two replicas; None is one that cannot be reached any more.
+    # The proxy's two replicas; None: a replica that can no longer be reached.
     replicas: Callable[[], tuple[Behaviour | None, Behaviour | None]]
     faults: tuple[Fault, ...] = ()
     arrivals: tuple[Arrival, ...] = (Arrival(0, 0.01, 100, 3),)
@@ -174,7 +175,7 @@ class Story:
     queue: Queue = field(default_factory=lambda: Queue(enabled=False))
     classes: Classes = field(default_factory=Classes)
     health: dict[str, Any] = field(default_factory=lambda: SUSPICIOUS)
-    together: bool = False  # each arrival comes when the one before it is in the router
+    together: bool = False  # each request is sent when the router has the previous one
 
 
 # -- two copies -----------------------------------------------------------------------------------
@@ -188,8 +189,9 @@ Pair = tuple[Behaviour | None, Behaviour | None]
 
 
 def pair(first: Behaviour, copy: Behaviour, *, copy_ends_first: bool = False) -> Pair:
-    """The first replica does its part when the copy is at the other one, which does its own after
-    that; or the other way round."""
+    """Two replicas. The first one acts once the copy has reached the second one, which acts 0.1 s
+    later. `copy_ends_first`: the second one acts first.
+    """
     come = asyncio.Event()
 
     async def one(connection: ReplicaConnection) -> None:
@@ -390,12 +392,12 @@ STORIES = {
 # -- the queue ------------------------------------------------------------------------------------
 
 ONE_WAITS = QueueGates(waiting=1, prefill_tokens=0)
-PAUSE_S = 0.05  # between what one replica does and what another does next
+PAUSE_S = 0.05  # seconds between the action of one replica and the next action of another
 Part = Callable[[ReplicaConnection], Awaitable[None]]
 
 
 def in_turn(*parts: Part) -> Behaviour:
-    """What a replica does on its first connection, on its second, and so on."""
+    """A replica with one action per connection, in this order."""
     left = iter(parts)
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -406,13 +408,13 @@ def in_turn(*parts: Part) -> Behaviour:
 
 
 class Cue:
-    """Something that others wait for."""
+    """An event for which other replicas wait."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     async def give(self) -> None:
-        await asyncio.sleep(PAUSE_S)  # what was sent is read by then
+        await asyncio.sleep(PAUSE_S)  # until then, the bytes sent before are read
         self._event.set()
 
     async def wait(self) -> None:
@@ -429,8 +431,10 @@ async def end(connection: ReplicaConnection) -> None:
 
 
 def next_at_a_first_token(after_s: float = 0.3) -> Pair:
-    """The first request shows its first token when all others are here; whoever waits for that
-    comes to the same replica, and shows his before the first one ends."""
+    """The first request gets its first token when all others have arrived. The request that waits
+    for this token is sent to the same replica, and gets its own first token before the first
+    request ends.
+    """
     shown, ended = Cue(), Cue()
 
     async def first(connection: ReplicaConnection) -> None:
@@ -458,7 +462,7 @@ def next_at_a_first_token(after_s: float = 0.3) -> Pair:
 
 
 def nobody_is_next(after_s: float = 0.5) -> Pair:
-    """The waiting requests have been cancelled by then."""
+    """The first request gets its first token after the waiting requests were cancelled."""
     over = Cue()
 
     async def first(connection: ReplicaConnection) -> None:
@@ -476,8 +480,9 @@ def nobody_is_next(after_s: float = 0.5) -> Pair:
 
 
 def one_gives_way() -> Pair:
-    """The second replica's request is called back for an urgent one; it goes on at the first, when
-    that one's own request has begun."""
+    """The second replica's request is preempted for an urgent one. It continues at the first
+    replica, once the request of that replica has begun.
+    """
     urgent_came, back, answered, shown = Cue(), Cue(), Cue(), Cue()
 
     async def first(connection: ReplicaConnection) -> None:
@@ -516,7 +521,7 @@ def queued(**rules: Any) -> Queue:
 # Pauses between connections that fail are not the same on both clocks.
 NO_PAUSES = of_each(absent_s=0.0)
 
-# The first token of the first comes at 0.122 s, or later where its prompt is longer.
+# The first request gets its first token at 0.122 s, or later if its prompt is longer.
 QUEUE_STORIES = {
     "one waits for a first token": Story(
         replicas=next_at_a_first_token,
@@ -585,7 +590,7 @@ QUEUE_STORIES = {
         ),
         queue=queued(policy="strict", preemption=Preemption(enabled=True, after_s=0.1, budget=1.0)),
         health={},
-        hedging=OFF,  # it would ask about when the content comes
+        hedging=OFF,  # the hedger's calls would depend on the time of the content
         together=True,
     ),
 }
@@ -600,7 +605,7 @@ ALL = {
 
 
 def _have_come(router: Router, count: int) -> bool:
-    """Whether so many requests are in the router, or have been answered."""
+    """Whether `count` requests are in the router, or have been answered."""
     return len(router.app.parts.dispatcher.exchanges) + len(router.lines()) >= count
 
 

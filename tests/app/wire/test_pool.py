@@ -29,7 +29,7 @@ class Owner(Waiter):
         self.conn: ReplicaConnection | None = None
         self.failures: list[Reason] = []
         self.lost: list[Reason] = []
-        self.sends = False  # as soon as it is connected
+        self.sends = False  # whether to send as soon as the connection is open
 
     def take(self, *, fresh: bool = False) -> bool:
         """Request a connection; True if there was one at once."""
@@ -108,7 +108,7 @@ async def pool_to(
 
 
 async def opened(pool: Pool, count: int) -> list[ReplicaConnection]:
-    """This number of connections, all idle."""
+    """Open `count` connections, and return them when all are idle."""
     owners = [Owner(pool) for _ in range(count)]
     for owner in owners:
         owner.take(fresh=True)
@@ -243,7 +243,7 @@ async def test_who_cancels_takes_no_opening_from_others() -> None:
 
 @scenario
 async def test_an_opening_that_nobody_needs_keeps_to_the_limit_of_idle_ones() -> None:
-    """The waiting request may have been served by a freed connection in the meantime."""
+    """While a connection is opened, the request that waits for it may be served by a freed one."""
     async with pool_to(json_ok, limits={"pool_idle": 0}) as (pool, _):
         busy = Owner(pool)
         busy.take()

@@ -165,7 +165,9 @@ async def test_a_paused_connection_is_pooled_reading() -> None:
 
 @scenario
 async def test_a_large_read_is_the_last_of_its_turn() -> None:
-    """Otherwise 8 MB would be read at once, before any other connection."""
+    """Without this limit, one connection could read 8 MB in one turn of the loop, before the
+    others.
+    """
     size = 8 * 1024 * 1024
 
     async def behave(connection: Accepted) -> None:

@@ -41,7 +41,7 @@ CONTENTS = [
     b"\r\n",
     b"\r\n--edg",
     b"\r\n--edg\r\n--edg\r\n",
-    b"--edge--\r\n",  # not a line of its own
+    b"--edge--\r\n",  # the boundary is not a line of its own
     b"a\n--edge\nb",
     bytes(range(256)) * 5,
     b"\r" * 300 + b"\n" + b"-" * 300,

@@ -8,7 +8,7 @@ from router.batches.store.rows import Batch
 
 
 def test_json_of_the_books_is_passed_on_unread() -> None:
-    """A page of a hundred batches has up to 6 MiB of it; parsing it blocked the loop for 20 ms."""
+    """A page of 100 batches has up to 6 MiB of JSON; parsing it blocked the loop for 20 ms."""
     columns = dict.fromkeys(Batch._fields, 0)
     batch = Batch(**{**columns, "metadata": '{ "a" : "b" }', "errors": "[ 1 ]"})  # type: ignore[arg-type]
     body = json_answer(batch_object(batch)).body

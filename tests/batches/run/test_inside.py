@@ -14,7 +14,7 @@ from tests.harness.running import scenario
 
 
 class Far(asyncio.Protocol):
-    """The data plane's end."""
+    """The data plane's end of the connection."""
 
     def __init__(self, live: set[Far]) -> None:
         self._live = live

@@ -1,4 +1,4 @@
-"""Round robin over owners, and within an owner over batches; blocked ones are skipped."""
+"""Round robin over owners, and within an owner over batches; blocked batches are skipped."""
 
 from __future__ import annotations
 

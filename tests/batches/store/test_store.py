@@ -17,7 +17,7 @@ from router.batches.store.rows import Batch, File
 from router.batches.store.store import Result, Store
 from tests.places import ROOT
 
-NUMBER = 1  # of the only batch
+NUMBER = 1  # number of the only batch
 BLANK: dict[str, Any] = dict.fromkeys(Batch._fields)
 
 

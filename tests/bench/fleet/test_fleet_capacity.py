@@ -1,4 +1,4 @@
-"""The definition of load: an engine at the computed rate is full, and below it is not."""
+"""The definition of load: an engine is full at the computed rate, and not full below that rate."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_engine_saturates_where_the_formula_says() -> None:
     full = capacity.saturation(engine(), 1, [(PROMPT, OUTPUT)])
     seconds = 1500 / full
     assert backlog(0.8 * full, 1500) < 0.03 * seconds
-    # Above it, the backlog grows with the run: at 1.25 times, a fifth of the run's work.
+    # Above the computed rate the backlog grows: at 1.25 times, by a fifth of the run's work.
     assert backlog(1.25 * full, 1500) == pytest.approx(seconds * (1 - 1 / 1.25), rel=0.25)
 
 

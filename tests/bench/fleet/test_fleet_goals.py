@@ -1,4 +1,4 @@
-"""Verdicts on a fleet run: against the best peer, within one run, never without a figure."""
+"""Verdicts compare with the best peer of the same run; without a figure there is no verdict."""
 
 from __future__ import annotations
 

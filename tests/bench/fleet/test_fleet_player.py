@@ -52,7 +52,7 @@ async def test_every_turn_carries_the_answers_before_it() -> None:
     assert said[2] == ["be brief", "one", "abcdefgh", "two", "abcdefgh", "three"]
     assert said[1] == said[2][:4] and said[0] == said[2][:2]
     assert all(body["stream"] and body["max_tokens"] == 2 for body in bodies)
-    assert len(replica.sessions) == 1  # the connection is used again
+    assert len(replica.sessions) == 1  # the client reuses the connection
     first = played["records"][0]
     assert 0 <= first["ttft"] <= first["seconds"]
     assert played["tokens_in_window"] == 6

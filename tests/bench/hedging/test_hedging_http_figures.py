@@ -37,7 +37,7 @@ def counts(asked: int, tokens: int, let_in: int, hits: int) -> dict[str, Any]:
     }
 
 
-WORDS = "x" * 4 * 97  # with its role 100 tokens, and 3 more for the answer's
+WORDS = "x" * 4 * 97  # 100 tokens with its role, and 3 more for the answer's role
 SCRIPT = Script(
     tuple(Conversation(float(n), "", (Turn(WORDS, 4),), "high" * (n == 11)) for n in range(8, 12)),
     10.0,
@@ -66,7 +66,7 @@ def test_copies_are_what_engines_were_asked_beyond_what_clients_asked() -> None:
 def test_classes_and_times_before_are_kept_apart() -> None:
     seen = figures(
         told(
-            record(5.0, 9.0, "high"),  # still warming up
+            record(5.0, 9.0, "high"),  # during the warm-up
             record(8.0, 0.2, "high"),
             record(10.0, 0.3, "high"),
             record(10.5, 0.5, "high"),

@@ -46,7 +46,7 @@ def test_a_part_without_a_goal_has_the_limit_alone() -> None:
 
 
 def test_every_part_has_a_limit() -> None:
-    """`internal` has none: its clock is inside the request."""
+    """The part `internal` has no instruction limit: its clock is inside the request."""
     assert instructions.COUNTED.keys() == {part.name for part in PARTS} - {"internal"}
 
 

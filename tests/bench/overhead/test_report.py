@@ -29,7 +29,7 @@ def test_the_text_table() -> None:
     assert head.split() == ["hedgerow", "haproxy"]
     row = next(line for line in lines if "JSON request, c=32" in line)
     assert row.split()[-2:] == ["30.0", "20.0!"]
-    # no router has this figure: no line
+    # the table has no line for a figure that no router has
     assert not any("requests/s, c=4 " in line for line in lines)
     assert "! haproxy, json_c32: status errors: 2" in lines
     assert "envoy: absent: not installed" in lines

@@ -92,7 +92,7 @@ def test_several_runs_are_compared_by_their_medians() -> None:
     assert (row.workload, row.name, row.measured, row.simulated) == ("w", "TTFT p50", 11.0, 12.0)
     assert (row.measured_range, row.simulated_range) == ((10.0, 30.0), None)
     (row, *_) = compare("w", [run(10.0), run(None)], [run(12.0)])
-    assert (row.measured, row.error) == (None, None)  # missing in one run: no median of the others
+    assert (row.measured, row.error) == (None, None)  # a figure missing in one run has no median
 
 
 def test_the_offset_is_between_the_same_requests() -> None:
@@ -100,7 +100,7 @@ def test_the_offset_is_between_the_same_requests() -> None:
     model = played(record(1.0, 0.10, 1, 1), record(2.0, 0.50, 1, 1), record(3.0, 0.90, 1, 1))
     assert offset_s(ours, model) == pytest.approx(0.02)
     ours["records"][1]["error"] = "cut"
-    assert offset_s(ours, model) == pytest.approx(0.02)  # of 0.01 and 0.03
+    assert offset_s(ours, model) == pytest.approx(0.02)  # the median of 0.01 and 0.03
     assert offset_s(played(), model) is None
 
 

@@ -25,7 +25,7 @@ FIGURES = st.floats(1e-6, 1e9)
         (3.0, 3.0, "x", 0.0),
         (0.0, 0.0, "requests", 0.0),
         (0.0, 1.0, "requests", None),  # no ratio to zero
-        (2.0, 1.0, "%", -1.0),  # percentage points, not half of it
+        (2.0, 1.0, "%", -1.0),  # an error in percentage points, not a half
         (0.0, 4.5, "%", 4.5),
         (None, 1.0, "ms", None),
         (1.0, None, "%", None),
@@ -105,7 +105,7 @@ def test_the_table_has_every_row_under_its_workload() -> None:
     lines = report.text(truth()).splitlines()
     assert lines.index("a") < lines.index("b|")
     (ttft,) = [line for line in lines if line.startswith("TTFT p50")]
-    # With HTTP's own 2.5 ms the simulated 45 ms are 47.5: half of the error is left.
+    # With 2.5 ms of HTTP added, the simulated 45 ms are 47.5 ms: half of the error is left.
     assert ttft.split()[-4:] == ["−10.0", "%", "−5.0", "%"]
     (hits,) = [line for line in lines if line.startswith("hit rate")]
     assert hits.endswith("+0.5 pt") and "(69.0..71.0)" in hits

@@ -1,4 +1,4 @@
-"""append: the object keeps its meaning and all its bytes, plus the new members."""
+"""`append` adds members to a JSON object, whose meaning and bytes otherwise stay the same."""
 
 from __future__ import annotations
 

@@ -38,12 +38,12 @@ def told_to(dialect: str, path: bytes, number: float, must: bool = False) -> Pri
 
 
 def write(body: list[bytes], member: bytes, is_there: bool) -> list[bytes] | None:
-    """The body of an attempt: without the client's own priority, with ours at the end."""
+    """The body of an attempt: without the client's priority, with the router's at the end."""
     clean = without(body) if is_there else None
     return append(clean or body, member) if member else clean
 
 
-# The value that is sent.
+# The priority value that is sent.
 
 
 @pytest.mark.parametrize("dialect", [*DIALECTS, NONE])
@@ -76,7 +76,7 @@ def test_a_required_member_is_written_even_with_the_default_value() -> None:
     assert told_to("trtllm", CHAT, 2.0, must=True).member == b'"priority":0.5000'
 
 
-# Writing the field.
+# Writing the priority field.
 
 
 def joined(body: list[bytes] | None) -> bytes:
@@ -148,7 +148,7 @@ def test_any_object(members: dict[str, Any], cut: int, ascii_only: bool) -> None
     assert json.loads(joined(changed)) == {**members, "priority": 7}
 
 
-# The engine whose format is used.
+# The engine whose priority format is used.
 
 
 def a_replica(engine: str | None = None, priority: Any = None) -> Replica:
@@ -161,7 +161,7 @@ def a_replica(engine: str | None = None, priority: Any = None) -> Replica:
 @pytest.mark.parametrize(
     ("engine", "priority", "dialect", "honoured"),
     [
-        ("vllm", None, "vllm", None),  # it accepts the field for any scheduling policy
+        ("vllm", None, "vllm", None),  # vLLM accepts the field for any scheduling policy
         ("sglang", None, "sglang", None),
         ("trtllm", None, "trtllm", None),
         ("tgi", None, NONE, False),

@@ -1,5 +1,6 @@
 """The fingerprint of a removed event is added to the last event with a reason, and no other bytes
-change."""
+change.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +52,12 @@ def test_the_fingerprint_is_added_to_the_held_event() -> None:
     closing.fingerprint = PRINT
     assert closing.pass_on(DONE) == stamped(FINISH) + DONE
     assert (closing.held, closing.fingerprint) == (b"", b"")
-    assert closing.pass_on(FINISH) == b""  # it is used once
+    assert closing.pass_on(FINISH) == b""  # the fingerprint is used once
     assert closing.let_go(DONE) == FINISH + DONE
 
 
 def test_the_fingerprint_and_the_event_with_a_reason_in_one_read() -> None:
-    """The usage event was between them and has been removed from the read."""
+    """The usage event was between those two events and has been removed from the read."""
     closing = Closing()
     closing.fingerprint = PRINT
     assert closing.pass_on(TOKEN + FINISH + DONE) == TOKEN + stamped(FINISH) + DONE
@@ -73,7 +74,7 @@ def test_an_event_that_has_a_fingerprint_keeps_its_own() -> None:
     closing = Closing()
     closing.fingerprint = PRINT
     assert closing.pass_on(own + DONE) == own + DONE
-    # A fingerprint in an earlier event is not its own.
+    # A fingerprint in an earlier event is not that of the event with the reason.
     earlier = stamped(TOKEN, b'"fp_0"')
     closing.fingerprint = PRINT
     assert closing.pass_on(earlier + FINISH) == earlier + stamped(FINISH)

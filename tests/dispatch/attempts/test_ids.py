@@ -13,7 +13,7 @@ from router.dispatch.attempts.ids import LENGTH, Ids
 
 def test_a_name_is_hexadecimal_of_96_bits() -> None:
     made = Ids()
-    for _ in range(3 * ids._AT_ONCE):  # over the end of several reads
+    for _ in range(3 * ids._AT_ONCE):  # beyond the end of several reads of random bytes
         assert re.fullmatch(rb"[0-9a-f]{24}", made.new())
     assert LENGTH * 4 == 96
 

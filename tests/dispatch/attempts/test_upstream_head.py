@@ -1,4 +1,4 @@
-"""Which fields a replica gets, byte for byte and as an independent parser reads them."""
+"""The header fields that a replica gets, byte for byte and as read by an independent parser."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PROMPT_TOKENS = 20
 
 
 class Told(NamedTuple):
-    """A stream as parsed by a client."""
+    """An answer stream as parsed by a client."""
 
     text: str
     roles: int

@@ -185,7 +185,7 @@ def test_what_changes_nothing(kind: str, more: dict[str, Any]) -> None:
         {"add_generation_prompt": False},
         {"add_generation_prompt": "no"},
         {"messages": [], "continue_final_message": True},
-        {"continue_final_message": True},  # the last message is a user's
+        {"continue_final_message": True},  # the last message is from the user
         {
             "messages": [{"role": "assistant", "content": [{"type": "text", "text": "a"}]}],
             "continue_final_message": True,

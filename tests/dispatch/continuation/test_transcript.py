@@ -81,8 +81,8 @@ def test_a_special_event_is_found_among_usual_ones(more: dict[str, Any]) -> None
 
 
 def test_two_strings_are_not_one_text() -> None:
-    """Only the text may differ: here a second member follows where the closing quote is
-    expected.
+    """Only the text of two events may differ: here a second member follows where the closing
+    quote is expected.
     """
     made = Transcript()
     sly = said("a").replace(b'"content":"a"', b'"content":"b","tool_calls":"c"')

@@ -28,7 +28,7 @@ HEDGED = Hedging(policy="fixed", options={"delay_s": 1.0}, classes=tuple(NUMBERS
 QUEUED = Queue(order="strict", policy="fifo")
 TIMES = Timeouts(first_token_s=4.0, whole_s=8.0, token_gap_s=2.0)
 NO_RETRY = Retry(budget=0.0, budget_min=0, backoff_s=0.0)
-PAUSES = Retry(backoff_s=0.25)  # 0.25 s at most
+PAUSES = Retry(backoff_s=0.25)  # the pause before a retry is at most 0.25 s
 
 # -- events ---------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ def happen(world: World, event: str) -> None:
     elif verb == "leaves" and not subject.startswith("r"):
         world.of(subject).leaves()
     elif verb == "forgets":
-        world.of(subject).is_kept = False  # its body was too large to keep
+        world.of(subject).is_kept = False  # the request's body was too large to keep
     elif verb == "yields":
         request = world.of(subject)
         assert world.queue is not None and request.ticket is not None

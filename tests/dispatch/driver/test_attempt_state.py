@@ -1,4 +1,4 @@
-"""The attempts of a request under any order of events, and the rules of its states one by one."""
+"""The attempts of a request under any order of events, and each rule of their states."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ REASONS = st.sampled_from(
 
 
 class Attempts(RuleBasedStateMachine):
-    """Events come in any order, also late ones, to any attempt, and hedges run in parallel."""
+    """Events come late and in any order, to any attempt, and hedges run in parallel."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Attempts(RuleBasedStateMachine):
     @precondition(lambda self: can_continue(self.state) and len(self.state.attempts) < 12)
     @rule(replica=st.integers(0, 3))
     def go_on(self, replica: int) -> None:
-        """The winner ended before its response did."""
+        """The winning attempt ended before the end of its response."""
         holder = self.holders[replica]
         attempt = self.state.begin(holder, self.tick(), continues=True)
         assert attempt.kind == Kind.CONTINUATION
@@ -226,7 +226,7 @@ TestAttempts = Attempts.TestCase
 
 
 def can_continue(state: AttemptState) -> bool:
-    """Content was sent, its attempt has ended, and no other attempt is sending."""
+    """Content was sent, the attempt that sent it has ended, and no other attempt is sending."""
     winner = state.winner
     return winner is not None and winner.phase == Phase.ENDED and not state.over and not state.alive
 
@@ -284,7 +284,7 @@ def test_busy_replicas_use_attempts_up() -> None:
 
 
 def test_failed_connects_use_no_attempts_up() -> None:
-    """`most` counts the attempts that may reach a replica; these reached none."""
+    """`most` counts attempts that may reach a replica; a failed connect reaches no replica."""
     state = AttemptState(2)
     for _ in range(3):
         assert fail(state, Reason.CONNECT_FAILED) == Step.ELSEWHERE

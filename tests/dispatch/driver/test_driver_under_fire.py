@@ -186,7 +186,7 @@ class Fire(RuleBasedStateMachine):
             pool = Pool(address, config.limits, config.timeouts, sweeper, as_loop)
             self.pools.append(pool)
             fleet.add(Replica(replica, config.health, pool))
-        # Requests of others fill the replica: with a queue, the request waits until one ends.
+        # Other requests fill the replica: with a queue, this request waits until one of them ends.
         self.others = [Lease(r) for r in fleet.replicas.values()] if full else []
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, fleet, self.counts)
@@ -259,7 +259,7 @@ class Fire(RuleBasedStateMachine):
             return  # a response does not begin twice
         self.feed(connection.data_received, sent)
 
-    # -- what replicas do ---------------------------------------------------------------------
+    # -- events of replicas -------------------------------------------------------------------
 
     working = precondition(lambda self: bool(self.loop.working))
 
@@ -311,7 +311,7 @@ class Fire(RuleBasedStateMachine):
         wire.closed = True
         self.feed(lambda: (connection.eof_received(), connection.connection_lost(None)))
 
-    # -- what else happens --------------------------------------------------------------------
+    # -- other events -------------------------------------------------------------------------
 
     @precondition(lambda self: bool(self.loop.alarms))
     @rule()
@@ -348,7 +348,7 @@ class Fire(RuleBasedStateMachine):
         if ticket is not None:
             self.feed(line.recall, ticket, monotonic())
 
-    # -- what must hold -----------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------
 
     @invariant()
     def the_ticket_is_where_the_answer_comes_from(self) -> None:
@@ -372,13 +372,13 @@ class Fire(RuleBasedStateMachine):
         assert copies <= 1
         counts, bucket = self.counts, self.hedger._budget
         assert counts.fired == counts.won + counts.lost + counts.failed == copies
-        # Every deposit is still there or was spent on copies that reached a replica.
+        # Every deposit is still in the budget or was spent on copies that reached a replica.
         assert bucket.level + counts.fired_tokens == pytest.approx(bucket._all, rel=0.1)
         self._check_response()
         self.close()
 
     def ends_without_a_trace(self) -> None:
-        """End the request if necessary; then nothing of it may be held anywhere."""
+        """End the request if necessary; then no resource may be held for the request."""
         if self.exchange in self.dispatcher.exchanges:
             self.client_leaves()
         assert not self.dispatcher.exchanges

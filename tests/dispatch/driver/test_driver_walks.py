@@ -33,7 +33,7 @@ from router.core.urgency import CLASSES
 from router.dispatch.driver.attempt_state import Attempt
 from tests.dispatch.driven import Driven, World
 
-# By name, so that a failure is easy to read.
+# Classes by name, so that a failure is easy to read.
 HEDGINGS = {
     "off": Hedging(policy="off"),
     "late": Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0),
@@ -47,7 +47,7 @@ QUEUES = {
     "preempts": Queue(preemption=Preemption(enabled=True, after_s=0.25, budget=1.0)),
     "reserves": Queue(policy="fifo", reservations=Reservations(enabled=True)),
 }
-CLASSES_OF = {  # by the name of the queue
+CLASSES_OF = {  # classes by the name of the queue
     "": Classes(high=_HURRIED),
     "gates": Classes(high=_HURRIED),
     "preempts": Classes(high=_HURRIED),
@@ -99,7 +99,7 @@ class Walk(RuleBasedStateMachine):
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
             most=most,
         )
-        self.concurrency = Concurrency(2)  # of the key "k"
+        self.concurrency = Concurrency(2)  # concurrency limit of the key "k"
         self.joined = replicas
 
     def any_attempt(self, data: st.DataObject) -> tuple[Driven, Attempt]:
@@ -292,7 +292,7 @@ class Walk(RuleBasedStateMachine):
         tickets = [r.ticket for r in self.world.requests if r.ticket is not None]
         queue.recall(data.draw(st.sampled_from(tickets)), self.world.time.at)
 
-    # -- what must hold -----------------------------------------------------------------------
+    # -- invariants ---------------------------------------------------------------------------
 
     @invariant()
     def all_is_counted(self) -> None:

@@ -28,7 +28,7 @@ from tests.dispatch.driver.test_driver_under_fire import Fire
 
 pytestmark = pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 
-# Functions that are called for a request, and that fail before or after their work.
+# Functions called for a request; in these tests they fail before or after their work.
 PLACES: list[tuple[type, str]] = [
     *((Hedger, name) for name in ("dispatched", "backup", "sent", "shown", "outrun", "failed")),
     *((Chooser, name) for name in ("choose", "dispatched", "withdrawn", "shown", "finished")),
@@ -46,7 +46,7 @@ class Defects(Fire):
 
     def __init__(self) -> None:
         super().__init__()
-        self.armed: dict[str, bool] = {}  # place -> whether it fails after the call
+        self.armed: dict[str, bool] = {}  # function -> whether it fails after its work
         self.patch = pytest.MonkeyPatch()
         for owner, name in PLACES:
             where = f"{owner.__name__}.{name}"

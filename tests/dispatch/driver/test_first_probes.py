@@ -1,4 +1,4 @@
-"""Requests that wait for a first probe: tried again after each, and never for longer than 2 s."""
+"""Requests that wait for a first probe: tried again after each probe; no wait exceeds 2 s."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Waiting:
         )
 
     def decided(self) -> None:
-        """The first probe has ended; this turn is not over."""
+        """The first probe has ended; the current event-loop turn has not."""
         self.world.fleet.probed(self.new, True)
 
     def passes(self, seconds: float) -> None:
@@ -63,7 +63,7 @@ def test_only_a_first_probe_that_is_pending_is_waited_for() -> None:
 
 
 def test_all_are_tried_again_at_the_end_of_the_turn_in_their_order() -> None:
-    """In the turn itself, a reload may still change the fleet."""
+    """Until the end of the event-loop turn, a reload may still change the fleet."""
     w = Waiting()
     for name in "abc":
         assert w.hold(w.request(name))
@@ -174,5 +174,5 @@ def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         w.probes._waiting[w.request("x")] = first_probes._Wait(w.world.time.alarm(lambda: None))
     assert w.hold(requests[0]) and w.hold(requests[1])
     assert not w.hold(requests[2])
-    assert w.hold(requests[0])  # one that waits already
+    assert w.hold(requests[0])  # a request that waits already
     assert len(w.probes) == first_probes._REQUESTS

@@ -679,7 +679,7 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
 
 
 def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
-    """The content may have arrived long before it was read."""
+    """The content may have arrived long before the router read it."""
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
     world.arrives("a", streamed=True, hedged=False)
@@ -862,7 +862,7 @@ def test_broken_streams(table: str, settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("event", "expected", "settings"),
     [
-        ("r1 shows a", {}, {}),  # the attempt that relays the content counts it
+        ("r1 shows a", {}, {}),  # the attempt that relays the content counts the tokens
         ("r1 garbles a", {Outcome.NO_REPLICA: 1}, {"has_begun": True}),
         ("r1 garbles a", {Outcome.FAILED: 1}, {}),
         ("3s passes", {Outcome.FAILED: 1}, {"timeouts": Timeouts(total_s=3.0)}),
@@ -962,7 +962,7 @@ def test_a_request_is_alone_where_no_other_one_waits() -> None:
 
 
 def test_the_hedger_does_not_learn_from_a_continuation() -> None:
-    """A continuation's prefill differs from that of the request, and the hedger was not told of it."""
+    """A continuation's prefill differs from the request's, and the hedger does not know it."""
     world = World(2, continuation=CONTINUED, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")
     ((_, _, learned),) = world.hedger.plans()

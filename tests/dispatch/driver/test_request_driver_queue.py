@@ -43,7 +43,7 @@ from tests.dispatch.driver.driver_tables import (
 PREEMPTS = Queue(
     order="strict", policy="fifo", preemption=Preemption(enabled=True, after_s=0.5, budget=1.0)
 )
-LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # some 2 s with the seed of these tests
+LONG_PAUSES = Retry(backoff_s=16.0, backoff_max_s=16.0)  # about 2 s with the tests' seed
 GATED = {
     "queue": msgspec.structs.replace(QUEUED, gates=QueueGates(waiting=1, prefill_tokens=0)),
     "classes": Classes(critical=CriticalClass(waiting=2)),
@@ -637,7 +637,7 @@ def test_a_reload_does_not_let_a_request_in_its_pause_give_way() -> None:
 
 
 def test_a_request_whose_ticket_has_ended_is_answered() -> None:
-    """No event would ever send it, so it must not wait."""
+    """No event would ever send such a request, so it must not wait."""
     world = World(2, queue=PREEMPTS, most=1)
     play(world, "a arrives -> send a to r0")
     play(world, "b arrives -> send b to r1")

@@ -1,4 +1,4 @@
-"""The resources, counters and learned values at the end of a request, by the facts of its end."""
+"""The resources, counters and learned values after each kind of end of a request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from router.dispatch.driver.request_end import end_request, status_of
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from tests.dispatch.driven import Driven, World
 
-TOOK_S = 1.0  # from the first content to the end
+TOOK_S = 1.0  # seconds from the first content to the end
 
 
 def ended(
@@ -53,10 +53,10 @@ def test_the_engines_counts_are_counted_and_its_pace_is_learned() -> None:
 @pytest.mark.parametrize(
     ("usage", "events", "streamed", "is_paced"),
     [
-        (Usage(None, 11, None, False), 11, True, True),  # counted, one by one
-        (Usage(None, 11, None, False), -1, True, False),  # estimated from the bytes
+        (Usage(None, 11, None, False), 11, True, True),  # tokens counted one by one
+        (Usage(None, 11, None, False), -1, True, False),  # tokens estimated from the bytes
         (Usage(100, 11, None, True), -1, True, True),
-        (Usage(100, 11, None, True), -1, False, False),  # it came in one piece
+        (Usage(100, 11, None, True), -1, False, False),  # the answer came in one piece
         (Usage(100, 1, None, True), 1, True, False),
         (UNKNOWN, 3, True, False),
     ],
@@ -81,7 +81,7 @@ def test_nothing_is_learned_from_an_unanswered_request() -> None:
     assert counts.ends == {(Reason.CLIENT_GONE, 499): 1}
     assert counts.ttft.sum == 0.0 and not world.metrics.tokens
     assert world.metrics.attempts == {("r0", "primary", Reason.CLIENT_GONE): 1}
-    assert world.policy.finished == {"r0": 1}  # by its attempt
+    assert world.policy.finished == {"r0": 1}  # counted for the replica of its attempt
     assert world.budget.requests == 0
 
 
@@ -89,7 +89,7 @@ def test_nothing_is_learned_from_an_unanswered_request() -> None:
     ("sent", "reason", "status"),
     [
         (200, Reason.OK, 200),
-        (200, Reason.REPLICA_RESET, 200),  # it broke off
+        (200, Reason.REPLICA_RESET, 200),  # the response broke off
         (0, Reason.REPLICA_RESET, 502),
         (0, Reason.QUEUE_FULL, 429),
         (404, Reason.REPLICA_REFUSED, 404),

@@ -1,6 +1,6 @@
 """A fleet in which some attempts are slow, played through the hedger without engines or sockets.
 
-An attempt takes base + per token x (uncached tokens that wait at its replica), with some random
+An attempt takes a base time + a time per token x (uncached tokens at its replica), with some random
 variation; one in twenty takes ten times that. Hedgeable requests are evaluated when the hedger says
 so. The first copy to deliver content wins and the other is cancelled, as the exchange does it.
 """
@@ -64,8 +64,8 @@ class HedgedFleet:
         self.counts = HedgeCounts()
         self.hedger = Hedger(rules, fleet, self.counts)
         self.requests: list[Request] = []
-        self.tokens = 0  # of first attempts
-        self.slowness: Callable[[float], float] = lambda now: 1.0  # factor on all times, at a time
+        self.tokens = 0  # tokens of first attempts
+        self.slowness: Callable[[float], float] = lambda now: 1.0  # factor on times, by time
         self.slowness_of: Callable[[Replica, float], float] = lambda replica, now: 1.0
         self._frozen: set[Replica] = set()
         self._rng = Random(seed)

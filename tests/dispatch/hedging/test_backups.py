@@ -1,4 +1,4 @@
-"""The replicas that may take a copy: each reason against one, and the preferred one."""
+"""The replicas that may take a copy: each reason against a replica, and the preferred replica."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_no_copy_to_a_replica_with_waiting_requests() -> None:
     lease = Lease(b)
     assert asked(a, b, c) == ["c"]
     assert asked(a, b) == Refusal.WAITING
-    lease.begun()  # it generates and does not wait
+    lease.begun()  # its request generates and does not wait
     assert asked(a, b) == ["b"]
     lease.release()
     table.close()
@@ -90,7 +90,7 @@ async def test_no_copy_to_an_unsuitable_replica() -> None:
         setattr(health, name, good)
     lease = Lease(b)
     lease.begun()
-    assert asked(a, b) == Refusal.HEALTH  # at its limit
+    assert asked(a, b) == Refusal.HEALTH  # a replica is at its request limit
     lease.release()
     assert asked(a, b) == ["b"]
     table.close()
@@ -104,7 +104,7 @@ async def test_no_copy_to_another_address_of_the_same_engine() -> None:
     for replica in (a, b, c, d):
         told(replica, started_at=1_700_000_000.25)
     assert same_engine(a, b)
-    assert not same_engine(a, c)  # it serves another model
+    assert not same_engine(a, c)  # c serves another model
     assert same_engine(a, d)  # a's node is not known
     assert asked(a, b) == Refusal.SAME_ENGINE
     table.add("e", node="n1")
@@ -156,5 +156,5 @@ async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     assert all(set(window(middle, turn)) == set(middle) for turn in range(ENOUGH))
     assert {window(middle, turn)[0] for turn in range(ENOUGH + 1)} == set(middle)
     small = pool[:ENOUGH]
-    assert window(small, 7) == small  # all can be offered
+    assert window(small, 7) == small  # all replicas can be offered
     table.close()

@@ -57,7 +57,7 @@ def test_it_begins_empty() -> None:
 
 
 def test_a_quiet_hour_is_not_spent_at_once() -> None:
-    """Ten seconds' deposits are kept, or four median prompts if that is more."""
+    """The budget keeps deposits of ten seconds, or of four median prompts if that is more."""
     busy = HedgeBudget(0.05)
     for _ in range(3600):
         for _ in range(100):
@@ -105,7 +105,7 @@ def test_a_lower_share_from_a_reload_counts_at_once() -> None:
         (0.05, 0.2, 0.75),
         (0.05, 1.0, 0.95),
         (0.02, 0.2, 0.9),
-        (0.05, 0.06, 0.5),  # not earlier than half of them
+        (0.05, 0.06, 0.5),  # a copy is not sent before half of the requests have answered
         (0.05, 0.0, 0.5),
         (0.0, 0.2, 0.999),
     ],

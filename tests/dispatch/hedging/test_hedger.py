@@ -25,7 +25,7 @@ from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
-TOOK_S = 0.2  # usual time to a first content here
+TOOK_S = 0.2  # usual seconds to the first content in these tests
 TOKENS = 1000
 
 
@@ -114,12 +114,12 @@ class World:
         self.table.close()
 
 
-# -- when -------------------------------------------------------------------------------------
+# -- the time of a copy -----------------------------------------------------------------------
 
 
 @scenario
 async def test_the_first_requests_have_a_time_to_ask() -> None:
-    """From the assumed times. Before the first answer no copy is sent: all requests may be slow."""
+    """The time follows from assumed times. Before any answer no copy is sent: all may be slow."""
     w = World(budget=1.0)
     state, attempt, due = w.dispatch(w.a)
     assert w.now + 0.1 < due < w.now + 2.0
@@ -161,7 +161,7 @@ async def test_a_prediction_and_a_time_to_ask() -> None:
     w.learn()
     state, attempt, due = w.dispatch(w.a)
     assert attempt.predicted_s == pytest.approx(TOOK_S, rel=0.01)
-    # just after the bulk of the answers, whose times are all equal
+    # just after the time of most answers, whose times are all equal
     assert due - w.now == pytest.approx(TOOK_S, rel=0.05)
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
@@ -177,8 +177,8 @@ async def test_a_request_that_may_not_be_hedged_gets_no_copy(urgency: str, hedge
     before = w.refused
     state, attempt, due = w.dispatch(w.a, urgency, hedgeable)
     assert due == NEVER
-    assert w.refused == before  # it is not suppressed: it is not hedgeable
-    assert attempt.predicted_s > 0.0  # and its time is learned like any other
+    assert w.refused == before  # not counted as suppressed, because the request is not hedgeable
+    assert attempt.predicted_s > 0.0  # and its time is learned like that of any request
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -219,7 +219,7 @@ async def test_fixed_needs_no_samples() -> None:
     assert due == w.now + 0.5
     w.now = due
     assert w.ask(attempt) == []
-    assert w.refused == {"budget": 1}  # but a copy must be paid for
+    assert w.refused == {"budget": 1}  # but the budget cannot pay for a copy
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
@@ -229,7 +229,7 @@ async def test_streams_and_whole_answers_are_apart() -> None:
     w = World()
     w.learn()
     state, attempt, due = w.dispatch(w.a, streamed=False)
-    assert attempt.predicted_s > 1.0  # by assumption: a whole answer takes seconds
+    assert attempt.predicted_s > 1.0  # assumed, because a whole answer takes seconds
     assert w.now + 1.0 < due < NEVER
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
@@ -238,7 +238,7 @@ async def test_streams_and_whole_answers_are_apart() -> None:
 @scenario
 async def test_what_waits_ahead_makes_it_later() -> None:
     w = World()
-    # prompts of 1000 tokens with zero, one or two others waiting before them
+    # prompts of 1000 tokens with zero, one or two other prompts waiting before them
     for number in range(200):
         lives = [w.dispatch(w.a) for _ in range(number % 3 + 1)]
         for behind, (state, attempt, _) in enumerate(lives):
@@ -254,7 +254,7 @@ async def test_what_waits_ahead_makes_it_later() -> None:
     w.close()
 
 
-# -- where ------------------------------------------------------------------------------------
+# -- the replica of a copy --------------------------------------------------------------------
 
 
 @scenario
@@ -295,11 +295,11 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     b.kv_usage = 0.95
     refused(Refusal.KV, again=True)
     b.kv_usage = None
-    w.a.slots = b.slots = 1  # one of two runs or waits
+    w.a.slots = b.slots = 1  # one of two slots is in use
     w.hedger.adopt(msgspec.structs.replace(w.rules, utilisation=0.5))
     refused(Refusal.UTILISATION, again=True)
     w.hedger.adopt(w.rules)
-    assert w.ask(attempt, others=[b]) == ["b"]  # 0.5 is below 0.7
+    assert w.ask(attempt, others=[b]) == ["b"]  # utilisation 0.5 is below 0.7
     told(started_at=1_700_000_000.0)
     refused(Refusal.SAME_ENGINE, again=True)
     told(started_at=None)
@@ -309,21 +309,21 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.view.prompt_tokens = 10**6
     refused(Refusal.BUDGET, again=True)
     w.view.prompt_tokens = TOKENS
-    w.now -= 0.9 * TOOK_S  # evaluated too early: it has hardly begun
+    w.now -= 0.9 * TOOK_S  # evaluated too early: the attempt has hardly begun
     refused(Refusal.GAIN, again=True)
     w.now += 0.9 * TOOK_S
     assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
     assert w.counts.suppressed[Refusal.ALONE] == 1
     assert hedger.asks_again_at(attempt, w.now) == NEVER
     assert w.ask(attempt, others=[b]) == ["b"]
-    assert hedger.asks_again_at(attempt, w.now) == NEVER  # it was not refused
+    assert hedger.asks_again_at(attempt, w.now) == NEVER  # the attempt was not refused
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
 
 
 @scenario
 async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
-    """The others would have to prefill the part that the first one holds in its cache."""
+    """The other replicas would have to prefill the part that the first one has in its cache."""
     w = World()
     knowledge = w.table.fleet.knowledge
     w.learn()
@@ -331,11 +331,11 @@ async def test_a_replica_that_must_prefill_much_more_does_not_pay() -> None:
         w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
         knowledge.sent(replica, w.view.blocks, 0)
         knowledge.begun(replica, w.view.blocks, 0)
-    w.view.prompt_tokens = 10**5  # a and b hold little of it, and the budget is too small
+    w.view.prompt_tokens = 10**5  # a and b hold little of the prompt, and the budget is too small
     state, attempt = w.late()
     assert w.ask(attempt) == []
     assert w.refused["budget"] == 1
-    w.view.prompt_tokens = 4 * TOKENS  # b holds nearly all of it, c nothing
+    w.view.prompt_tokens = 4 * TOKENS  # b holds nearly all of the prompt, c nothing
     assert w.ask(attempt) == ["b"]
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
@@ -350,7 +350,7 @@ async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> Non
         w.now += 7.5 * TOOK_S
         w.answer(state, attempt, w.c)
     state, attempt = w.late()
-    w.now = attempt.began + 2 * TOOK_S  # like others that were as late, it needs 8 more
+    w.now = attempt.began + 2 * TOOK_S  # as late as earlier ones that needed 8 more
     assert w.ask(attempt, others=[w.c, w.b]) == ["b"]
     assert w.ask(attempt, others=[w.c]) == []
     assert w.refused["gain"] == 1
@@ -369,7 +369,7 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
     assert due == NEVER
     state.end(Reason.CLIENT_GONE, w.now)
     state, attempt, due = w.dispatch(w.a, "critical")
-    assert w.ask(attempt, "critical") == []  # their load is unknown
+    assert w.ask(attempt, "critical") == []  # the load of b and c is unknown
     for replica in (w.a, w.b, w.c):
         replica.slots = 2
     assert w.ask(attempt, "critical") == ["b", "c"]  # 1 of 6
@@ -391,7 +391,7 @@ async def test_an_unknown_utilisation_stops_no_other_policy() -> None:
     w.close()
 
 
-# -- what becomes of it -----------------------------------------------------------------------
+# -- the end of a copy ------------------------------------------------------------------------
 
 
 def copy(w: World, *, connecting: bool = False) -> tuple[AttemptState, Attempt, Attempt]:
@@ -417,7 +417,7 @@ async def test_a_copy_that_wins() -> None:
     w.answer(state, hedge, w.b)
     assert (counts.won, counts.lost, counts.failed) == (1, 0, 0)
     assert counts.wasted_tokens == TOKENS
-    # It had waited for 2 of 10 s: like others as late, it would have needed 8 more.
+    # The attempt had waited for 2 of 10 s: attempts that were as late needed 8 s more.
     assert counts.saved_s == pytest.approx(8 * TOOK_S, rel=0.1)
     w.close()
 
@@ -501,14 +501,14 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
 
 @scenario
 async def test_a_replica_that_loses_repeatedly_is_suspect() -> None:
-    w = World(budget=0.2)  # which keeps more of its deposits
+    w = World(budget=0.2)  # a budget that keeps more of its deposits
     w.learn(200)
     for number in range(RACES):
         assert not w.a.health.suspected_at
         state, _, hedge = copy(w)
         w.now += TOOK_S
         w.answer(state, hedge, w.b)
-        if number == 0:  # an answer in between: the replica is alive
+        if number == 0:  # an answer in between shows that the replica is alive
             state, attempt, _ = w.dispatch(w.a, "")
             w.answer(state, attempt, w.a)
             state, _, hedge = copy(w)
@@ -546,7 +546,7 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     w.learn()
     state, primary = w.late()
     assert w.ask(primary) == []
-    assert w.ask(primary) == []  # once per request
+    assert w.ask(primary) == []  # at most one copy per request
     counts = w.counts
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
     assert w.hedger.asks_again_at(primary, w.now) == NEVER
@@ -556,7 +556,7 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     assert counts.would_save_s == pytest.approx(8 * TOOK_S, rel=0.05)
     state, primary = w.late()
     assert w.ask(primary) == []
-    w.now += 0.5 * TOOK_S  # it answers before the copy would have
+    w.now += 0.5 * TOOK_S  # the first attempt answers before the copy would have
     w.answer(state, primary, w.a)
     assert (counts.would_fire, counts.would_win) == (2, 1)
     w.close()
@@ -651,7 +651,7 @@ async def test_models_that_clients_invent_are_bounded() -> None:
         state, attempt, _ = w.dispatch(w.a)
         w.answer(state, attempt, w.a)
     assert len(w.hedger._streams) <= MODELS_MAX + 1
-    w.now += 100.0  # not used since, so they are evicted
+    w.now += 100.0  # the entries were not used since, so they are evicted
     w.view.model = "m"
     w.learn()
     state, _, due = w.dispatch(w.a)

@@ -1,6 +1,6 @@
 """The hedger over thousands of requests: the hedged requests, their cost and benefit.
 
-No engine and no socket: `hedged_fleet.py` plays attempts whose times follow a line, and one in
+No engine and no socket: `hedged_fleet.py` plays attempts whose times are linear, and one in
 twenty takes ten times as long.
 """
 
@@ -47,12 +47,12 @@ def within_budget(f: HedgedFleet) -> bool:
 async def test_it_hedges_the_stragglers_and_few_others(seed: int) -> None:
     table = Table()
     f = fleet(table, seed=seed)
-    f.play(1000, PER_S)  # it warms up
+    f.play(1000, PER_S)  # the hedger warms up
     high = [r for r in f.play(REQUESTS, PER_S) if r.urgency]
     assert share([r for r in high if r.was_slow]) > 0.95
     assert share([r for r in high if not r.was_slow]) < 0.02
     assert within_budget(f)
-    assert f.counts.fired_tokens < 0.02 * f.tokens  # far less than it might
+    assert f.counts.fired_tokens < 0.02 * f.tokens  # far less than the budget allows
     assert f.counts.won > 0.75 * f.counts.fired
     assert f.counts.quantile == pytest.approx(0.75, abs=0.05)
     table.close()
@@ -86,8 +86,8 @@ async def test_quantile_spends_its_budget_on_the_latest() -> None:
 
 @scenario
 async def test_stragglers_are_hedged_even_if_all_requests_may_be() -> None:
-    """The budget has as many copies as there are stragglers: it must not wait for the latest of
-    them.
+    """The budget pays for as many copies as there are stragglers: the hedger must not wait for
+    the latest stragglers.
     """
     table = Table()
     f = fleet(table, high=1.0)
@@ -132,9 +132,9 @@ async def test_a_frozen_replica_delays_requests_only_a_little() -> None:
     stuck = [r for r in requests if r.at[r.state.attempts[0]].id == "r3"]
     assert len(stuck) >= RACES
     assert all(r.was_hedged for r in stuck)
-    # The time until the end of the bulk, and the copy.
+    # The time of most answers, plus the time of the copy.
     assert max(r.ttft_s / r.state.attempts[0].predicted_s for r in stuck) < 3.0
-    assert ("suspect", "r3") in table.events  # for every request, until it answers something
+    assert ("suspect", "r3") in table.events  # for every request, until r3 answers anything
     table.close()
 
 
@@ -146,7 +146,7 @@ async def test_a_dry_run_says_what_would_have_been_saved() -> None:
     wet.play(REQUESTS, PER_S)
     assert dry.counts.fired == 0
     assert not any(r.was_hedged for r in dry.requests)
-    # The same requests with other random draws: the times are those of some dozen stragglers.
+    # The same requests with other random draws: only a few dozen stragglers are counted.
     assert dry.counts.would_fire == pytest.approx(wet.counts.fired, rel=0.3)
     assert dry.counts.would_save_s == pytest.approx(wet.counts.saved_s, rel=0.4)
     for table in tables:

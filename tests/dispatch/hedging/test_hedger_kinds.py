@@ -39,7 +39,7 @@ def at_slow_kind(requests: list[Request]) -> list[Request]:
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @scenario
 async def test_a_slow_kind_of_replica_is_not_hedged_more_than_others(seed: int) -> None:
-    """With the policy that always hedges the latest: without factors, these are the slow type's."""
+    """The policy always hedges the latest requests: without factors, those of the slow type."""
     table = Table()
     rules = Hedging(policy="quantile", budget=0.1)
     f = mixed(table, rules, seed=seed, stragglers=0.0, high=1.0)
@@ -67,7 +67,7 @@ async def test_stragglers_of_a_slow_kind_are_hedged(seed: int) -> None:
 
 
 class Forgetful(dict[Replica, Speeds]):
-    """Factors of replicas, none of which is stored."""
+    """Speed factors of replicas that are never stored."""
 
     def __setitem__(self, replica: Replica, speeds: Speeds) -> None:
         pass
@@ -75,7 +75,7 @@ class Forgetful(dict[Replica, Speeds]):
 
 @scenario
 async def test_what_is_wasted_on_a_slow_kind() -> None:
-    """Compared with a hedger that does not know types."""
+    """Wasted tokens, compared with a hedger that does not know types."""
     wasted = []
     for knows in (True, False):
         table = Table()
@@ -91,7 +91,7 @@ async def test_what_is_wasted_on_a_slow_kind() -> None:
 @pytest.mark.parametrize("number", [0, 1])
 @scenario
 async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
-    """For either type: for minutes, requests sent there are hedged."""
+    """For a slow and a fast type: requests at the slowed replica are hedged for minutes."""
     table = Table()
     f = mixed(table, Hedging(budget=1.0), stragglers=0.0, high=1.0)
     f.play(2000, PER_S)
@@ -100,7 +100,7 @@ async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
     f.slowness_of = lambda replica, now: (
         (KIND if is_slow_kind(replica) else 1.0) * (8.0 if replica is bad and now > since else 1.0)
     )
-    requests = f.play(2000, PER_S)  # a hundred seconds
+    requests = f.play(2000, PER_S)  # requests of a hundred seconds
     there = [r for r in requests if r.at[r.state.attempts[0]] is bad]
     elsewhere = [r for r in requests if r.at[r.state.attempts[0]] is not bad]
     assert len(there) >= 5

@@ -65,7 +65,7 @@ async def test_a_query_examines_few_replicas() -> None:
         assert len(found) == ENOUGH
         assert len(touched) <= WINDOW
         offered.update(found)
-    assert len(offered) == FLEET - 1  # all in turn, except the one that is late
+    assert len(offered) == FLEET - 1  # all replicas in turn, except that of the late request
 
 
 @scenario

@@ -1,6 +1,6 @@
 """Random walks over all events of requests and their copies.
 
-For any order, each copy ends once, the budget is kept, and nothing is left.
+For any order, each copy ends once, the budget is not exceeded, and nothing remains stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Walk:
         self.budget = self.rng.choice((0.02, 0.05, 0.5, 1.0))
         policy = self.rng.choice(("adaptive", "quantile", "fixed"))
         self.w = World(policy=policy, budget=self.budget, dry_run=dry_run)
-        self.begun = self.rng.choice((0, 60))  # requests so far
+        self.begun = self.rng.choice((0, 60))  # number of requests so far
         self.w.learn(self.begun)
         self.due: dict[AttemptState, float] = {}
 

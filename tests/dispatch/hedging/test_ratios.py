@@ -1,4 +1,4 @@
-"""Ratios in a sliding window: equal to the curve computed from all samples; old ones are
+"""Ratios in a sliding window give the same curve as all their samples; old samples are
 dropped.
 """
 
@@ -34,7 +34,7 @@ def survival(samples: list[tuple[float, bool]], time: float) -> float:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_curve_of_all_samples_in_the_window(seed: int) -> None:
-    """Minute by minute, compared with the product over all samples of the slices in the window."""
+    """Minute by minute, the curve is compared with the product over all samples in the window."""
     rng, now = Random(seed), 0.0
     ratios = Ratios(now)
     slices: list[list[tuple[float, bool]]] = [[]]
@@ -75,7 +75,7 @@ def test_the_window_slides() -> None:
                 ratios.add(ratio)
             ratios.slide(now)
         assert curve(ratios).quantile(0.5) == pytest.approx(ratio, rel=0.05)
-    assert curve(ratios).survival(2.0) == 1.0  # none of the first ones is left
+    assert curve(ratios).survival(2.0) == 1.0  # none of the first samples is left
 
 
 def test_where_few_come_the_window_waits_for_them() -> None:

@@ -46,7 +46,7 @@ def test_a_straggler_among_the_first_makes_no_kind(place: int) -> None:
 
 @pytest.mark.parametrize("per_s", [0.2, 2.0, 50.0])
 def test_one_that_becomes_slow_is_late_for_minutes(per_s: float) -> None:
-    """For any rate of requests: a busy replica is not adapted to sooner."""
+    """For any rate of requests: the factor of a busy replica does not adapt sooner."""
     speed = known(1.0)
     now = answers(speed, int(DOUBLING_S * per_s), 10.0, 100.0, 1.0 / per_s)
     assert 1.9 < speed.factor < 2.1
@@ -64,7 +64,7 @@ def test_a_replica_with_a_slow_first_answer_is_judged_by_later_ones() -> None:
     speed = known(6.0)
     now = answers(speed, FIRST - 1, 1.0, 200.0)
     answers(speed, 1, 6.0, now)
-    assert speed.factor > 5.0  # not in a row
+    assert speed.factor > 5.0  # the fast answers were not consecutive
     answers(speed, FIRST, 1.0, 300.0)
     assert speed.factor == pytest.approx(1.0)
 
@@ -79,7 +79,7 @@ def test_stragglers_do_not_change_the_factor(kind: float) -> None:
 
 
 def test_what_was_cut_counts_only_above_the_factor() -> None:
-    """At first, copies win against all attempts at a slow type: cancelled attempts count, too."""
+    """At first, copies win against all attempts at a slow type, so cancelled attempts count too."""
     speed = Speed()
     for _ in range(FIRST):
         speed.cut(0.5 * LINE_S, LINE_S, 100.0)

@@ -1,5 +1,5 @@
-"""The line fitted to first contents is correct despite stragglers, cancelled attempts and
-changes.
+"""The line fitted to times to first content is correct despite stragglers, cancelled attempts
+and changes.
 """
 
 from __future__ import annotations
@@ -54,9 +54,10 @@ def test_it_finds_the_line_whatever_the_stragglers(seed: int, stragglers: float)
 
 @pytest.mark.parametrize("seed", range(5))
 def test_one_that_was_cut_counts_as_if_its_end_had_been_seen(seed: int) -> None:
-    """A fifth takes ten times as long and is cancelled at twice the line.
+    """A fifth of the attempts takes ten times as long and is cancelled at twice the fitted time.
 
-    Without them the line would differ. An attempt cancelled below the line carries no information.
+    Without these attempts the fitted line of times to first content would differ. An attempt
+    cancelled below the fitted line carries no information.
     """
     cut, whole, rng = new(), new(), Random(seed)
     for fit in (cut, whole):
@@ -86,7 +87,7 @@ def test_old_samples_are_dropped() -> None:
     answers(fit, 100, rng, base_s=0.2, token_s=3e-4, now=50.0)
     fit.refit(20.0)
     assert off(fit, 0.2, 3e-4) < 0.08
-    answers(fit, SAMPLES + 10, rng, now=50.0)  # of equal times it keeps the latest
+    answers(fit, SAMPLES + 10, rng, now=50.0)  # of equal times the fit keeps the latest
     fit.refit(20.0)
     assert off(fit) < 0.08
 
@@ -117,8 +118,8 @@ def test_a_few_rounds_a_second_are_as_good_as_a_search(seed: int) -> None:
 
 
 def test_what_was_cut_above_an_old_line_says_nothing_below_a_new_one() -> None:
-    """Everything becomes slow. Attempts cancelled at twice the old line are not answers at that
-    time.
+    """Everything becomes slow. An attempt cancelled at twice the old fitted time is no answer at
+    that time.
     """
     fit = new()
     for _ in range(LEAST):

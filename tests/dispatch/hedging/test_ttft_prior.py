@@ -13,7 +13,7 @@ PRIORS = [STREAMS, WHOLES]
 
 
 def beyond(prior: Prior, ratio: float) -> float:
-    """The share of attempts that take longer than `ratio` times the line."""
+    """The share of attempts that take longer than `ratio` times the fitted time."""
     return Ratios(0.0).curve(prior.shares, 1.0).survival(ratio)
 
 
@@ -25,7 +25,7 @@ def test_shares_are_a_distribution_over_the_bins_of_ratios(prior: Prior) -> None
 
 
 def test_a_stream_of_the_slowest_engine_is_not_late() -> None:
-    """65 ms and 0.19 ms a token, behind a decode step of 48 ms."""
+    """A prefill takes 65 ms plus 0.19 ms per token, after a decode step of 48 ms."""
     for tokens in (0, 1, 1_000, 100_000):
         line_s = STREAMS.base_s + STREAMS.token_s * tokens
         engine_s = 0.065 + 0.048 + 0.00019 * tokens
@@ -55,6 +55,6 @@ def test_whole_answers_are_lognormal_with_the_median_at_the_line() -> None:
 
 
 def test_the_mean_of_the_trace_follows_from_its_median() -> None:
-    """Mean 211 and median 129 tokens: a lognormal of sigma 1 has the mean median * e**0.5."""
+    """Mean 211, median 129 tokens: the mean of a lognormal of sigma 1 is median * e**0.5."""
     mean = Ratios(0.0).curve(WHOLES.shares, 1.0).mean
     assert mean == pytest.approx(211 / 129, rel=0.05)

@@ -13,7 +13,7 @@ USUAL_S = 0.2
 
 
 def learned(now: float = 0.5, answers: int = 100) -> Ttfts:
-    """Every answer took the same time."""
+    """Times to first token learned from answers that all took the same time."""
     ttfts = Ttfts(0.0, True)
     for _ in range(answers):
         ttfts.shown(100, USUAL_S, 1.0, now)
@@ -51,7 +51,7 @@ def test_each_answer_replaces_one_of_the_assumed_ones() -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 1.0, 30.0])
 def test_the_line_is_right_after_a_few_answers(factor: float) -> None:
-    """A large model takes thirty times the assumption. The third request is predicted correctly."""
+    """A large model takes thirty times the assumed time. The third request is predicted right."""
     rng, ttfts = Random(1), Ttfts(0.0, True)
     for _ in range(2):
         tokens = rng.randrange(100, 5000)

@@ -1,4 +1,4 @@
-"""A request goes without a ticket where the chosen replica takes it; else it is offered one."""
+"""A request is sent without a queue ticket if the chosen replica accepts it; else it gets one."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_the_chosen_replica_takes_the_request_and_nothing_is_counted_as_held() -
     front = Front()
     first, second = front.world.replicas
     assert front.ask() is first
-    assert front.ask(model=None) is first  # one pool of models: the name may be absent
+    assert front.ask(model=None) is first  # there is one model: a request need not name it
     assert first.inflight == second.inflight == 0
     assert front.pools.waiting == 0
     assert front.pools.queues[0].counts.passed[NORMAL] == 2
 
 
 def test_a_chosen_replica_that_is_full_means_a_ticket_although_another_has_room() -> None:
-    """The queue may know a better one; asking it costs more than one check."""
+    """The queue may know a better replica; asking the queue costs more than one check."""
     front = Front()
     front.world.replicas[0].inflight = 1
     assert front.ask() is None

@@ -50,7 +50,7 @@ def test_while_a_request_waits_the_first_change_of_a_turn_asks_for_a_reading() -
     assert not f.changes.note(f.b)
     assert not f.changes.await_reading()
     assert list(f.changes.read(1.0)) == [f.a, f.b]
-    assert f.changes.note(f.a)  # a new turn
+    assert f.changes.note(f.a)  # a new event-loop turn
 
 
 def test_a_change_of_the_fleet_is_read_in_any_case() -> None:
@@ -105,7 +105,7 @@ def test_the_next_request_reads_what_has_changed_before_it() -> None:
 
 
 def test_while_a_request_waits_changes_are_left_to_the_reading() -> None:
-    """What they free is for the request that waits, not for the next one."""
+    """Capacity freed by the changes is for the request that waits, not for the next request."""
     f = Fleet(most=1)
     f.waits()
     f.a.inflight = 0

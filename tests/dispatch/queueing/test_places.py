@@ -1,4 +1,4 @@
-"""The fleet as the queue sees it, and a queue driven over a real fleet table."""
+"""The queue's view of the fleet, and a queue driven over a real fleet table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def test_a_replica_is_blind_until_its_metrics_are_read() -> None:
 
 @scenario
 async def test_unreported_slots_are_learned() -> None:
-    """Otherwise dozens of short prompts would be sent into the queue of a full engine."""
+    """Without learned slots, dozens of short prompts would be sent to a full engine."""
     table = Table()
     replica = table.add("a")
     places = Places(table.fleet)

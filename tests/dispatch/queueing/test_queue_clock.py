@@ -1,4 +1,4 @@
-"""The queue's alarm rings when time alone changes something, for any rate of requests."""
+"""The queue's timer expires when time alone changes something, for any rate of requests."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from router.core.build import is_compiled
 from router.core.errors import Reason
 from tests.dispatch.driven import World
 
-STEP_S = 0.0002  # much less than the minimum time between two rings
+STEP_S = 0.0002  # much less than the minimum time between two expiries of the timer
 WAIT_S = 0.05
 
 
 @pytest.mark.parametrize("step_s", [STEP_S, 0.02])
 def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
-    """The alarm was put off by each request that came, so that it never rang."""
+    """Before the fix, each new request postponed the timer, so that it never expired."""
     classes = Classes(low=LowClass(wait_s=WAIT_S))
     queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
     world = World(1, most=1, queue=queue, classes=classes)
@@ -37,7 +37,7 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 @pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
 @pytest.mark.parametrize("where", ["tick", "hurry"])
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The alarm was not set again, so what waited never expired."""
+    """Before the fix, the timer was not set again, so waiting requests never expired."""
     classes = Classes(low=LowClass(wait_s=5.0))
     queue = Queue(order="strict", batch_becomes_normal_after_s=0.0)
     world = World(1, most=1, queue=queue, classes=classes)

@@ -82,7 +82,7 @@ TOOL = event(
 STAYS: list[bytes] = [
     role(),
     token("a"),
-    token('"usage":{"prompt_tokens":1},"choices":[]'),  # only text that mentions it
+    token('"usage":{"prompt_tokens":1},"choices":[]'),  # only text that mentions usage
     token("a\r\n\r\nb\n\ndata: x"),
     token("x" * (HELD + 100)),
     with_usage("b", None),
@@ -283,7 +283,7 @@ def test_an_engine_that_always_reports_usage_is_not_changed(size: int) -> None:
 
 
 def test_a_long_stream_is_not_looked_through_again_and_again() -> None:
-    """An event of 3 MB byte by byte: the kept part is bounded, and so is the work."""
+    """An event of 3 MB arrives byte by byte: the stored part and the work are bounded."""
     tap = UsageTap(takes_out=True)
     for _ in range(3000):
         tap.feed(b"x" * 1000)
@@ -453,7 +453,7 @@ def test_values_that_are_not_a_usage(usage: Any) -> None:
 
 
 def test_llamacpp_reports_counts_in_its_timings() -> None:
-    """Unrequested, on the last content event; older versions do not report cached tokens."""
+    """Counts come unrequested on the last content event; old versions omit cached tokens."""
     timings = {"cache_n": 30, "prompt_n": 10, "prompt_ms": 1.5, "predicted_n": 3}
     last = event({"choices": [{"delta": {}, "finish_reason": "stop"}], "timings": timings})
     stream = token("a") + token("b") + last + DONE
@@ -587,7 +587,7 @@ def test_no_text_and_no_object_of_the_model_lowers_a_count() -> None:
 
 @pytest.mark.parametrize("size", [100, 5000, 1_000_000])
 def test_the_counts_of_an_event_too_long_to_hold_are_read(size: int) -> None:
-    """vLLM's `response.completed`, with its messages after the usage."""
+    """vLLM's event `response.completed` has its messages after the usage."""
     usage = {"input_tokens": 28, "output_tokens": 40}
     value = {"response": {"output": "a" * HELD, "usage": usage, "output_messages": "b" * HELD}}
     for takes_out in (False, True):
@@ -598,7 +598,7 @@ def test_the_counts_of_an_event_too_long_to_hold_are_read(size: int) -> None:
 
 
 def test_a_stream_in_an_engines_native_format() -> None:
-    """SGLang: the counts so far in every event, more than one token per event."""
+    """SGLang reports the counts so far in every event; an event has more than one token."""
     events = [
         event({"text": "x" * n, "meta_info": {"prompt_tokens": 28, "completion_tokens": 8 * n}})
         for n in (1, 2, 3)

@@ -19,7 +19,7 @@ from router.fleet.engines.common.registry import ENGINES as ALL
 from router.fleet.engines.common.registry import engine_of
 
 ABSENT: Any = "nothing said"
-# For an object without these members: whether the engine sends one usage event, or one with each.
+# Defaults of a missing member: whether the engine sends one usage event, or usage with each event.
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
 ENGINES = sorted(DEFAULTS)
 
@@ -46,7 +46,7 @@ def meaning(engine: str, options: Any) -> tuple[bool, bool]:
 
 
 def inject(pieces: list[bytes], asked: bytes | None, engine: str | None) -> list[bytes] | None:
-    """The two ways of requesting: a further member, or another value."""
+    """The two ways of requesting usage: a further member, or another value."""
     ask = engine_of(engine).usage_ask
     if asked is not None:
         return replaced(pieces, asked, ask)
@@ -168,7 +168,7 @@ def test_options_are_replaced_in_their_place() -> None:
 @pytest.mark.parametrize(
     "odd",
     [
-        # the same member in another object follows
+        # another object with the same member follows
         b'{"stream":true,"stream_options":null,"tools":[{"stream_options":null}]}',
         # escaped so that only a decoder finds it, with another object's unescaped member present
         b'{"stream":true,"tools":[{"stream_options":null}],"stream_\\u006fptions":null}',

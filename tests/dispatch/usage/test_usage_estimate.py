@@ -30,7 +30,7 @@ from router.wire.outbox import Outbox
 from router.wire.sweep import Sweeper
 from tests.dispatch.replicas import bare
 
-MEASURED = 100  # tokens of the prompt
+MEASURED = 100  # measured tokens of the prompt
 
 
 def asked(
@@ -69,12 +69,12 @@ def attempt(cadence_s: float | None = None, tpot_s: float | None = None) -> Atte
     [
         (None, None, 99.0, 0),  # the engine's speed is not known
         (0.1, None, 10.0, 0),
-        (0.1, None, 10.5, 0),  # it has just read the prompt
+        (0.1, None, 10.5, 0),  # the engine has just read the prompt
         (0.125, None, 11.5, 8),
         (None, 0.25, 11.5, 4),
-        (0.125, 0.25, 11.5, 8),  # the speed of now counts, not of finished streams
+        (0.125, 0.25, 11.5, 8),  # the current speed counts, not that of finished streams
         (0.0, 0.25, 11.5, 4),
-        (0.125, None, 9.0, 0),  # never below 0
+        (0.125, None, 9.0, 0),  # the estimate is never below 0
     ],
 )
 def test_output_that_the_client_did_not_see(
@@ -115,7 +115,7 @@ def test_a_prompt_that_was_not_measured_is_estimated_from_the_body() -> None:
 
 
 class NoHandler(Handler):
-    """Gets no request."""
+    """A handler that gets no request."""
 
     def check_head(self, head: RequestHead) -> None:
         raise NotImplementedError
@@ -223,7 +223,7 @@ def test_lines_of_json_have_a_token_each_or_more() -> None:
     [
         ("chat", False, 100),
         ("generate", False, 100),
-        ("embeddings", False, None),  # numbers are not generated token by token
+        ("embeddings", False, None),  # embeddings are not generated token by token
         ("other", False, None),
         ("other", True, 100),
     ],
@@ -253,4 +253,4 @@ def test_the_prompt_of_a_body_that_was_too_large_to_measure_is_estimated() -> No
     assert usage_at_end(work(), a_reply(656), large, 0, is_whole=True) == Usage(
         (SCAN_ABOVE + 1) // 4, 100, None, False
     )
-    assert end(a_reply(0, is_work=False), large) is UNKNOWN  # no engine has read it
+    assert end(a_reply(0, is_work=False), large) is UNKNOWN  # no engine has read the prompt

@@ -122,7 +122,7 @@ def test_few_bytes_are_kept_whatever_comes(pieces: list[bytes]) -> None:
 
 NAMES = (b"prompt_tokens", b"cached_tokens", b"eval_count", b"prompt_eval_count", b"prompt_n")
 COUNTS = [b'"%b": %d,' % (name, 7 + len(name)) for name in NAMES]
-# Text without an underscore, with many of them, and with apparent ends of a name.
+# Text without an underscore, with many underscores, and with apparent ends of a name.
 FILLERS = [b"x" * 5000, b"a_b " * 1500, b'"a_n "' * 900, b"_" * 5000, b'"a_count":1,' * 500, b"["]
 
 
@@ -148,7 +148,7 @@ def test_a_count_is_found_however_large_the_pieces_are(parts: list[bytes], size:
 @pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("filler", FILLERS[:-1])
 def test_a_count_across_two_large_pieces(count: bytes, filler: bytes) -> None:
-    """In a list the counts are added up, so that counting one twice would be noticed."""
+    """Counts in a list are added up, so that a count that is counted twice would be noticed."""
     before = b"[" + filler
     text = before + count + filler
     for at in range(len(count) + 1):

@@ -62,7 +62,7 @@ def test_each_takes_a_block_for_each_it_begins_and_ends_with_its_last_step(
         ended += batch.finished(step)
     blocks = [-(-(prompt + output - 1) // SIZE) - -(-prompt // SIZE) for prompt, output in sizes]
     assert taken == sum(blocks)
-    # Sorted by their last step; equal ones by the order in which they began to decode.
+    # Requests are sorted by their last step, then by the order in which they began to decode.
     order = sorted(range(len(sizes)), key=lambda number: sizes[number][1])
     assert [request.id for request in ended] == [str(number) for number in order]
     assert (len(batch), batch.context) == (0, 0)

@@ -88,7 +88,7 @@ def test_a_leap_ends_before_the_step_that_lacks_a_block() -> None:
 
 def test_a_block_named_in_a_leap_may_let_the_head_in() -> None:
     core = make(num_blocks=6, block_size=4, reserve_output=True)
-    core.submit(Request("a", 4, 13, [1, 2, 3, 4]), now=0.0)  # 4 blocks, all reserved
+    core.submit(Request("a", 4, 13, [1, 2, 3, 4]), now=0.0)  # needs 4 blocks, all reserved
     core.submit(Request("b", 13, 1, [1, 2, 3]), now=0.0)  # 4 blocks; it could share two of them
     log = turn(core)
     # The second block of a is full and named with the step that begins at 5.
@@ -112,7 +112,7 @@ def test_looking_in_the_middle_shows_the_figures_of_that_moment_and_changes_noth
 
 
 def test_an_abort_in_a_leap_leaves_it_what_it_had_and_the_rest_faster() -> None:
-    core = make(Timing(1.0, 0.0, 0.0, 0.0, 1.0, 0.0))  # a second for each sequence
+    core = make(Timing(1.0, 0.0, 0.0, 0.0, 1.0, 0.0))  # a step takes a second for each sequence
     a, b = Request("a", 10, 20), Request("b", 10, 20)
     core.submit(a, now=0.0)
     core.submit(b, now=0.0)

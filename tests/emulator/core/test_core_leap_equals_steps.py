@@ -1,4 +1,4 @@
-"""A core that leaps behaves like one that steps, for any traffic, faults and small pools."""
+"""An engine core that leaps over steps behaves like a core that does each step, for any traffic."""
 
 from __future__ import annotations
 

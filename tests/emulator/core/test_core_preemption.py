@@ -23,7 +23,7 @@ def make(**config: int | bool | None) -> EngineCore[Request]:
 
 def test_the_latest_goes_when_a_block_is_wanted_and_comes_back_with_what_it_had() -> None:
     core = make(num_blocks=4, block_size=4)
-    a, b = Request("a", 4, 9), Request("b", 4, 9)  # 3 blocks each at their end
+    a, b = Request("a", 4, 9), Request("b", 4, 9)  # each needs 3 blocks at its end
     core.submit(a, now=0.0)
     core.submit(b, now=0.0)
     log = turn(core, until=4.5)
@@ -71,7 +71,7 @@ def test_no_request_starts_while_another_is_preempted() -> None:
     turn(core, until=0.0)
     core.submit(Request("small", 1, 1, priority=-1), now=0.1)
     turn(core, until=1.0)
-    # The step that begins at 1 needs a block for each of the two and has one.
+    # The step that begins at 1 needs a block for each of the two requests; one block is free.
     assert core.preemptions == 1
     assert core.waiting == 2
     turn(core, until=2.0)

@@ -65,7 +65,7 @@ def check(core: EngineCore[Request], live: set[str]) -> None:
     assert kv.used + kv.free == BLOCKS
     assert 0 <= kv.used <= kv.peak <= BLOCKS
     holders = Counter(block for request in core.rows() for block in request._blocks)
-    assert {block: block.refs for block in holders} == holders  # each taken, each once
+    assert {block: block.refs for block in holders} == holders  # each block is taken exactly once
     assert len(holders) == kv.used
     assert core.config.reserve_output or not core._scheduler.promised
     assert 0 <= core._scheduler.promised <= kv.free

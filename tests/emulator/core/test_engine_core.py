@@ -137,9 +137,9 @@ def test_order_of_the_queue(priority_scheduling: bool) -> None:
 
 def test_the_first_request_waits_for_kv_blocks_and_is_not_overtaken() -> None:
     core = make(num_blocks=10, block_size=10, max_num_batched_tokens=1000)
-    core.submit(Request("a", 50, 11), now=0.0)  # 6 blocks at its end
-    core.submit(Request("big", 60, 1), now=0.0)  # 6
-    core.submit(Request("small", 10, 1), now=0.0)  # 1
+    core.submit(Request("a", 50, 11), now=0.0)  # needs 6 blocks at its end
+    core.submit(Request("big", 60, 1), now=0.0)  # needs 6 blocks
+    core.submit(Request("small", 10, 1), now=0.0)  # needs 1 block
     core.advance(0.0)
     assert (core.running, core.waiting) == (1, 2)
     assert times(turn(core), FIRST_TOKEN) == {"a": 1.0, "big": 12.0, "small": 12.0}

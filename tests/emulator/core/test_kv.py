@@ -22,7 +22,7 @@ def test_freed_blocks_stay_as_cache_until_their_room_is_needed() -> None:
     pool.release(blocks)
     assert (pool.used, pool.free, pool.cached) == (0, 4, 3)
     assert pool.match([1, 2, 3, 4], 4) == blocks
-    pool.take(1)  # the unused one
+    pool.take(1)  # the unused block
     assert pool.match([1, 2, 3], 3) == blocks
     pool.take(1)  # now the tail of the prefix is evicted
     assert pool.match([1, 2, 3], 3) == blocks[:2]
@@ -46,13 +46,13 @@ def test_the_free_queue_keeps_its_order_whichever_block_leaves_it() -> None:
     for block in blocks:
         pool.release([block])
     assert pool.state()[2] == [0, 1, 2, 3, 4]
-    assert pool.take(1) == blocks[:1]  # the first one, and its hash is removed
+    assert pool.take(1) == blocks[:1]  # the first block, and its hash is removed
     assert pool.state()[1:] == ([None, 2, 3, 4, 5], [1, 2, 3, 4])
-    pool.share(pool.match([2], 1))  # the first one again, ...
+    pool.share(pool.match([2], 1))  # the first block again, ...
     assert pool.state()[2] == [2, 3, 4]
-    pool.share(pool.match([4], 1))  # ... one in the middle, ...
+    pool.share(pool.match([4], 1))  # ... a middle block, ...
     assert pool.state()[2] == [2, 4]
-    pool.share(pool.match([5], 1))  # ... and the last one
+    pool.share(pool.match([5], 1))  # ... and the last block
     assert pool.state()[2] == [2]
     pool.release(blocks[4:])
     pool.release(blocks[:2])

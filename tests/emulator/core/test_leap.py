@@ -18,7 +18,7 @@ def started(begin: float, first_s: float, more_s: float, steps: int) -> Leap:
 
 
 def ends(begin: float, first_s: float, more_s: float, steps: int) -> list[float]:
-    """Step by step."""
+    """End times of the steps, added step by step."""
     return list(accumulate((first_s + k * more_s for k in range(steps)), initial=begin))[1:]
 
 

@@ -1,4 +1,4 @@
-"""Equal requests get equal random draws on every engine; a copy gets different ones."""
+"""Equal requests get equal random draws on every engine; a copy gets different draws."""
 
 from __future__ import annotations
 

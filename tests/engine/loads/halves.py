@@ -3,7 +3,7 @@
 Streams of prompts of any length, some of which share a prefix. `half` sends them from a growing
 number of clients, each of which waits for its answer (closed loop). `open_half` sends them at
 Poisson arrivals of growing rates, as the users of a service do (open loop). Both halves have other
-prompts and the same distributions. Must never judge.
+prompts and the same distributions. Must never judge the results.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from random import Random
 from bench.fleet.stream import Answer, Link
 from tests.engine.loads import bodies
 
-PROMPT, OUTPUT = (100, 1800), (12, 32)  # tokens, which here are characters
+# Prompt and output lengths in tokens, which here are characters.
+PROMPT, OUTPUT = (100, 1800), (12, 32)
 PREFIXES, PREFIX, SHARING = 3, 700, 0.3
 
 
 def total(load: Mapping[int, int]) -> int:
-    """Requests of one half."""
+    """Number of requests of one half."""
     return sum(clients * count for clients, count in load.items())
 
 
 def prompts(seed: str) -> Iterator[tuple[str, int]]:
-    """Endless (text, output tokens); some begin alike."""
+    """Endless pairs of prompt text and number of output tokens; some prompts share a prefix."""
     rng = Random(seed)
     shared = [f"{seed} {n} ".ljust(PREFIX, "abcdefgh"[n]) for n in range(PREFIXES)]
     number = 0
@@ -39,9 +40,10 @@ def prompts(seed: str) -> Iterator[tuple[str, int]]:
 
 
 async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) -> list[Answer]:
-    """So many clients at once, each with so many streams one after the other; `load`: phases.
+    """Run the phases of `load`: so many concurrent clients, each with so many streams in sequence.
 
-    Raises TimeoutError after `within_s` seconds."""
+    Raises TimeoutError after `within_s` seconds.
+    """
     source = prompts(seed)
     answers: list[Answer] = []
     async with asyncio.timeout(within_s):

@@ -19,10 +19,10 @@ class Outcome:
     """The result of one request at its client."""
 
     stream: bool
-    tokens: int  # requested
+    tokens: int  # requested output tokens
     status: int | None = None
     text: str = ""
-    done: bool = False  # the engine's own end of a stream, or a whole answer
+    done: bool = False  # the engine's own end of a stream, or a whole answer, arrived
     error: dict[str, Any] | None = None  # an error body or an error event
     broken: str = ""  # transport error: the answer did not end as HTTP requires
 
@@ -68,7 +68,7 @@ class Load:
                 await self._changed.wait()
 
     def stop(self) -> None:
-        """Every client ends after its current request."""
+        """Stop: every client ends after its current request."""
         self._stopping = True
 
 

@@ -7,7 +7,7 @@ import socket
 import struct
 from typing import Any
 
-TIMEOUT_S = 60.0  # of any one send or receive
+TIMEOUT_S = 60.0  # time limit of any one send or receive
 
 
 class RawClient:

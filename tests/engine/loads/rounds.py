@@ -27,11 +27,12 @@ from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
 from tests.engine.machine.fleet import Engine, Hedgerow
 
-# requests per slot; the last one waits for all others, so the time of one is a small part
+# Requests per slot. The last request waits for all others in its slot, so the time of one request
+# is a small part.
 ROUNDS = 8
 LIGHT_REQUESTS, LIGHT_TOKENS = 12, 8
 CALIBRATION_TOKENS = 60
-TOKENS_AT_MOST = 1200  # of an answer; all slots together fit into the KV cache
+TOKENS_AT_MOST = 1200  # maximum length of an answer; all slots together fit into the KV cache
 IDLE_WITHIN_S = 60.0
 RUN_WITHIN_S = 600.0
 
@@ -42,13 +43,14 @@ Engines = tuple[Engine, Engine]
 class Seen:
     """The results of one run."""
 
-    errors: list[str] = field(default_factory=list)  # "" where a request was served
-    waits_s: list[float] = field(default_factory=list)  # of streams, to their first content
-    took_s: list[float] = field(default_factory=list)  # of each request, to its end
+    errors: list[str] = field(default_factory=list)  # one per request; "": it was served
+    # Seconds of each stream to its first content.
+    waits_s: list[float] = field(default_factory=list)
+    took_s: list[float] = field(default_factory=list)  # seconds of each request to its end
     # Of streams: when the first content came and when the stream ended, in seconds of one clock.
     spans: list[tuple[float, float]] = field(default_factory=list)
-    began: float = 0.0  # of the same clock: when the requests were sent
-    seconds: float = 0.0  # until all had ended
+    began: float = 0.0  # when the requests were sent, by the same clock as `spans`
+    seconds: float = 0.0  # from sending until all requests had ended
     breakers: list[str] = field(default_factory=list)
     ejections: float = 0.0
     events: list[str] = field(default_factory=list)
@@ -60,13 +62,15 @@ class Seen:
     def slots_in_use(self, slots: int) -> float:
         """Share of `slots` that were generating, from the beginning to the last first content.
 
-        It says how well the load was placed, whatever the speed of the machine was meanwhile."""
+        This share measures how well the load was placed, independent of the speed of the machine.
+        """
         until = max(first for first, _ in self.spans)
         used = sum(min(end, until) - first for first, end in self.spans)
         return used / (slots * (until - self.began))
 
 
-Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]  # URL, number, tokens
+# Arguments: URL, number, tokens, results.
+Ask = Callable[[str, int, int, Seen], Coroutine[Any, Any, None]]
 
 
 def sizes(slots: int, tokens: int) -> list[int]:
@@ -132,7 +136,8 @@ def straight(engines: Engines, ask: Ask, tokens: Sequence[int]) -> Seen:
 def routed(
     engines: Engines, ask: Ask, tokens: Sequence[int], folder: Path, *, cold: bool
 ) -> tuple[Seen, Seen]:
-    """The same through a fresh router: results of the load, and of the light load before it.
+    """The load of `straight` through a fresh router: its results, and those of the light load
+    before.
 
     `cold`: there is no light load, so that the router has seen no request at all.
     """
@@ -174,7 +179,7 @@ def calibrated(engines: Engines, slots: int, wait_s: float) -> int:
     """Answer length in tokens with which the last request of all rounds waits `wait_s`."""
     urls = [engine.url for engine in engines]
     took_s = 0.0
-    for _ in range(2):  # the first one is a warm-up
+    for _ in range(2):  # the first round is a warm-up
         seen = Seen()
         asyncio.run(_at_once(urls, ask_stream, [CALIBRATION_TOKENS] * slots * len(urls), seen))
         took_s = seen.seconds

@@ -29,11 +29,11 @@ from tests.engine.loads import bodies
 from tests.engine.loads.load import CHAT
 from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow
 
-CLIENTS = 6 * SLOTS  # of batch requests: two thirds of them wait at any time
-PROMPT, OUTPUT = (700, 1500), (24, 72)  # tokens of a batch request; of its prompt, characters
+CLIENTS = 6 * SLOTS  # number of batch clients: two thirds of their requests wait at any time
+PROMPT, OUTPUT = (700, 1500), (24, 72)  # sizes of batch requests: prompt characters, output tokens
 URGENT_PROMPT, URGENT_OUTPUT = 100, 4
-WARM_S = 2.0  # until batch requests that began together no longer end together
-SAMPLE_S = 0.25  # between two reads of the engines' metrics
+WARM_S = 2.0  # seconds until batch requests that began together no longer end together
+SAMPLE_S = 0.25  # seconds between two reads of the engines' metrics
 RUN_WITHIN_S = 300.0
 
 
@@ -41,7 +41,7 @@ RUN_WITHIN_S = 300.0
 class Asked:
     """One request and its result."""
 
-    due: float  # perf_counter
+    due: float  # by the clock perf_counter
     answer: Answer
     _ended: asyncio.Event
 
@@ -67,15 +67,17 @@ class Asked:
 class Seen:
     """Results of one run, or of several of one kind."""
 
-    urgent_s: list[float] = field(default_factory=list)  # to first tokens
+    # Seconds to first tokens of urgent requests.
+    urgent_s: list[float] = field(default_factory=list)
     # Wait of each urgent request, relative to that of the batch request due nearest in time. The
     # queue grows during the run, so other batch requests are not comparable.
     gaps: list[float] = field(default_factory=list)
     batch_per_token_s: list[float] = field(default_factory=list)
     batch_tokens: int = 0
     seconds: float = 0.0
-    preemptions: int = 0  # by the engines
-    waiting: list[int] = field(default_factory=list)  # at one engine, by its own count
+    preemptions: int = 0  # number of preemptions by the engines
+    # Requests waiting at one engine, by its own count, per sample.
+    waiting: list[int] = field(default_factory=list)
 
     @classmethod
     def of_all(cls, several: Sequence[Seen]) -> Seen:
@@ -111,7 +113,7 @@ class Saturation:
         self._batch: list[Asked] = []
         self._links: list[Link] = []
         self._waiting: list[int] = []
-        self._preemptions: list[tuple[float, int]] = []  # time, total so far
+        self._preemptions: list[tuple[float, int]] = []  # per sample: time, total number so far
 
     async def run(self, urgency: str, requests: int, rate: float) -> Seen:
         """Run `requests` measured requests of the class `urgency`, `rate` per second."""
@@ -140,7 +142,8 @@ class Saturation:
                 link.close()
 
     def _judged(self, urgent: list[Asked], ended: float) -> Seen:
-        # Other requests are counted while urgent ones are served: from the first one's token on.
+        # Batch requests are counted while urgent ones are served: from the first token of an urgent
+        # request on.
         begun = min(one.due + one.first_s for one in urgent)
         preemptions = [count for when, count in self._preemptions if when >= begun]
         seen = Seen(

@@ -40,8 +40,8 @@ def stopped(engine: Engine) -> Iterator[None]:
 def on_cores_of_their_own(engines: Sequence[Engine]) -> Iterator[None]:
     """Pin every engine to another CPU core, as replicas have their own machines.
 
-    vLLM binds the computing threads of each to the first core it sees. Two engines on one machine
-    then share that core, and each slows the other down tenfold.
+    vLLM binds the computing threads of each to the first CPU core it sees. Two engines on one
+    machine then share that core, and each slows the other down tenfold.
     """
     cores = sorted(os.sched_getaffinity(0))
     before: dict[int, set[int]] = {}

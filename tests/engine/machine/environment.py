@@ -1,9 +1,9 @@
 """The cached environment in which the real engines run: built once per machine, then reused.
 
-It is in `$XDG_CACHE_HOME/hedgerow/engine-<key>` (`~/.cache` without the variable). The key names
-versions and recipe, so another recipe has another folder. A folder under its final name is always
-complete: it is built under another name and renamed after a test import. A file lock prevents two
-runs from building at once; the second waits and then uses the result.
+The environment is in `$XDG_CACHE_HOME/hedgerow/engine-<key>` (`~/.cache` without the variable). The
+key names versions and recipe, so another recipe has another folder. A folder under its final name
+is always complete: it is built under another name and renamed after a test import. A file lock
+prevents two runs from building at once; the second waits and then uses the result.
 
 `python -m tests.engine.machine.environment` builds it before the tests and prints its path.
 """

@@ -13,12 +13,12 @@ from typing import Any
 
 from tests.engine.machine.fleet import Engine, Hedgerow, configured
 
-FAVOURITE, OTHER = 1e6, 1e-3  # weights
+FAVOURITE, OTHER = 1e6, 1e-3  # weights in the round robin
 
 
 @contextmanager
 def preferring(favourite: Engine, other: Engine, folder: Path, **more: Any) -> Iterator[Hedgerow]:
-    """`more`: further sections of the configuration."""
+    """Run such a Hedgerow. `more`: further sections of the configuration."""
     config = {
         "replicas": [
             # High limits: otherwise a long prompt in such a small cache makes the engine look full.

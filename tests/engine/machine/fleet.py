@@ -18,16 +18,18 @@ from tests.engine.machine.processes import Service, eventually, free_port
 
 MODEL = "tiny"
 BLOCK_TOKENS = 32
-KV_BLOCKS = 256  # two full contexts: quickly filled, and too few for long ones in all slots
+# Number of blocks: two full contexts, quickly filled, too few for long ones in all slots.
+KV_BLOCKS = 256
 SLOTS = 8  # sequences that an engine decodes at once; other requests wait in its own queue
 CONTEXT_TOKENS = 4096
-ENGINE_READY_WITHIN_S = 600.0  # 70 s on an idle machine; up to 200 s were measured on a busy one
+# Seconds: 70 on an idle machine; up to 200 were measured on a busy one.
+ENGINE_READY_WITHIN_S = 600.0
 ROUTER_READY_WITHIN_S = 30.0
 SHIMS = Path(__file__).parent / "shims"
 
 ENGINE_SETTINGS = {
     "HF_HUB_OFFLINE": "1",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # size of the KV cache in GiB
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
     "OMP_NUM_THREADS": "1",
@@ -44,8 +46,8 @@ class EngineState:
     waiting: int
     finished: int  # requests that finished normally since the start, without aborts
     generated_tokens: int
-    cache_queries: int  # prompt tokens looked up in the prefix cache ...
-    cache_hits: int  # ... and found there
+    cache_queries: int  # prompt tokens looked up in the prefix cache
+    cache_hits: int  # prompt tokens found in the prefix cache
     preemptions: int  # running sequences that were preempted for lack of KV blocks
 
     @property
@@ -66,7 +68,8 @@ class Engine(Service):
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        # Not the `vllm` script: its first line names the folder in which it was installed.
+        # The `vllm` script cannot be used: its first line names the folder in which it was
+        # installed.
         command = [str(environment.python), "-m", "vllm.entrypoints.cli.main", "serve"]
         command += [str(environment.model), "--served-model-name", MODEL]
         command += ["--host", "127.0.0.1", "--port", str(self.port)]

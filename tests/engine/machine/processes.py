@@ -22,7 +22,7 @@ from tests.places import ROOT
 T = TypeVar("T")
 
 POLL_S = 0.05
-KILL_WITHIN_S = 20.0  # from the signal until the last process of the group has ended
+KILL_WITHIN_S = 20.0  # seconds from the signal until the last process of the group has ended
 TAIL_LINES = 60
 
 
@@ -41,7 +41,7 @@ def eventually(probe: Callable[[], T], within_s: float, what: Callable[[], str] 
     return answer
 
 
-_given: set[int] = set()  # by `free_port`, to servers that may not have bound them yet
+_given: set[int] = set()  # ports given by `free_port` to servers that may not have bound them yet
 
 
 def free_port() -> int:

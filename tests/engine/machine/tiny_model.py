@@ -6,7 +6,7 @@ character, without merges, so that generated text survives detokenising and toke
 that compares texts sends `allowed_token_ids=ASCII_IDS`, because special tokens are invisible in a
 text and would break the comparison.
 
-It has many thin layers in order to take time, about 10 ms per token. With two layers, at 500
+The model has many thin layers in order to take time, about 10 ms per token. With two layers, at 500
 tokens/s, the engine's core was faster than its own API server on two busy cores: /metrics answered
 after seconds, and a disconnect was processed after the last token.
 

@@ -28,7 +28,7 @@ async def resets_late(connection: ReplicaConnection) -> None:
 
 
 async def answers_late(connection: ReplicaConnection) -> None:
-    """Need most of the time as well, streamed or not."""
+    """Answer after most of the time to a first content, streamed or not."""
     while asked := await connection.recv_request():
         await asyncio.sleep(MOST_OF_IT_S)
         if json.loads(asked.body).get("stream"):

@@ -98,7 +98,7 @@ async def test_the_hedging_page_shows_the_policy_and_its_effect() -> None:
         (model,) = page["models"]
         assert (model["model"], model["stream"], model["is_warm"]) == ("m", True, False)
         assert model["delay_s"] == 0.02
-        # One quick answer: the times are still the assumed ones.
+        # After one quick answer, the predicted times are still the assumed ones.
         assert model["predicted_s"]["1000"] == pytest.approx(STREAMS.base_s + STREAMS.token_s * 1e3)
 
 
@@ -136,7 +136,7 @@ async def test_a_replica_that_loses_repeatedly_is_suspect_for_all_requests() -> 
         slow, _ = router.app.replicas()
         assert (slow["breaker"], slow["races_lost_in_a_row"]) == ("suspect", RACES)
         before = len(router.replicas[0].requests)
-        for _ in range(6):  # of no class, and never hedged
+        for _ in range(6):  # requests without a class are never hedged
             assert (await router.ask(chat(stream=True))).status == 200
         assert len(router.replicas[0].requests) == before
         found = await metrics(router)

@@ -17,7 +17,7 @@ from tests.harness.messages import chat, json_response, post_json
 from tests.harness.replica import Behaviour, ReplicaConnection
 from tests.harness.running import assert_error, running, scenario
 
-LONG = [{"role": "user", "content": "x" * 6000}]  # 1500 tokens
+LONG = [{"role": "user", "content": "x" * 6000}]  # a prompt of 1500 tokens
 REFUSAL = {"error": {"message": "too long", "code": 400}}
 
 
@@ -55,7 +55,7 @@ def test_the_request_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 202])
 def test_an_answer_costs_its_tokens(status: int, tmp_path: Path) -> None:
-    """For any status: without reported counts, it costs the reserved tokens and its bytes."""
+    """An answer of any status without reported counts costs the reserved tokens and its bytes."""
 
     @scenario
     async def story() -> None:

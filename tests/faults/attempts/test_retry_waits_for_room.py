@@ -25,7 +25,7 @@ async def is_busy(connection: ReplicaConnection) -> None:
 
 
 def holds(go: asyncio.Event) -> Behaviour:
-    """Answer everything, but the first request only after `go`."""
+    """Answer every request, but the first one only after `go`."""
     answered = 0
 
     async def behave(connection: ReplicaConnection) -> None:

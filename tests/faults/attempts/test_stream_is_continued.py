@@ -1,6 +1,6 @@
 """A replica dies in mid-stream, and another one continues: the client gets one unbroken stream.
 
-The engines are models: each continues after the text in its request, as vLLM does.
+The engines are simulated: each continues after the text in its request, as vLLM does.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def answers(data: bytes) -> Break:
 
 
 async def silence(connection: ReplicaConnection, events: list[bytes]) -> None:
-    """The head and nothing else, until the router gives up."""
+    """Send the response head and nothing else, until the router gives up."""
     await connection.send(SSE_HEAD)
     await connection.recv_request()
 
@@ -232,7 +232,7 @@ LONG = event({"error": {"message": "x" * 9000, "code": 500}})
 
 
 def fails(count: int, *last: bytes, joined: bool = False, size: int = 100_000) -> Break:
-    """Send `count` events and then an engine's error at its death, in reads of this size."""
+    """Send `count` events and then the error of a dying engine, in pieces of `size` bytes."""
 
     async def act(connection: ReplicaConnection, events: list[bytes]) -> None:
         said = b"".join([*events[:count], *last])
@@ -259,7 +259,7 @@ async def test_an_engine_that_reports_its_failure(
     fleet = Fleet(fails(4, *last, joined=joined, size=size))
     async with running(fleet, fleet, replica=VLLM, continuation=ON) as router:
         answer = await router.ask(asking("chat"))
-        if last == [DEAD[:-1]]:  # never a complete event
+        if last == [DEAD[:-1]]:  # the error never became a complete event
             assert bytes(answer.body).endswith(DEAD[:-1])
             return
         assert answer.complete
@@ -275,7 +275,7 @@ async def test_an_engine_that_reports_its_failure(
 async def test_its_error_is_relayed_if_no_replica_continues(
     last: list[bytes], joined: bool
 ) -> None:
-    """Byte for byte, and the connection stays open."""
+    """The error is relayed byte for byte, and the client's connection stays open."""
     fleet = Fleet(fails(4, *last, joined=joined))
     async with running(fleet, replica=VLLM, continuation=ON) as router:
         client = await router.client()
@@ -428,7 +428,7 @@ async def test_a_stream_that_kills_two_replicas_is_not_sent_to_a_third() -> None
 
 @scenario
 async def test_one_that_stops_and_then_one_that_dies() -> None:
-    """Two breaks, two seams, one stream."""
+    """The stream breaks twice and is continued twice; the client gets one stream."""
     fleet = Fleet(stops(4), resets(3))
     async with running(
         fleet, fleet, fleet, replica=VLLM, continuation=ON, timeouts={"token_gap_s": 0.3}

@@ -83,7 +83,7 @@ async def both_asked(*acts: Act) -> None:
 
 
 async def counts(router: Router) -> tuple[int, int, int, int]:
-    """Fired, won, lost, failed."""
+    """Numbers of copies that were sent, won, lost and failed."""
     for client in router.clients:
         client.close()
     await router.quiet()
@@ -278,7 +278,7 @@ async def test_after_content_nothing_is_hedged() -> None:
         ((), {}),
         (("x-priority: low",), {}),
         ((URGENT, "x-hedge: off"), {}),
-        (("x-hedge: on",), {}),  # the client has no permission for it
+        (("x-hedge: on",), {}),  # the client has no permission for `x-hedge: on`
         ((URGENT,), {"n": 2}),
     ],
     ids=["no class", "low", "declined", "asked", "two choices"],

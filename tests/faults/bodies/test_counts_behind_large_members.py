@@ -43,7 +43,7 @@ def behave_as(answer: bytes) -> Behaviour:
 
 
 LONG = list(range(100_000, 101_000))
-LONGER = list(range(100_000, 150_000))  # more than the router buffers of an answer
+LONGER = list(range(100_000, 150_000))  # longer than the part of an answer that the router buffers
 OLLAMA = {"done": True, "prompt_eval_count": 600, "eval_count": 5000}
 ANSWERS: dict[str, tuple[str, bytes]] = {
     "token ids": (

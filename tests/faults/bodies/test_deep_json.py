@@ -22,7 +22,7 @@ BODIES = {
 @pytest.mark.parametrize("name", BODIES)
 @scenario
 async def test_it_is_answered(name: str) -> None:
-    """Refused, or forwarded unchanged to the engine; never a crash, never a 500."""
+    """A deeply nested body is refused, or forwarded unchanged; it never causes a crash or a 500."""
     async with running(echo, replica=TOLD_NOTHING) as router:
         answer = await router.ask(post_json("/v1/chat/completions", BODIES[name]))
         assert answer.status in (200, 400)

@@ -1,4 +1,4 @@
-"""`model` twice: the last one counts, as in the engines' own parsers."""
+"""A body with `model` twice: the last one counts, as in the engines' own parsers."""
 
 from __future__ import annotations
 

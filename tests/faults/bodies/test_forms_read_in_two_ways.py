@@ -30,7 +30,7 @@ NAMES = part("name=model", "m", "b") + part("name=<model>", "secret", "b") + "--
 )
 @scenario
 async def test_it_is_refused(boundary: str, body: str) -> None:
-    """python-multipart up to 0.0.20 reads `secret` in each of them."""
+    """python-multipart up to 0.0.20 reads the model `secret` in each of these forms."""
     async with running(json_ok) as router:
         kind = f"content-type: multipart/form-data; {boundary}"
         data = request("/v1/audio/transcriptions", kind, method="POST", body=body.encode())

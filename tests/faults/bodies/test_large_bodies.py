@@ -43,7 +43,7 @@ async def test_they_come_whole(size: int) -> None:
 
 @scenario
 async def test_the_model_of_a_large_body_is_found() -> None:
-    """Over 8 MB the body is scanned within a cap, or a header names the model."""
+    """A body over 8 MB is scanned up to a limit, or a header names its model."""
     async with running(digest) as router:
         answer = await router.ask(post_json("/v1/chat/completions", body_of(10 * MB)))
         assert answer.status == 200

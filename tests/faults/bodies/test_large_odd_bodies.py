@@ -23,7 +23,7 @@ from tests.harness.running import TOLD_NOTHING, running, scenario
 
 CHAT = "/v1/chat/completions"
 LONG = b'"x": "' + b"x" * EACH_UP_TO + b'"'
-SCANNED = b'"y": [' + b"1," * (DECODE_UP_TO // 2) + b"1]"  # a body with it is not decoded
+SCANNED = b'"y": [' + b"1," * (DECODE_UP_TO // 2) + b"1]"  # a body with this member is not decoded
 MANY = b",".join(b'"%x":1' % n for n in range(EACH_UP_TO // 6))
 
 

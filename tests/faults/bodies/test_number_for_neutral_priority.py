@@ -1,7 +1,7 @@
-"""Clients that send their engine's neutral number are normal requests, on every engine.
+"""A request with its engine's neutral priority is a normal request, on every engine.
 
-vLLM's and SGLang's neutral `priority` is 0 and TensorRT-LLM's is 0.5. None of them may make a
-request critical, let it overtake another one, or let a client without a key be critical.
+vLLM's and SGLang's neutral `priority` is 0 and TensorRT-LLM's is 0.5. No neutral number may make a
+request critical, let it overtake another request, or let a client without a key be critical.
 """
 
 from __future__ import annotations

@@ -52,9 +52,9 @@ async def test_it_is_refused(value: str, engine: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("engine", "ceiling", "fields"),
     [
-        ("vllm", "critical", [("priority", "-5")]),  # no ceiling
-        ("llamacpp", "normal", [("priority", "-5")]),  # no priorities
-        ("vllm", "normal", [("priority", "high")]),  # no number
+        ("vllm", "critical", [("priority", "-5")]),  # `critical` is no limit
+        ("llamacpp", "normal", [("priority", "-5")]),  # llama.cpp has no priorities
+        ("vllm", "normal", [("priority", "high")]),  # the value is not a number
         ("vllm", "normal", [("prompt", "priority")]),
         ("vllm", "normal", []),
     ],

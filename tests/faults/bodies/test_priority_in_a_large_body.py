@@ -1,6 +1,6 @@
 """The priority in a body above 8 MiB, which is never rewritten, must not reach an engine.
 
-Tested on the paths on which the router writes no number.
+Tested on the paths on which the router writes no priority number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EACH = [(engine, path, n, read) for engine, n, paths, read in CASES for path in 
 async def test_the_engine_reads_what_an_absent_one_means(
     engine: str, path: str, number: int, read: Any
 ) -> None:
-    blank = b" " * 5000 if path in BLANKS else b""  # more than is kept of a value
+    blank = b" " * 5000 if path in BLANKS else b""  # longer than the kept part of a value
     large = b'{"priority":%d%b,"model":"m","messages":[],"pri\\u006frity":%d%b,"x":"%b"}'
     body = large % (number, blank, number, blank, b"y" * SCAN_ABOVE)
     rules = Priority(ceiling="normal")

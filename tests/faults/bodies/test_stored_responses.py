@@ -78,7 +78,7 @@ async def test_a_response_without_an_owner() -> None:
 @pytest.mark.parametrize("required", [True, False])
 @scenario
 async def test_a_response_from_before_the_start(tmp_path: Path, required: bool) -> None:
-    """The owner of such a response is unknown."""
+    """The owner of a response from before the router's start is unknown."""
     path = file_of(tmp_path, acme(), umbrella())
     async with running(engine, keys=Keys(file=path, required=required)) as router:
         assert await reaches(router, BEARER) != required
@@ -100,8 +100,8 @@ async def test_another_party_does_not_take_it_over_by_its_name(stream: bool) -> 
 
 @scenario
 async def test_a_party_that_reads_a_response_does_not_own_it() -> None:
-    """The response was created before the start: another party that knows its ID may come before
-    its owner.
+    """The response was created before the router's start: another party that knows its ID may
+    request it before its owner does.
     """
     async with running(engine) as router:
         assert await reaches(router, OTHER)
@@ -111,7 +111,7 @@ async def test_a_party_that_reads_a_response_does_not_own_it() -> None:
 @pytest.mark.parametrize("size", [1, SCAN_ABOVE])
 @scenario
 async def test_a_client_does_not_name_its_response(size: int) -> None:
-    """The engine would overwrite another party's response."""
+    """With an ID chosen by the client, the engine could overwrite another party's response."""
     async with running(engine) as router:
         for _ in range(2):
             body = asked(OTHER, request_id="resp_1", input="x" * size)
@@ -122,4 +122,4 @@ async def test_a_client_does_not_name_its_response(size: int) -> None:
         assert all(re.fullmatch("resp_[0-9a-f]{24}-[0-9]{2}", name) for name in names)
         assert (await router.ask(asked(BEARER), "POST")).status == 200
         last = [r for r in router.replica.requests if r.method == "POST"][-1]
-        assert "request_id" not in json.loads(last.body)  # the engine generates one
+        assert "request_id" not in json.loads(last.body)  # the engine generates an ID

@@ -11,8 +11,8 @@ from tests.harness.replica import ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario
 
 PIECE = chunk(token("x" * 16_000))
-HELD = 512 * 1024  # per stream, for any amount sent by the replica
-KERNEL = 16 * 1024 * 1024  # capacity of loopback's socket buffers
+HELD = 512 * 1024  # bytes per stream, for any amount sent by the replica
+KERNEL = 16 * 1024 * 1024  # capacity of loopback's socket buffers, in bytes
 
 
 def unwritten(router: Router) -> int:
@@ -79,7 +79,7 @@ async def test_many_slow_readers_do_not_delay_other_streams() -> None:
 
 @scenario
 async def test_a_slow_steady_reader_is_never_killed() -> None:
-    """In total it takes far longer than the stall limit, but never that long for one read."""
+    """In total, the client takes far longer than the stall limit, but never that long for one read."""
     flood = Flood(16_000_000)
 
     async def ends(connection: ReplicaConnection) -> None:
@@ -115,11 +115,11 @@ async def test_backpressure_reaches_the_replica() -> None:
         await client.send(chat(stream=True))
         await client.recv_until(b"xxx")
         before = -1
-        while before != flood.sent:  # until its writes block
+        while before != flood.sent:  # until the replica's writes block
             before = flood.sent
             await asyncio.sleep(0.15)
         assert flood.sent <= KERNEL
-        while flood.sent == before:  # it continues as soon as the client reads
+        while flood.sent == before:  # the replica's writes continue as soon as the client reads
             assert await client.fill()
 
 
@@ -144,7 +144,7 @@ async def test_a_deadline_that_passes_in_a_break_ends_the_request_after_it() -> 
         await router.replica.wait_for_requests(1)
         (exchange,) = router.app.parts.dispatcher.exchanges
         exchange.client_paused()
-        # Past its deadline: no event shows that nothing ended the request.
+        # Past the request's deadline: no event shows that nothing ended the request.
         await asyncio.sleep(0.5)
         assert router.busy()
         exchange.client_resumed()

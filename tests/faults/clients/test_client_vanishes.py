@@ -66,7 +66,7 @@ async def test_while_its_bytes_are_held_back(way: str) -> None:
         await client.recv_until(b"xxx")
         await eventually(lambda: router.busy().get("held_bytes", 1) > 0, "bytes held")
         if way == "fin":
-            client.close()  # with bytes unread this is a reset, as with any killed process
+            client.close()  # with unread bytes, `close` sends a reset, as for a killed process
         else:
             client.rst()
         await router.quiet()

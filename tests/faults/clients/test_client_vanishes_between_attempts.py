@@ -29,7 +29,7 @@ async def test_no_further_attempt() -> None:
             ),
             "the first attempt",
         )
-        if router.replicas[2].requests:  # the healthy one was chosen: send again
+        if router.replicas[2].requests:  # the healthy replica was chosen: send again
             await client.recv_response()
             await client.send(chat())
             await eventually(
@@ -38,7 +38,7 @@ async def test_no_further_attempt() -> None:
             )
         served = len(router.replicas[2].requests)
         client.rst()
-        go.set()  # the attempt fails in the same turn
+        go.set()  # the attempt fails in the same turn of the loop
         await router.quiet()
         assert sum(len(replica.requests) for replica in router.replicas) == served + 1
         assert router.busy() == {}

@@ -59,7 +59,7 @@ async def test_single_bytes_do_not_extend_the_time() -> None:
 
         dripping = asyncio.create_task(drip())
         try:
-            for _ in range(5):  # other users in the meantime
+            for _ in range(5):  # other clients are served in the meantime
                 assert (await router.ask(chat())).status == 200
             await asyncio.gather(*(client.expect_close() for client in drips))
         finally:

@@ -18,13 +18,13 @@ from tests.harness.running import scenario
 
 SLOW = 200
 PER_STREAM = 512 * 1024
-SLACK = 4 * 1024 * 1024  # of the allocator; the cost of the first request is excluded
+SLACK = 4 * 1024 * 1024  # bytes of the allocator; the cost of the first request is excluded
 PIECE = chunk(token("x" * 60_000))
 QUICK_TOKENS = 50
 
 
 class Flood:
-    """Endless streams as fast as they are read; quick ones are short and paced."""
+    """A replica that streams endlessly, as fast as it is read; `quick` streams are short and paced."""
 
     def __init__(self) -> None:
         self.sent = 0

@@ -28,7 +28,7 @@ async def test_a_stalled_upload_is_refused() -> None:
 
 @scenario
 async def test_a_slow_upload_is_refused() -> None:
-    """Never idle, but below the minimum rate."""
+    """The upload is never idle, but slower than the minimum rate."""
     timeouts = {"body_idle_s": 5.0, "body_rate": 100_000.0, "body_rate_over_s": 0.3}
     async with running(hang, timeouts=timeouts) as router:
         client = await router.client()

@@ -24,7 +24,7 @@ from tests.harness.running import Router, assert_error, running, scenario
 ACME = "Authorization: Bearer acme-key"
 LONG = [
     {"role": "user", "content": "x" * 6000}
-]  # more than half of what the key may use per minute
+]  # a prompt of more than half of what the key may use per minute
 
 
 async def shows_a_role(connection: ReplicaConnection) -> None:
@@ -35,7 +35,7 @@ async def shows_a_role(connection: ReplicaConnection) -> None:
 
 
 async def refuses_slowly(connection: ReplicaConnection) -> None:
-    """The head of a refusal; its body never comes."""
+    """Send the head of a refusal, and never its body."""
     await connection.recv_request()
     await connection.send(head("HTTP/1.1 400 Bad Request", ["Content-Length: 100"]))
     await connection.expect_close()

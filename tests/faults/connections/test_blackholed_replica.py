@@ -27,14 +27,14 @@ def first(router: Router) -> Replica:
 
 @asynccontextmanager
 async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
-    """This number of replicas; the first passed its probe and drops packets now."""
+    """Run `replicas` replicas; the first one passed its probe and then drops packets."""
     hostile = HostileReplica(json_ok)
     hostile.start()
     async with running(
         hostile,
         *[json_ok] * (replicas - 1),
         policy="round_robin",
-        queue=Queue(enabled=False),  # its gates would hold back the requests
+        queue=Queue(enabled=False),  # the queue's gates would hold back the requests
         quiet_control_plane=QUIET,
         **rules,
     ) as router:
@@ -44,7 +44,7 @@ async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
 
 
 async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
-    """Many requests, once `waiting` of them wait for a connection to the first replica."""
+    """Send many requests; return once `waiting` of them wait for a connection to the first replica."""
     asked = [asyncio.ensure_future(router.ask(chat(), "POST")) for _ in range(CROWD)]
     pool = first(router).pool
     await eventually(lambda: pool.waiting == waiting, f"{waiting} wait for a connection")

@@ -23,7 +23,7 @@ MESSAGE_START = event({"type": "message_start", "message": {"id": "msg_1"}})
 async def test_no_byte_at_all(stream: bool) -> None:
     reason = Reason.TTFT_TIMEOUT if stream else Reason.WHOLE_TIMEOUT
     async with running(hang, timeouts=FAST, replica={"max_inflight": 1}) as router:
-        for _ in range(2):  # twice: the only slot must have been released
+        for _ in range(2):  # the second request needs the slot that the first one has released
             assert_error(await router.ask(chat(stream=stream)), reason)
         await router.quiet()
         await eventually(

@@ -46,7 +46,7 @@ async def test_the_whole_request_has_a_limit_of_its_own() -> None:
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()
         await connection.send(SSE_HEAD)
-        while True:  # never silent, never done; the send fails once the router has closed
+        while True:  # never silent, and without an end; the send fails once the router has closed
             await connection.send(chunk(token("drop")))
             await asyncio.sleep(0.01)
 

@@ -52,14 +52,14 @@ class Named(HostileReplica):
 
 
 class Names:
-    """A name server for one name; None: it fails."""
+    """A name server for one name; it fails while `addresses` is None."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses: tuple[str, ...] | None = addresses
         self.asked = 0
         loop: Any = asyncio.get_running_loop()
         self._others = loop.getaddrinfo
-        loop.getaddrinfo = self  # of this loop, which ends with the test
+        loop.getaddrinfo = self  # replaced for this event loop only
 
     async def __call__(self, host: Any, port: Any, **hints: Any) -> list[Any]:
         if host not in (HOST, HOST.encode()):
@@ -102,7 +102,7 @@ async def test_during_a_stream() -> None:
                 assert len(old.requests) == 1
                 assert stream.ended is None
                 assert old.sessions[0].ended is None
-                names.addresses = None  # from here the last answer stays
+                names.addresses = None  # the name server fails: the last answer stays in use
                 for _ in range(3):
                     assert (await router.ask(chat())).status == 200
                 assert len(new.requests) == 6
@@ -118,7 +118,7 @@ async def test_during_a_stream() -> None:
 
 @scenario
 async def test_the_first_address_is_dead() -> None:
-    """Of several addresses the one that answers is used, without any failure counted."""
+    """Among several addresses, the router uses one that answers, and counts no failure."""
     Names("127.0.0.3", "127.0.0.1")
     async with running(
         started(Named("127.0.0.1", json_ok)), json_ok, policy="round_robin"
@@ -147,7 +147,7 @@ async def test_no_answer_keeps_the_last_one(answer: tuple[str, ...] | None) -> N
 
 
 async def json_once(connection: ReplicaConnection) -> None:
-    """Serve one request per connection, so that each needs the name again."""
+    """Serve one request per connection, so that each request needs a name lookup."""
     if await connection.recv_request():
         await connection.send(completion("Connection: close"))
         connection.close()

@@ -1,7 +1,7 @@
 """A pooled connection that dies while idle or when it is reused causes no error at the client.
 
-Three signs: a clean end, a reset on read, a failed write. In each case the request, even a POST, is
-sent again on a new connection, and is executed once.
+A dead connection shows as a clean end, a reset on read or a failed write. In each case the request,
+even a POST, is sent again on a new connection, and is executed once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ async def test_in_the_same_tick_as_a_request(end: str) -> None:
         await client.send(chat())
         assert (await client.recv_response()).status == 200
         go.set()
-        await client.send(chat())  # both events are ready when the router's loop turns
+        await client.send(chat())  # the request and the connection's end are ready in the same turn
         assert (await client.recv_response()).status == 200
         assert len(router.replica.requests) == 2
         assert {line["reason"] for line in await router.log(2)} == {"ok"}
@@ -103,7 +103,7 @@ async def test_the_new_connection_dies_as_well() -> None:
 
 @scenario
 async def test_a_hundred_die_at_once() -> None:
-    """At most one more attempt per request, and no burst of reconnects."""
+    """Each request has at most one more attempt, and there is no burst of reconnects."""
     count, at_once = 100, 8
     go = asyncio.Event()
 

@@ -48,7 +48,7 @@ async def test_all_are_known_to_be_down() -> None:
     urls = [dead_url(), dead_url()]
     async with running(*urls, health={"interval_s": 0.1, "fall": 1}) as router:
         answer = await router.ask(chat())
-        while answer.error()["code"] != "no_replica":  # until the probes have failed
+        while answer.error()["code"] != "no_replica":  # until the probes of the replica have failed
             assert_error(answer, Reason.CONNECT_FAILED)
             answer = await router.ask(chat())
         assert_error(answer, Reason.NO_REPLICA)

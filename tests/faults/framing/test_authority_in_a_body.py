@@ -60,9 +60,9 @@ async def test_a_priority_that_is_not_rewritten(path: str, body: Any) -> None:
 @pytest.mark.parametrize(
     ("engine", "ceiling", "priority"),
     [
-        ("sglang", "critical", URGENT),  # no ceiling
-        ("llamacpp", "normal", URGENT),  # no priorities
-        ("sglang", "normal", "high"),  # no number
+        ("sglang", "critical", URGENT),  # `critical` is no limit
+        ("llamacpp", "normal", URGENT),  # llama.cpp has no priorities
+        ("sglang", "normal", "high"),  # the value is not a number
         ("sglang", "normal", None),
         ("sglang", "normal", {"of": "another API"}),
     ],

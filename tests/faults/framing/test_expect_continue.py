@@ -31,7 +31,7 @@ async def test_100_comes_before_the_body_and_goes_no_further() -> None:
 
 @scenario
 async def test_no_100_when_the_body_is_there_already() -> None:
-    """Either is allowed (RFC 9110 10.1.1), but there must be exactly one final answer."""
+    """The router may send 100 or not (RFC 9110 10.1.1), but must send exactly one final answer."""
     async with running(echo) as router:
         client = await router.client()
         await client.send(start(5), b"hello")

@@ -91,9 +91,9 @@ async def test_a_second_request_during_a_stream_and_then_a_reset() -> None:
 
 @scenario
 async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
-    """A thousand requests fit into one read, and each answer is many times as long.
+    """A thousand requests fit into one read, and each answer is many times as long as its request.
 
-    More of them would end the connection: early bytes are limited.
+    More requests would end the connection: bytes sent ahead are limited.
     """
     models = [f"model-{number}" for number in range(200)]
     async with running(echo, replica={"models": models}) as router:
@@ -114,7 +114,9 @@ async def test_answers_of_the_routers_own_wait_for_a_reader() -> None:
 
 @scenario
 async def test_answers_of_the_routers_own_take_turns() -> None:
-    """Thousands fit into one read: answering all in one loop turn would delay other clients."""
+    """Thousands of requests fit into one read: answering all in one loop turn would delay other
+    clients.
+    """
     async with running(echo) as router:
         first, second = await router.client(), await router.client()
         loop = asyncio.get_running_loop()
@@ -137,4 +139,4 @@ async def test_answers_of_the_routers_own_take_turns() -> None:
         assert counted is not None
         counted.cancel()
         assert sum(counts.values()) == 600
-        assert 1 <= most <= 4  # one per connection; a turn of the count may see two of them
+        assert 1 <= most <= 4  # one answer per connection; the count may see two turns

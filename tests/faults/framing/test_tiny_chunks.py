@@ -39,7 +39,7 @@ async def test_it_is_rejoined() -> None:
 
 @scenario
 async def test_a_first_event_that_comes_in_them() -> None:
-    """Each chunk used to restart the search from the beginning."""
+    """Each chunk of the first event used to restart the search from the beginning."""
     events = b": " + b"x" * 30_000 + b"\n\n" + token("a")
     data = SSE_HEAD + b"".join(chunk(events[at : at + 1]) for at in range(len(events))) + LAST_CHUNK
     spent = 0.0

@@ -51,7 +51,8 @@ async def test_the_only_replica_of_a_model_stays() -> None:
     async with fleet(alone, *others) as router:
         alone.fails = True
         for _ in range(12):
-            assert (await router.ask(ask("a"))).status == 500  # its own answer, each time
+            # Each request gets the engine's own 500.
+            assert (await router.ask(ask("a"))).status == 500
         assert states(router) == ["ready"] * 4
         alone.fails = False
         assert (await router.ask(ask("a"))).status == 200
@@ -61,7 +62,7 @@ async def test_the_only_replica_of_a_model_stays() -> None:
 
 @scenario
 async def test_no_pool_loses_more_than_its_share() -> None:
-    """Half of model b's four may be ejected; this must not affect the two of model a."""
+    """Half of the four replicas of model b may be ejected; this must not affect the two of model a."""
     engines = [Engine("a"), Engine("a"), Engine("b"), Engine("b"), Engine("b"), Engine("b")]
     async with fleet(*engines, eject_after=1) as router:
         for engine in engines:
@@ -87,7 +88,7 @@ async def test_a_replica_of_two_models_stays_for_the_one_it_serves_alone() -> No
 
 @scenario
 async def test_panic_mode_uses_only_ejected_replicas_of_the_model() -> None:
-    """One of four is ejected and two are down: the last one would be overloaded."""
+    """One of four replicas is ejected and two are down: the last one would be overloaded."""
     engines = [Engine("a") for _ in range(4)]
     apart = [Engine("b"), Engine("b")]
     rules = {"eject_after": 1, "panic_share": 0.5, "interval_s": 0.05, "fall": 1}
@@ -102,7 +103,7 @@ async def test_panic_mode_uses_only_ejected_replicas_of_the_model() -> None:
         before = len(engines[0].requests)
         for _ in range(6):
             assert (await router.ask(ask("a"))).status == 200
-        assert len(engines[0].requests) == before  # three of four are fit
+        assert len(engines[0].requests) == before  # three of four replicas are fit: no panic
         for engine in engines[1:3]:
             engine.control.status = 500
         await eventually(lambda: states(router)[1:3] == ["down", "down"], "two are down")

@@ -1,7 +1,7 @@
 """An engine that ignores a body's `model` and serves its own.
 
-A key that may not use that model is refused there, unless the body chooses one of the key's
-adapters.
+A key that may not use that model is refused at such an engine, unless the body chooses one of the
+key's adapters.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CASES: list[tuple[str, str, dict[str, Any], int]] = [
     ("sglang", "/generate", {"lora_path": None}, 403),
     ("sglang", "/generate", {"lora_path": []}, 403),
     ("sglang", "/generate", {"lora_path": ["lora", None]}, 403),
-    ("sglang", "/generate", TGI, 403),  # not SGLang's
-    ("sglang", "/generate", SGLANG, 403),  # another path's
+    ("sglang", "/generate", TGI, 403),  # a member of TGI's, not of SGLang's
+    ("sglang", "/generate", SGLANG, 403),  # a member of another SGLang path
     ("sglang", "/generate", {"lora_path": "lora"}, 200),
     ("sglang", "/generate", {"lora_path": ["lora", "lora"]}, 200),
     ("sglang", "/generate/", {}, 403),
@@ -99,7 +99,7 @@ def test_a_key_for_an_adapter(case: tuple[str, str, dict[str, Any], int], tmp_pa
     [
         (["base"], ("base",), "/generate"),
         (["base", "lora"], ("base",), VERTEX),
-        (["alias"], ("base", "alias"), "/generate"),  # two names of one model
+        (["alias"], ("base", "alias"), "/generate"),  # the model has two names
     ],
 )
 def test_a_key_for_the_replicas_own_model(
@@ -117,7 +117,7 @@ def test_a_key_for_the_replicas_own_model(
 
 
 def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
-    """Of two replicas with the adapter, one serves its own model, which the key may not use."""
+    """Two replicas have the adapter; one of them serves its own model, which the key may not use."""
 
     @scenario
     async def story() -> None:

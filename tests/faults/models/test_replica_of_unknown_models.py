@@ -1,7 +1,7 @@
 """A replica with unknown models gets no request: an engine answers 404 for a foreign model.
 
-It is new in the fleet, slow to list its models, or has no list; or it returns from an outage, after
-which it may serve another model.
+Such a replica is new in the fleet, slow to list its models, or has no list; or it returns from an
+outage, after which it may serve another model.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ QUEUES = pytest.mark.parametrize("queue", [True, False], ids=["queue", "no queue
 
 
 class Engine(HostileReplica):
-    """Lists its models when `lists` is set; `no_list`: it has no list."""
+    """An engine that lists its models once `lists` is set; with `no_list` it has no model list."""
 
     def __init__(self, *models: str, lists: bool = True, no_list: bool = False) -> None:
         super().__init__(json_ok, Control(models=models, at={MODELS: self._answer_list}))
         self.no_list = no_list
         self.lists = asyncio.Event()
-        self.asked = 0  # requests for its models
+        self.asked = 0  # number of requests for its model list
         if lists:
             self.lists.set()
 

@@ -32,7 +32,7 @@ async def ask(router: Router, model: str) -> Answer:
 
 
 GONE = Answer(404, "model_not_found")
-AWAY = 503  # whether the request has waited for the replica or not
+AWAY = 503  # status while the model is away, whether the request has waited or not
 
 
 async def until(router: Router, model: str, wanted: Answer) -> None:
@@ -60,7 +60,7 @@ async def test_a_model_that_no_replica_lists_any_more() -> None:
         await eventually(
             lambda: "old" not in (router.app.replicas()[0]["models"] or ()), "it lists one"
         )
-        assert (await ask(router, "old")).status == 200  # the other still has it
+        assert (await ask(router, "old")).status == 200  # the other replica serves the model
         second.control.models = ("m",)
         await until(router, "old", GONE)
         assert (await ask(router, "m")).status == 200
@@ -100,7 +100,7 @@ async def test_a_model_whose_replica_a_reload_removes() -> None:
         assert (await router.ask()).status == 200
 
 
-PATIENT = of_each(absent_s=3600.0)  # only a model that is gone ends a wait
+PATIENT = of_each(absent_s=3600.0)  # only the removal of the model ends a wait
 
 
 @scenario

@@ -21,7 +21,7 @@ PATH = "/v1/chat/completions"
 async def test_it_is_refused(model: Any) -> None:
     async with running(echo) as router:
         answer = await router.ask(post_json(PATH, {"model": model, "messages": []}))
-        if model is None:  # the same as no model at all
+        if model is None:  # a null `model` is the same as none
             assert answer.status == 200
             return
         assert answer.status in (400, 404)

@@ -25,7 +25,7 @@ async def scrape(admin_port: int) -> dict[tuple[str, frozenset[tuple[str, str]]]
 
 
 async def number(admin_port: int, name: str, **labels: str) -> float:
-    """One sample; fails if there is none of this name with exactly these labels."""
+    """The value of one sample; fails if no sample has this name with exactly these labels."""
     found = await scrape(admin_port)
     key = (name, frozenset(labels.items()))
     assert key in found, sorted(str(k) for k in found if k[0] == name)

@@ -17,7 +17,7 @@ from tests.harness.replica import eventually
 from tests.harness.running import assert_cut_stream, assert_error, running, scenario
 
 JUMPS = pytest.mark.parametrize("jump_s", [3600.0, -3600.0, -1e9], ids=["on", "back", "to 1990"])
-NEAR_S = 30.0  # far more than a test takes, far less than a jump
+NEAR_S = 30.0  # seconds: far more than a test takes, far less than a jump of the clock
 
 
 def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
@@ -25,7 +25,7 @@ def jump(monkeypatch: pytest.MonkeyPatch, by_s: float) -> float:
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + by_s)
     for module in (completion, answers):
-        monkeypatch.setattr(module, "time", time.time)  # imported by name
+        monkeypatch.setattr(module, "time", time.time)  # `time` was imported by name
     return time.time()
 
 
@@ -60,7 +60,7 @@ async def test_no_timer_follows_it(jump_s: float, monkeypatch: pytest.MonkeyPatc
 async def test_deadlines_come_when_they_are_due(
     jump_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Set before the jump and after it: neither waits an hour longer."""
+    """Deadlines that were set before and after the jump: neither waits an hour longer."""
     due = {"whole_s": 0.4, "token_gap_s": 0.4, "head_s": 0.4, "keep_alive_s": 0.4}
     async with running(
         hang, stream_then_hang(token("a")), timeouts=due, policy="round_robin"
@@ -90,7 +90,7 @@ async def test_dates_and_the_log_show_the_clock_as_it_is(
         assert abs(dated(await client.recv_response()) - before) < NEAR_S
         after = jump(monkeypatch, jump_s)
         await client.send(chat())
-        # the router's date: the replica sent none
+        # The router writes the date, because the replica sent none.
         assert abs(dated(await client.recv_response()) - after) < NEAR_S
         await client.send(request("/metrics"))
         assert abs(dated(await client.recv_response()) - after) < NEAR_S  # the router's own answer

@@ -108,7 +108,9 @@ async def test_a_connection_with_a_request_is_never_closed_for_another() -> None
 
 
 def test_a_flow_that_holds_the_connections_in_the_queue_gives_way(tmp_path: Path) -> None:
-    """All come through one trusted proxy, so that the client is known only from the head."""
+    """All connections come through one trusted proxy, so that the client is known only from the
+    head.
+    """
 
     @long_scenario
     async def story() -> None:

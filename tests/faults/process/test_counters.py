@@ -46,7 +46,8 @@ async def test_a_retry_has_its_cause(first: Behaviour, cause: str) -> None:
 @scenario
 async def test_a_refused_connect_is_a_cause_as_well() -> None:
     async with running(json_ok, json_ok, policy="round_robin") as router:
-        await router.replica.stop_listening()  # several probes fail before it counts as down
+        # Several probes fail before the replica counts as down.
+        await router.replica.stop_listening()
         for _ in range(2):
             assert (await router.ask(chat())).status == 200
         retries = await number(
@@ -73,7 +74,7 @@ async def test_a_stale_connection() -> None:
         assert await connection.recv_request()
         await connection.send(completion())
         assert await connection.recv_request()
-        connection.close()  # without a byte, as after an idle timeout
+        connection.close()  # close without a byte, as after an idle timeout
         go.set()
 
     async with running(in_turn(dies, then=json_ok)) as router:
@@ -132,7 +133,7 @@ async def test_dropped_log_lines_of_a_full_disk() -> None:
 async def test_dropped_log_lines_of_a_sink_that_stands_still(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # open, and never read
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # the pipe is never read
     try:
         async with running(json_ok, access_log={"path": str(pipe), "queue": 4096}) as router:
             client = await router.client()
@@ -144,7 +145,7 @@ async def test_dropped_log_lines_of_a_sink_that_stands_still(tmp_path: Path) -> 
             assert 0 < dropped < 1500
     finally:
         os.close(reader)
-        # The log's thread was blocked in a write to it, and ends only now.
+        # The log's thread was blocked in a write to the pipe, and ends only now.
         await eventually(lambda: str(pipe) not in open_files().values(), "its writer has closed it")
 
 

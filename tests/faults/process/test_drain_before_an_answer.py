@@ -1,4 +1,6 @@
-"""SIGTERM while a request has no answer yet: it gets one, or 503 and a close, within the grace."""
+"""SIGTERM while a request has no answer yet: it gets one, or 503 and a close, within the grace
+period.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def blackholed(made: HostileReplica) -> Iterator[None]:
 
 @asynccontextmanager
 async def asked(router: RouterProcess, *requests: bytes) -> AsyncIterator[list[RawClient]]:
-    """Clients whose requests the router has: a later request was already answered."""
+    """Clients whose requests have reached the router, because a later request was already answered."""
     clients = []
     try:
         for data in requests:

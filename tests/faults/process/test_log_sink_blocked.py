@@ -16,7 +16,7 @@ async def test_requests_go_on() -> None:
     with tempfile.TemporaryDirectory(prefix="hedgerow-test-") as folder:
         pipe = Path(folder) / "pipe"
         os.mkfifo(pipe)
-        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # open, and never read
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # the pipe is never read
         try:
             log = {"path": str(pipe), "queue": 4096}
             async with running(json_ok, access_log=log) as router:

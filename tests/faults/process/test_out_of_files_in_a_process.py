@@ -70,7 +70,8 @@ async def test_it_idles_and_recovers(tmp_path: Path) -> None:
                 assert await stream.fill()
             asks = await router.client()
             waiting.append(asks)
-            await asks.send(request("/v1/models"))  # answered from the fleet: no pooled connection
+            # The router answers this without a pooled connection.
+            await asks.send(request("/v1/models"))
             assert (await asks.recv_response()).status == 200
             with no_files_left(pid):
                 waiting += [await router.client() for _ in range(CLIENTS)]

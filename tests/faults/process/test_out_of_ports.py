@@ -57,7 +57,7 @@ async def test_it_is_our_shortage(count: int) -> None:
                 answer = await router.ask(chat(stream=stream))
                 assert_error(answer, Reason.NO_PORTS, 503)
                 assert answer.header("retry-after")
-            # it would fail for other replicas as well: one attempt per request
+            # A connect would fail for other replicas as well: one attempt per request
             assert len(tried) == 3
             assert states(router) == ["ready"] * count
             assert [shown["failures_in_a_row"] for shown in router.app.replicas()] == [0] * count

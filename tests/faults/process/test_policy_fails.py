@@ -31,7 +31,7 @@ class Stranger(RoutingPolicy):
 
 
 class Double(RoutingPolicy):
-    """Picks a different object with the name of an existing replica."""
+    """A policy that picks a different object with the name of an existing replica."""
 
     def pick(self, view, candidates, ctx):  # type: ignore[no-untyped-def]
         return Pick(Candidate(candidates[0].id), "nonsense")
@@ -48,7 +48,7 @@ class Empty(RoutingPolicy):
 
 
 class Deaf(RoutingPolicy):
-    """Raises in the fleet hook."""
+    """A policy that raises in the fleet hook."""
 
     def pick(self, view, candidates, ctx):  # type: ignore[no-untyped-def]
         return Pick(candidates[0], "first")
@@ -128,13 +128,13 @@ async def test_one_that_cannot_hear_of_the_fleet(monkeypatch: pytest.MonkeyPatch
     async with running(json_ok, json_ok, policy="broken") as router:
         for _ in range(3):
             assert (await router.ask(chat())).status == 200
-        assert len(router.replica.requests) == 3  # its choice is still used
+        assert len(router.replica.requests) == 3  # the policy's choice is still used
         assert await number(router.app.admin_port, ERRORS) >= 1
 
 
 @scenario
 async def test_a_slow_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A choice is synchronous: the loop is blocked in the meantime, and nothing is lost."""
+    """A policy's choice is synchronous: the loop is blocked in the meantime, and nothing is lost."""
     monkeypatch.setitem(contract.ROUTING.classes, "slow", Slow)
     async with running(json_ok, json_ok, policy="slow") as router:
         clients = [await router.client() for _ in range(10)]

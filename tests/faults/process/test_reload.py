@@ -66,7 +66,7 @@ async def test_a_broken_one_is_refused_and_said_so(tmp_path: Path) -> None:
                 assert (await ask(router, chat())).status == 200, name
             config.unlink()
             assert (await post_reload(router)).status >= 400
-            for _ in range(2):  # each gets the answer, even if it comes early
+            for _ in range(2):  # each signal gets its answer, even if it comes early
                 router.signal(signal.SIGHUP)
                 await router.next_event("reload refused")
             assert (await ask(router, chat())).status == 200

@@ -37,7 +37,7 @@ ONE = Tls(cert=CERT, key=KEY)
 OTHER = Tls(cert=str(CERTIFICATES / "other.pem"), key=str(CERTIFICATES / "other.key"))
 NOWHERE = "/no/such/folder/file"
 
-# Each is the only error of an otherwise valid configuration.
+# Each entry is the only error of an otherwise valid configuration.
 BROKEN: dict[str, dict[str, Any]] = {
     "access_log": {"access_log": AccessLog(path=NOWHERE)},
     "routing": {"routing": Routing(policy="none")},
@@ -109,7 +109,7 @@ async def test_one_thing_is_wrong(name: str, tmp_path: Path) -> None:
             "replicas": (Replica(url="http://127.0.0.1:9", id="other"),),
         }
         router.change(**{**good, **BROKEN.get(name, {})})
-        if not name:  # everything else is valid
+        if not name:  # without a broken part, the configuration is valid
             await router.app.reload()
             assert in_force(router)[0] is router.next
             return
@@ -157,7 +157,7 @@ class Hedges(HedgingPolicy):
 
 @dataclass(slots=True)
 class Orders(OrderPolicy):
-    """The same for a queue's order policy."""
+    """An order policy for queues that can be created a limited number of times."""
 
     def __post_init__(self) -> None:
         Left.use()

@@ -53,7 +53,7 @@ async def load(router: Router, over: asyncio.Event, stream: bool) -> int:
 
 @scenario
 async def test_no_pool_and_no_prober_stays() -> None:
-    before = pools()  # the list keeps them alive, so that none is freed meanwhile
+    before = pools()  # the list keeps the pools alive, so that none is freed meanwhile
     async with running(chat_either, chat_either, chat_either) as router:
         app = router.app
         original = router.next

@@ -1,7 +1,7 @@
 """The router's code, or a policy, raises: the request ends with an error, and is counted.
 
-No client waits for an answer that will not come, no engine works for it, and nothing stays held.
-Later requests are served.
+No client waits for an answer that will not come, no engine works for a failed request, and nothing
+stays held. Later requests are served.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ replaces_a_method = pytest.mark.skipif(is_compiled(), reason="compiled methods c
 
 
 class Broken(Random):
-    """Fails at every draw."""
+    """A random generator that fails at every draw."""
 
     def random(self) -> float:
         raise RuntimeError("no chance")
@@ -66,7 +66,7 @@ async def silent(connection: ReplicaConnection) -> None:
 
 
 async def ended_as_internal(router: Router, asked: bytes) -> None:
-    """A request whose code raises, and a later one."""
+    """Send a request for which the router's code raises: it must end as an internal error."""
     assert_error(await router.ask(asked), Reason.INTERNAL)
     assert await router.reason() == "internal"
     await router.quiet()
@@ -78,7 +78,7 @@ async def test_while_a_replicas_answer_is_read(
     queued: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(busy, busy, queue=Queue(enabled=queued)) as router:
-        router.app.parts.dispatcher.context._rng = Broken()  # the pause before a retry is drawn
+        router.app.parts.dispatcher.context._rng = Broken()  # it draws the pause before a retry
         await ended_as_internal(router, chat())
     (told,) = [r for r in caplog.records if "inside the router" in r.getMessage()]
     fields = vars(told)["fields"]
@@ -137,7 +137,7 @@ async def test_a_hedging_policy_fails_when_a_copy_is_due(
 @replaces_a_method
 @scenario
 async def test_the_hedger_fails_at_a_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy is optional: without it the request continues."""
+    """A hedging copy is optional: without a copy, the request continues."""
     async with running(json_ok) as router:
         monkeypatch.setattr(Hedger, "dispatched", fails)
         assert (await router.ask(chat())).status == 200
@@ -157,7 +157,7 @@ async def test_when_the_first_content_comes(monkeypatch: pytest.MonkeyPatch) -> 
 @replaces_a_method
 @scenario
 async def test_in_the_middle_of_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The client can see that the rest is missing."""
+    """The client can see that the rest of the stream is missing."""
 
     async def streams(connection: ReplicaConnection) -> None:
         await connection.recv_request()

@@ -3,8 +3,8 @@
 Every request must be served, no replica ejected and no wait longer than the load explains. Engines
 and router are processes with the shipped flags. All cases run at the same time, each with its own
 fleet and router, in parallel with the same load directly at the engines: a slow machine slows down
-all of them, so that waits are compared, not measured. They are longer than the 5 s after which a
-first token may be called overdue.
+all of them, so that waits are compared, not measured. The waits are longer than the 5 s after which
+a first token may be called overdue.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ MODEL = "emulated"
 PATH = "/v1/chat/completions"
 # Tokens of an answer, 41 ms each: 0.2 s, 1.7 s and 4.5 s.
 LIGHT, MEDIUM, LONG = 4, 40, 110
-BEFORE = 12  # light requests, one after the other
-MANY = 8 * REPLICAS * SLOTS  # the last of these waits for seven others
+BEFORE = 12  # number of light requests, sent one after the other
+MANY = 8 * REPLICAS * SLOTS  # the last request waits for seven others
 FEW = 3 * REPLICAS * SLOTS
-NOT_MUCH_LONGER = 1.5  # than directly at the engines
+NOT_MUCH_LONGER = 1.5  # allowed ratio of a wait to the same wait directly at the engines
 LIMIT_S = 300.0
 
 
@@ -44,8 +44,9 @@ LIMIT_S = 300.0
 class Seen:
     """The results of one case."""
 
-    errors: list[str] = field(default_factory=list)  # of each request; "": served
-    waits_s: list[float] = field(default_factory=list)  # of each stream, until its first content
+    errors: list[str] = field(default_factory=list)  # one per request; "": the request was served
+    # Seconds of each stream until its first content.
+    waits_s: list[float] = field(default_factory=list)
     ejections: float = 0.0
     breakers: list[str] = field(default_factory=list)
     events: list[str] = field(default_factory=list)
@@ -61,7 +62,7 @@ def messages(number: int) -> list[dict[str, str]]:
 
 
 async def stream(port: int, number: int, tokens: int, seen: Seen) -> None:
-    """One stream on its own connection."""
+    """Send one stream request on its own connection, and record its result."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     _, link = await loop.create_connection(Link, "127.0.0.1", port)
@@ -77,7 +78,7 @@ async def stream(port: int, number: int, tokens: int, seen: Seen) -> None:
 
 
 async def whole(port: int, number: int, tokens: int, seen: Seen) -> None:
-    """One answer that is not streamed."""
+    """Request one answer that is not streamed, and record its result."""
     asked = {**msgspec.json.decode(body(MODEL, messages(number), tokens)), "stream": False}
     async with (
         aiohttp.ClientSession() as session,
@@ -93,7 +94,7 @@ async def lightly(port: int, ask: Any, seen: Seen) -> None:
 
 
 async def at_once(ports: Sequence[int], ask: Any, count: int, tokens: int, seen: Seen) -> None:
-    """Spread over the ports in turn."""
+    """Send all requests at once, spread over the ports in turn."""
     await asyncio.gather(
         *(ask(ports[number % len(ports)], number, tokens, seen) for number in range(count))
     )

@@ -66,7 +66,7 @@ async def test_three_hundred_bearers_of_one_address_have_one_share() -> None:
 
 @long_scenario
 async def test_three_hundred_addresses_that_a_client_writes_itself_are_one() -> None:
-    """Entries to the left of the trusted proxy's own are invented by the client."""
+    """X-Forwarded-For entries to the left of the trusted proxy's are invented by the client."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(), trusted_proxies=PROXY) as router:
 
@@ -93,7 +93,9 @@ class Checking:
 
 @pytest.mark.parametrize("checks", [True, False])
 def test_a_success_confirms_only_where_keys_are_checked(checks: bool) -> None:
-    """Before: it counts within its address. After: on its own, from every address."""
+    """Before a success, a credential counts within its client's address; afterwards it counts on
+    its own, from every address.
+    """
 
     @scenario
     async def story() -> None:

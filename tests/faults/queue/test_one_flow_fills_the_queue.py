@@ -1,4 +1,4 @@
-"""One flow fills a class of the queue: its requests are evicted for those of other parties."""
+"""One flow fills a class of the queue: requests of this flow are evicted for those of other flows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
 def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
-    """Each new request of others evicts the flood's newest request, and is served before it."""
+    """Each new request of another flow evicts the flood's newest request, and is served before it."""
 
     def ask(number: int) -> bytes:
         return chat(*of("greedy" if flood == "one bearer" else f"invented-{number}"), tag="flood")
@@ -57,7 +57,7 @@ def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -
             "known key": [bearer("acme")],
         }
         if flood != "one bearer":
-            del others["same address"]  # it cannot be told from another invented one
+            del others["same address"]  # this request looks like one with an invented credential
         settings: dict[str, Any] = {
             "classes": of_normal(depth=DEPTH),
             "keys": keys_of(tmp_path, "acme"),
@@ -83,7 +83,7 @@ def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -
 
 
 async def waits(router: Router, *fields: str, **body: Any) -> RawClient:
-    """A request on its own connection, once it waits."""
+    """Send a request on its own connection, and return once it waits."""
     client = await router.client()
     before = sum(counts(router, "queued"))
     await client.send(chat(*fields, **body))
@@ -108,7 +108,7 @@ async def test_the_newest_request_is_evicted_with_retry_after() -> None:
         turnstile.open(5)
         for client in clients:
             assert (await client.recv_response()).status == 200
-        await newest.send(chat(tag="again"))  # its connection is still usable
+        await newest.send(chat(tag="again"))  # the refused client's connection is still usable
         assert (await newest.recv_response()).status == 200
         assert set(turnstile.tags) == {"first", "old", "newer", "small", "again"}
         reasons = Counter(line["reason"] for line in await router.log(6))
@@ -152,7 +152,9 @@ async def test_a_stream_with_an_early_200_does_not_give_way() -> None:
 
 @scenario
 async def test_half_of_a_class_may_be_sent_an_early_200() -> None:
-    """Otherwise a flow could fill the class, wait for its early 200s, and never be evicted."""
+    """Without this limit, a flow could fill the class, wait for its early 200s, and never be
+    evicted.
+    """
     turnstile = Turnstile()
     classes = of_normal(depth=4)
     settings: dict[str, Any] = {"queue": queue(), "classes": classes, "trusted_proxies": PROXY}
@@ -193,7 +195,9 @@ async def test_bytes_are_taken_back_from_the_flow_that_holds_most_of_them() -> N
 
 @scenario
 async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
-    """If memory is short, a new body evicts requests of larger flows only if that frees enough of it."""
+    """If memory is short, a new body evicts requests of larger flows only if that frees enough
+    memory.
+    """
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue(), trusted_proxies=PROXY) as router:
         clients = [await waits_not(router)]
@@ -208,7 +212,7 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
         for missing in (12_000, held):
             assert not line.relieve(newcomer, missing), "its own would be the largest flow"
             assert (queued.waiting, queued.body_bytes) == (3, held)
-        assert line.relieve(newcomer, 7_000)  # two of them
+        assert line.relieve(newcomer, 7_000)  # two of the requests are evicted
         assert queued.waiting == 1
         turnstile.open(2)
         for client, status in zip(clients, (200, 200, 429, 429), strict=True):
@@ -232,7 +236,9 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
         left: list[Reason] = []
 
         def leave() -> None:
-            """Runs in every turn of the loop: also between the eviction and its answer."""
+            """Disconnect the evicted client. Runs in every turn of the loop: also between the
+            eviction and its answer.
+            """
             for gone in line._evicted:
                 exchange: Any = gone.ticket.request
                 left.append(Reason.CLIENT_GONE)

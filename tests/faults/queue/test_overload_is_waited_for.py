@@ -99,7 +99,8 @@ async def test_a_granted_stream_is_kept_awake_though_its_wait_was_limited() -> N
         await asyncio.sleep(0.4)
         turnstile.open()
         assert (await first.recv_response()).status == 200
-        await second.recv_until(b": waiting")  # it has a replica, which has sent nothing yet
+        # The request is at a replica, which has sent nothing yet.
+        await second.recv_until(b": waiting")
         assert not third.received
         turnstile.open(2)
         for client in (second, third):
@@ -152,7 +153,9 @@ async def test_while_the_fleet_is_gone_no_stream_is_promised_anything() -> None:
 
 @scenario
 async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None:
-    """Once the queue knows its rate. Retry-After is the time in which the queue becomes empty."""
+    """Once the queue knows its service rate, Retry-After is the time in which the queue becomes
+    empty.
+    """
     turnstile = Turnstile()
     rules = queue(policy="fifo", order="policy")
     async with running(turnstile, replica=ONE, queue=rules) as router:
@@ -161,7 +164,7 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
         line = router.app.parts.dispatcher.queue
         assert line is not None
         drain = line.pools.queues[0]._service_rate
-        for rate in drain._rates:  # as if it had waited for longer than a test may take
+        for rate in drain._rates:  # as if the request had waited for longer than a test may take
             rate.waited_s += 60.0
         turnstile.open(31)
         await eventually(lambda: waiting(router) == 29, "half of them are served")

@@ -48,7 +48,7 @@ async def test_the_gate_opens_while_the_streams_that_closed_it_go_on() -> None:
         engine.engine.set_faults(SLOW)
         short = await router.client()
         await short.send(chat(stream=True, max_tokens=5, ignore_eos=True))
-        await short.recv_response()  # its pace is known, and too slow
+        await short.recv_response()  # the replica's token pace is known, and too slow
         long = await begun(router)
         await eventually(lambda: (replica.cadence_s or 0.0) > BOUND_S, "the pace is bad")
         late = await waits(router)

@@ -42,7 +42,7 @@ async def ask(router: Router, model: str, **body: Any) -> Any:
 
 
 async def crowd(router: Router, model: str, count: int, **body: Any) -> list[Any]:
-    """This number of waiting requests."""
+    """Send `count` requests, and return them when all of them wait."""
     before = waiting(router)
     clients = [await ask(router, model, **body) for _ in range(count)]
     await eventually(lambda: waiting(router) == before + count, f"{count} wait for {model}")
@@ -80,7 +80,7 @@ async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None
             turnstiles["two"].open()
             await served([await ask(router, model, priority="batch")])
         assert waiting(router) == CROWD
-        # Both are full, and a hundred more urgent requests wait for the other one.
+        # Both replicas are full, and a hundred more urgent requests wait for the other replica.
         others = [await ask(router, "m2")]
         await eventually(lambda: len(turnstiles["two"].tags) == 5, "the second is full")
         others += await crowd(router, "m2", 5)
@@ -95,7 +95,7 @@ async def test_in_one_pool_requests_for_other_replicas_are_not_blocked() -> None
 
 @scenario
 async def test_what_only_one_replica_can_answer_waits_alone() -> None:
-    """A stored response is at a full replica; all other requests go to the other one."""
+    """A stored response is at a full replica; all other requests go to the other replica."""
     async with fleet_of(one=("m",), two=("m",)) as (router, turnstiles):
         fleet = router.app.parts.fleet
         fleet.owners.learn("resp_1", "one")

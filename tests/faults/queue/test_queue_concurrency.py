@@ -1,4 +1,4 @@
-"""A key limited to two requests at replicas: further ones wait without counting for the limit."""
+"""A key limited to two requests at replicas: further requests wait without counting for the limit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str) -> No
 
 
 def test_requests_that_wait_for_a_replica_hold_none_either(tmp_path: Path) -> None:
-    """The replica takes one at a time, and is busy with another key's request."""
+    """The replica takes one request at a time, and is busy with another key's request."""
 
     @scenario
     async def story() -> None:
@@ -165,7 +165,8 @@ def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
             tenants = router.app.parts.dispatcher.tenants
             clients = [await ask(router, ACME, tag="acme") for _ in range(6)]
             await eventually(lambda: len(turnstile.tags) == 2, "two are sent")
-            assert tenants.at_replicas == 2 + 1  # and the class queue in which the others wait
+            # Two requests of the key, and the class queue in which the others wait.
+            assert tenants.at_replicas == 2 + 1
             turnstile.open(6)
             for client in clients:
                 assert (await client.recv_response()).status == 200
@@ -175,8 +176,8 @@ def test_what_a_key_has_at_replicas_is_given_back(tmp_path: Path) -> None:
 
 
 def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
-    """Both replicas have room. The request must not go to the place where its key's last one
-    ended.
+    """Both replicas have room. The blocked request must not go to the replica where the last
+    request of its key ended.
     """
 
     @scenario
@@ -217,7 +218,9 @@ def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
 
 
 def test_batch_and_chat_of_a_key(tmp_path: Path) -> None:
-    """Batch gets what the chat leaves, also in the queue; no chat is refused because of it."""
+    """Batch gets what chat leaves of the key, also in the queue; no chat is refused because of
+    batch.
+    """
 
     @scenario
     async def story() -> None:

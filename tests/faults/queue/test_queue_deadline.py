@@ -37,7 +37,7 @@ def all_ended(replica: HostileReplica) -> bool:
 
 
 async def asks(router: Router, *fields: str, **body: Any) -> Any:
-    """A request with these header lines, once it waits."""
+    """Send a request with these header lines, and return once it waits."""
     client = await router.client()
     before = sum(counts(router, "queued"))
     await client.send(chat(*fields, **body))
@@ -71,7 +71,7 @@ def test_a_request_that_waits_past_its_deadline_is_answered_and_never_sent(field
             turnstile.open(3)
             for client in (first, patient):
                 assert (await client.recv_response()).status == 200
-            await late.send(chat(tag="again"))  # its connection is still usable
+            await late.send(chat(tag="again"))  # the refused client's connection is still usable
             assert (await late.recv_response()).status == 200
             assert turnstile.tags == ["first", "patient", "again"]
 
@@ -185,7 +185,7 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
 
 @scenario
 async def test_nothing_is_sent_again_after_it() -> None:
-    """The first attempt failed on time; the pause before the second is longer than the rest."""
+    """The first attempt failed on time; the pause before a second one is longer than the time left."""
     later = answer(json_response({"error": {"message": "later"}}, 503))
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
     async with running(later, later, queue=queue(), retry=retry) as router:
@@ -197,7 +197,7 @@ async def test_nothing_is_sent_again_after_it() -> None:
 
 @scenario
 async def test_the_time_in_the_queue_counts() -> None:
-    """Granted on time, but its replica does not answer: it has only the rest of its time."""
+    """The request gets a replica on time, but the replica has only the rest of the time to answer."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)
@@ -269,7 +269,7 @@ async def test_the_nearest_deadline_goes_first_where_that_is_the_order() -> None
 @pytest.mark.parametrize("policy", ["edf", "slide"])
 @scenario
 async def test_a_near_deadline_jumps_no_class(policy: str) -> None:
-    """Any client can set one."""
+    """Any client can set a deadline."""
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=Queue(enabled=True, policy=policy)) as router:
         clients = [await send(router, "first", queued=False)]

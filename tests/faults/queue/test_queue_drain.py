@@ -45,7 +45,7 @@ async def waiting(router: RouterProcess) -> int:
 
 
 async def crowd(router: RouterProcess, count: int, **body: object) -> list[RawClient]:
-    """This number of further requests, once they wait."""
+    """Send `count` further requests, and return once they wait."""
     before = await waiting(router)
     clients = [await router.client() for _ in range(count)]
     for number, client in enumerate(clients):

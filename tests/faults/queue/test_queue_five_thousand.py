@@ -1,6 +1,6 @@
 """Five thousand waiting connections: all are answered, in order, with little memory each.
 
-Those that disconnect are removed at once.
+Connections that disconnect are removed at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tests.harness.running import long_scenario, running
 
 MANY = 5000
 GROUP = 500
-SLOTS = 8  # of the engine
-BYTES_EACH = 16 * 1024  # maximum for a connection, its request and its place in the queue
+SLOTS = 8  # slots of the engine
+BYTES_EACH = 16 * 1024  # maximum bytes for a connection, its request and its place in the queue
 
 # No request becomes more urgent by waiting, however slow the machine is.
 QUEUE = (
@@ -41,7 +41,7 @@ def resident_bytes(pid: int) -> int:
 
 @long_scenario
 async def test_they_wait_are_answered_and_keep_their_order(tmp_path: Path) -> None:
-    """Ten groups of five classes: served by class, and within a class by group."""
+    """Ten groups of requests of five classes are served by class, and within a class by group."""
     needs_files(MANY)
     turnstile = Turnstile()
     hostile = HostileReplica(turnstile)

@@ -40,7 +40,7 @@ def test_one_that_leaves_is_never_sent(way: str, stream: bool) -> None:
             leaver = await send(router, "leaver", stream=stream)
             stays = await send(router, "stays")
             if stream:
-                await leaver.recv_until(b": waiting")  # it has its 200 already
+                await leaver.recv_until(b": waiting")  # the client has its early 200
             leave(leaver, way)
             await eventually(lambda: waiting(router) == 1, "it is forgotten")
             assert counts(router, "left")[NORMAL] == 1
@@ -78,7 +78,8 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
 
     go = asyncio.Event()
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
-    rules = queue(reservations=Reservations(enabled=True))  # every request is counted
+    # With reservations, every request is counted.
+    rules = queue(reservations=Reservations(enabled=True))
     async with running(busy, busy, replica=ONE, queue=rules, retry=retry) as router:
         dispatcher = router.app.parts.dispatcher
         dispatcher.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
@@ -116,7 +117,7 @@ def came_to(router: Router) -> int:
 
 
 def seen(router: Router) -> list[Request]:
-    """All requests received by its replicas."""
+    """All requests received by the router's replicas."""
     return [asked for replica in router.replicas for asked in replica.requests]
 
 

@@ -28,7 +28,8 @@ ODD = {
     "null": b"null",
     "list": b"[1000]",
 }
-# The estimate is in output tokens. Without a statement, it is learned from earlier answers.
+# The estimate is in output tokens. Without a stated size, the estimate is learned from earlier
+# answers.
 MOST_CHOICES, USUAL = 1024, 256
 
 

@@ -17,7 +17,9 @@ TYPES = {408: "invalid_request_error", 429: "rate_limit_error", 503: "server_err
 
 
 def assert_told(answer: Response, reason: Reason, status: int) -> None:
-    """In the form that OpenAI's clients understand: shape, type, code, and a time to wait."""
+    """The refusal has the form that OpenAI's clients understand: shape, type, code, and a time to
+    wait.
+    """
     assert_error(answer, reason, status)
     error = answer.error()
     assert set(error) == {"message", "type", "param", "code"}
@@ -59,7 +61,7 @@ def test_full_is_429_and_only_for_whom_it_is_full(
             for client in clients:
                 assert (await client.recv_response()).status == 200
             turnstile.open()
-            await refused.send(chat(tag="again"))  # its connection is still usable
+            await refused.send(chat(tag="again"))  # the refused client's connection is still usable
             assert (await refused.recv_response()).status == 200
             reasons = [line["reason"] for line in await router.log(len(clients) + 2)]
             assert reasons.count(reason.value) == 1
@@ -115,7 +117,8 @@ async def test_without_a_replica_waiting_and_new_requests_get_503() -> None:
         for client in (waits, comes):
             assert_told(await client.recv_response(), Reason.NO_REPLICA, 503)
         turnstile.open()
-        assert (await first.recv_response()).status == 200  # it was in the queue before
+        # The first request was in the queue before.
+        assert (await first.recv_response()).status == 200
         assert turnstile.tags == ["first"]
 
 

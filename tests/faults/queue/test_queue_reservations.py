@@ -21,8 +21,8 @@ from tests.harness.replica import eventually
 from tests.harness.running import Router, running, scenario
 
 BLOCKS = 5000
-TOKENS = BLOCKS * 16  # of one engine's KV cache
-SHARE = 0.3  # of high, the default
+TOKENS = BLOCKS * 16  # tokens of one engine's KV cache
+SHARE = 0.3  # default reserved share of class high
 
 
 def pool(router: Router) -> AdmissionQueue:
@@ -61,7 +61,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await eventually(
             lambda: all(r.signals.kv_tokens for r in fleet.replicas.values()), "both told a size"
         )
-        # High wants more than its share, and its demand is remembered for a minute.
+        # Class high wants more than its share, and its demand is remembered for a minute.
         eager = await send(router, "eager", queued=False, priority="high", n=100, max_tokens=10_000)
         eager.close()
         await eventually(lambda: not only.used_tokens(HIGH), "it has left")
@@ -101,7 +101,7 @@ async def test_shares_shrink_with_the_fleet_and_come_back() -> None:
         await high.send(chat(priority="high", max_tokens=1))
         assert (await high.recv_response()).status == 200
 
-        # The other one is back: there is room for the waiting requests.
+        # The other engine is back: there is room for the waiting requests.
         again = await stack.enter_async_context(emulated("vllm", port=port, **sizes))
         await eventually(lambda: len(fleet.ready) == 2, "it is up again")
         await eventually(lambda: waiting(router) == 0, "batch may borrow again")

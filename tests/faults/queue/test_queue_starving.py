@@ -13,8 +13,9 @@ from tests.harness.running import running, scenario
 
 @scenario
 async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
-    """A starving class is served only where no other request waits. One does; the waiter's longest
-    wait then makes it class normal."""
+    """A starving class is served only where no other request waits. Here another request waits;
+    after its longest wait, the starving request counts as class normal.
+    """
     rules = queue(batch_becomes_normal_after_s=0.0, gates=QueueGates(prefill_tokens=0))
     classes = Classes(batch=BatchClass(starvation_s=1.0))
     async with (
@@ -41,7 +42,7 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
 
 @scenario
 async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
-    """More urgent requests always wait, and the limit is still kept."""
+    """More urgent requests always wait, and the limit on the wait of a batch request still holds."""
     turnstile = Turnstile()
     classes = Classes(batch=BatchClass(starvation_s=0.4))
     rules = queue(order="strict", batch_becomes_normal_after_s=0.0)

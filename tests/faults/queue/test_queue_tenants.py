@@ -33,7 +33,7 @@ from tests.harness.running import Router, long_scenario, running, scenario
 MANY = 1000
 NAMES = 10_000
 CROWD = 100
-FAIR = Queue(enabled=True)  # the default
+FAIR = Queue(enabled=True)  # the default order shares fairly
 
 
 def keys_of(folder: Path, *names: str, **fields: Any) -> Keys:
@@ -140,7 +140,7 @@ def test_a_thousand_requests_and_one(tmp_path: Path, crowd: str) -> None:
 
 
 def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
-    """Otherwise a tenant that disconnects just before each end would get more than its share."""
+    """If it were not charged, a tenant that disconnects just before each end would get too much."""
     go = asyncio.Event()
     tags: list[str] = []
 
@@ -174,7 +174,7 @@ def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
                 await eventually(lambda b=before: waiting(router) == b + 1, "it waits")  # type: ignore[misc]
             go.set()
             await eventually(lambda: tags[-1] == "left", "it is served")
-            await asyncio.sleep(0.6)  # some sixty tokens
+            await asyncio.sleep(0.6)  # the time of about sixty tokens
             clients[1].rst()
             for client in (clients[0], *clients[2:]):
                 assert (await client.recv_response()).status == 200
@@ -210,7 +210,7 @@ def users_of(key: Account) -> list[Account]:
 
 @long_scenario
 async def test_ten_thousand_users_leave_little_behind() -> None:
-    """Each sends one request and never returns, and the queue is never empty."""
+    """Each user sends one request and never returns, and the queue is never empty."""
     needs_files(2 * CROWD)
     keys = Keys(names_users=True)
     async with running(json_ok, replica={"max_inflight": 4}, queue=FAIR, keys=keys) as router:

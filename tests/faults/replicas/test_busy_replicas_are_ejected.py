@@ -1,4 +1,4 @@
-"""Engines with full slots let requests wait while they work for others: none is ejected.
+"""Engines with full slots let requests wait while they work for others: no engine is ejected.
 
 Each stream of the second round waits many times as long as a usual first token.
 """
@@ -40,7 +40,8 @@ async def test_streams_that_wait_for_a_slot(interval_s: float) -> None:
         router = await stack.enter_async_context(
             running(*urls, health=HEALTH, polling={"interval_s": interval_s}, policy="kv_aware")
         )
-        for number in range(6 * COUNT):  # light load: the usual time to a first token
+        # Light load: the router learns the usual time to a first token.
+        for number in range(6 * COUNT):
             assert await ask(router, 2, f"short {number}") == 200
         asks = [ask(router, 100, f"long {n}") for n in range(ROUNDS * SLOTS * COUNT)]
         assert set(await asyncio.gather(*asks)) == {200}

@@ -67,7 +67,7 @@ async def test_no_client_that_leaves_opens_it(seen: bytes) -> None:
         for number in range(8):
             client = await router.client()
             await client.send(chat(stream=True))
-            if number % 2 == 0:  # round robin: every second one goes to it
+            if number % 2 == 0:  # round robin: every second request goes to this replica
                 count = number // 2 + 1
                 await eventually(lambda n=count: len(replica.requests) == n, "asked")  # type: ignore[misc]
                 if seen:

@@ -96,7 +96,7 @@ async def test_streams_that_run_there_do_not_stand_in_the_way_of_the_trial() -> 
         asks = [asyncio.create_task(router.ask(chat())) for _ in range(8)]
         await eventually(lambda: sum(ask.done() for ask in asks) == 7, "the others are served")
         assert engine.asked == before + 1
-        # The end of one of them does not allow another trial either.
+        # The end of one of the running streams does not allow another trial either.
         engine.more.set()
         engine.ends[0].set()
         replica = router.app.parts.fleet.replicas["r0"]
@@ -122,7 +122,7 @@ async def test_one_that_goes_on_with_its_streams_is_tried_at_once() -> None:
         engine, whole_or_stream, health=health, retry=OFF, policy="round_robin"
     ) as router:
         streams = await open_streams(router, engine, 1)
-        engine.is_silent = True  # and its stream stalls
+        engine.is_silent = True  # the stream of the engine stalls as well
         waiting = [await router.client() for _ in range(6)]
         for client in waiting:
             await client.send(chat(stream=True))
@@ -145,7 +145,7 @@ async def test_one_that_goes_on_with_its_streams_is_tried_at_once() -> None:
 
 
 async def whole_or_stream(connection: ReplicaConnection) -> None:
-    """The other replica."""
+    """The other replica: answers with a stream or as a whole."""
     while request := await connection.recv_request():
         if b'"stream": true' in bytes(request.body):
             await connection.send(SSE_HEAD, chunk(token("t")), chunk(DONE), LAST_CHUNK)

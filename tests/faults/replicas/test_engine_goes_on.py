@@ -35,7 +35,7 @@ from tests.harness.reading import Request
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
 
-SGLANG = {"engine": "sglang", "priority": "none"}  # no other member is added by the router
+SGLANG = {"engine": "sglang", "priority": "none"}  # the router adds no other member to a body
 LONG = {"max_tokens": 1500, "ignore_eos": True}
 
 
@@ -92,7 +92,7 @@ async def test_the_engine_stops_when_its_client_leaves() -> None:
 
 @scenario
 async def test_without_it_the_engine_goes_on() -> None:
-    """Without the abort endpoint: only the connection closes."""
+    """Without an abort endpoint, the router only closes the connection."""
     async with sglang("--speed=20") as url:
         async with running(url, replica=SGLANG, aborts=Aborts(enabled=False)) as router:
             client = await begin(router)
@@ -114,7 +114,9 @@ async def test_one_that_has_not_begun_is_stopped_too() -> None:
 
 @scenario
 async def test_neighbours_go_on() -> None:
-    """The engine aborts all requests whose ID has this prefix: no ID is a prefix of another."""
+    """The engine aborts all requests whose ID begins with the given ID: no ID is a prefix of
+    another.
+    """
     async with sglang() as url, running(url, replica=SGLANG) as router:
         clients = [await begin(router) for _ in range(20)]
         clients.pop().rst()
@@ -135,7 +137,8 @@ async def test_the_loser_of_a_race_is_stopped_at_its_engine() -> None:
     try:
         async with running(*urls, replica=SGLANG, hedging=soon) as router:
             asked = 0
-            while not (await state(urls[0]))["submitted"]:  # until the slow one was first
+            # Until the slow engine got the first attempt.
+            while not (await state(urls[0]))["submitted"]:
                 asked += 1
                 got = await router.ask(chat("x-priority: high", stream=True, max_tokens=3))
                 assert (got.status, got.events()[-1]) == (200, "[DONE]")

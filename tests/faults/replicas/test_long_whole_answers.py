@@ -1,4 +1,6 @@
-"""Whole answers have their own time limit, and its end is no failure of a working replica."""
+"""Whole answers have their own time limit, and exceeding this limit is no failure of a working
+replica.
+"""
 
 from __future__ import annotations
 

@@ -62,8 +62,8 @@ async def test_without_retry_after_the_pause_is_short() -> None:
         while len(busy.requests) < 3:
             assert (await router.ask(chat())).status == 200
             asked += 1
-        assert asked > 4  # round robin would have tried it for every second one
-        assert monotonic() - began >= 0.8 * (0.1 + 0.2)  # its pauses were respected
+        assert asked > 4  # without pauses, round robin would send it every second request
+        assert monotonic() - began >= 0.8 * (0.1 + 0.2)  # the replica's pauses were respected
         health = router.app.parts.fleet.replicas["r0"].health
         assert (health.refusals, health.failures) == (3, 0)
         is_full = False
@@ -84,7 +84,7 @@ async def test_a_stream_that_says_so_counts_as_well() -> None:
 
 @scenario
 async def test_the_last_one_is_asked_whatever_it_said() -> None:
-    """The client gets its answer; the router has no better one."""
+    """The client gets the last replica's answer, because the router has no better answer."""
     busy = HostileReplica(answer(json_response(FULL, 503, "Retry-After: 30")))
     async with running(busy) as router:
         for _ in range(3):

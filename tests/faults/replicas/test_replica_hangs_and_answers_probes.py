@@ -1,8 +1,9 @@
 """A replica that hangs but answers probes, metrics and heads, and one that is only slow.
 
-A hanging engine sends 200 at once and a comment now and then; its totals do not change. It is
-suspect and then ejected as soon as first tokens are overdue. If its totals grow during the same
-silence, it computes for other requests; this counts neither as suspicion nor as failure.
+A hanging engine sends 200 at once and a comment now and then; its totals do not change. Such an
+engine is suspect and then ejected as soon as first tokens are overdue. If an engine's totals grow
+during the same silence, the engine computes for other requests; this silence counts neither as
+suspicion nor as failure.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.hangs = False
-        self.counts = True  # its total of tokens grows from scrape to scrape
+        self.counts = True  # whether its total of tokens grows from scrape to scrape
         self.generated = 0
         self.scrapes = 0
         self.asked = 0
@@ -79,7 +80,7 @@ class Engine:
                 return
 
 
-# The time waited, the usual time, and the request that showed it.
+# A log reason: the time waited, the usual time, and the request that showed the delay.
 WHY = re.compile(
     r"no first token for \d+\.\d s, usual \d+\.\d\d s, "
     r"and no sign of work for \d+\.\d s; request hung-\d"
@@ -119,7 +120,7 @@ async def test_one_that_hangs_is_suspect_and_then_ejected(
         await is_known(router, engine)
         engine.hangs, engine.counts = True, False
         hung = [await router.client() for _ in range(4)]
-        for number, client in enumerate(hung):  # alternately: two of them go to the engine
+        for number, client in enumerate(hung):  # requests alternate: two of them go to the engine
             await client.send(chat(f"x-request-id: hung-{number}", stream=True))
         await eventually(lambda: breaker(router) in ("suspect", "open"), "suspect")
         await eventually(lambda: breaker(router) == "open", "ejected")
@@ -141,7 +142,7 @@ async def test_one_whose_totals_grow_is_not() -> None:
             await client.send(chat(stream=True))
         await eventually(lambda: engine.asked >= 4, "half of them are there")
         seen = engine.scrapes
-        for _ in range(3):  # three times the time after which it would be suspect
+        for _ in range(3):  # three times the time after which a replica would be suspect
             await eventually(lambda n=seen + 20: engine.scrapes > n, "polls")  # type: ignore[misc]
             seen += 20
             assert breaker(router) == "closed"

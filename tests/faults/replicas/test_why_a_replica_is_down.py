@@ -80,7 +80,7 @@ async def test_one_whose_name_does_not_resolve(tmp_path: Path) -> None:
 
 @scenario
 async def test_one_that_does_not_list_its_models(tmp_path: Path) -> None:
-    """With another replica in the fleet, so that its list is needed."""
+    """The fleet has another replica, so that the first replica's model list is needed."""
     replica, other = HostileReplica(json_ok), HostileReplica(json_ok)
     for each in (replica, other):
         each.start()

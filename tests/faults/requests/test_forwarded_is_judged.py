@@ -147,7 +147,7 @@ def test_the_model_in_the_middle_of_a_large_body(
 def test_a_header_does_not_name_the_model_that_an_engine_reads(
     path: str, model: dict[str, Any], method: str, tmp_path: Path
 ) -> None:
-    """The engine would serve its default model."""
+    """For a model that only a header names, the engine would serve its default model."""
 
     @scenario
     async def story() -> None:
@@ -189,9 +189,9 @@ def test_a_header_does_not_name_the_model_of_a_form_or_of_nothing(tmp_path: Path
 async def test_a_priority_that_only_an_engine_reads_passes_no_ceiling(
     encoding: str, engine: str, ceiling: Any, status: int
 ) -> None:
-    """Python's json reads these encodings.
+    """Python's json reads encodings other than UTF-8.
 
-    The router cannot edit them, so it cannot replace the priority that they may contain.
+    The router cannot edit such bodies, so it cannot replace the priority that they may contain.
     """
     width = 4 if "32" in encoding else 2 if "16" in encoding else 1
     large = LARGE[: SCAN_ABOVE // width]

@@ -1,7 +1,7 @@
 """SGLang's /vertex_generate uses `parameters` as the request itself.
 
-A client's request ID in them does not reach the engine, which aborts every request whose ID begins
-with it.
+A client's request ID in `parameters` does not reach the engine, which aborts every request whose ID
+begins with it.
 """
 
 from __future__ import annotations

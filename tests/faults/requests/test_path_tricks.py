@@ -91,7 +91,7 @@ async def test_odd_bytes_are_refused(path: str) -> None:
 )
 @scenario
 async def test_paths_that_servers_clean_differently(path: str) -> None:
-    """Refused: never normalised, and never forwarded."""
+    """Such a path is refused: never normalised, and never forwarded."""
     async with running(echo) as router:
         answer = await router.ask(request(path))
         assert answer.status in (400, 404)
@@ -100,7 +100,7 @@ async def test_paths_that_servers_clean_differently(path: str) -> None:
 
 @scenario
 async def test_a_models_name_may_hold_a_slash() -> None:
-    """SDKs escape it; the answer comes from the fleet."""
+    """SDKs escape the slash; the router answers from its list of the fleet's models."""
     async with running(echo, replica={"models": ("org/name",)}) as router:
         for path in ("/v1/models/org%2Fname", "/v1/models/org/name"):
             assert (await router.ask(request(path))).json()["id"] == "org/name"
@@ -116,7 +116,9 @@ async def test_what_is_allowed_by_name_is_forwarded() -> None:
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/replicas", "/reload", "/drain"])
 @scenario
 async def test_the_admin_port_is_not_on_the_data_port(path: str) -> None:
-    """These are ordinary paths here: forwarded to a replica, and never answered by the router."""
+    """Paths of the admin port are ordinary here: forwarded to a replica, and never answered by the
+    router.
+    """
     async with running(echo) as router:
         answer = await router.ask(request(path, method="POST"))
         assert answer.status == 404 or answer.json()["target"] == path

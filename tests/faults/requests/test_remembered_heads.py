@@ -29,7 +29,7 @@ def post(length: str, spelling: str) -> bytes:
 async def test_a_request_like_a_good_one(length: str, spelling: str) -> None:
     async with running(echo) as router:
         client = await router.client()
-        for body in (b"hello", b"", b"hello world"):  # seen before, and more than once
+        for body in (b"hello", b"", b"hello world"):  # the head was seen before, and more than once
             await client.send(post(str(len(body)), spelling), body)
             assert (await client.recv_response()).json()["body"] == body.decode()
         await client.send(post(length, spelling), request("/smuggled"))

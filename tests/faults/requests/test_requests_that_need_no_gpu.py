@@ -16,7 +16,7 @@ PATHS = ("/tokenize", "/detokenize", "/v1/messages/count_tokens")
 
 
 class Engine(Turnstile):
-    """One chat at a time, and everything else at once."""
+    """An engine that serves one chat at a time, and every other request at once."""
 
     async def __call__(self, connection: ReplicaConnection) -> None:
         while asked := await connection.recv_request():

@@ -1,6 +1,6 @@
 """A POST to an unknown path may be inference: it is queued, counted and limited.
 
-It is never edited, copied or sent a second time.
+Such a POST is never edited, copied or sent a second time.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_it_counts_for_the_limits_and_the_usage_of_its_key(tmp_path: Path) -> No
             assert told["tenant"] == "acme"
             assert (
                 sum(used["requests"] for used in told["classes"].values()) == 5
-            )  # also the refused one
+            )  # the count includes the refused request
 
     story()
 
@@ -79,7 +79,7 @@ def test_its_tokens_are_estimated_by_its_size(tmp_path: Path) -> None:
 
 @scenario
 async def test_it_goes_on_as_it_came() -> None:
-    """Nothing is written into it, and its own priority is not read."""
+    """Nothing is written into the body of such a request, and its own priority is not read."""
     async with running(echo, replica={"engine": "vllm"}) as router:
         body = {"priority": {"of": "another API"}, "service_tier": 5, "stream_options": 1}
         answer = await router.ask(post_json("/v1/images/generations", BODY | body), "POST")
@@ -90,9 +90,9 @@ async def test_it_goes_on_as_it_came() -> None:
 @pytest.mark.parametrize("reused", [False, True])
 @scenario
 async def test_it_is_sent_once(reused: bool) -> None:
-    """Lost, refused by a busy engine, or sent on a stale connection.
+    """The request is lost, refused by a busy engine, or sent on a stale connection.
 
-    The effect of sending it again is unknown.
+    The effect of sending such a request again is unknown.
     """
     path = "/v1/images/generations"
     first = in_turn(json_ok, then=fin_after_request) if reused else fin_after_request

@@ -58,8 +58,8 @@ async def test_h2c_is_refused_or_answered_plainly(body: bytes | None) -> None:
 
 @scenario
 async def test_the_field_alone_asks_for_nothing() -> None:
-    """RFC 9110 7.8: without the connection option it is not for this hop, and it is not
-    forwarded.
+    """RFC 9110 7.8: without the connection option, an Upgrade field is not for this hop, and it is
+    not forwarded.
     """
     async with running(echo) as router:
         answer = await router.ask(request("/plain", "Upgrade: websocket"))

@@ -8,9 +8,9 @@ from tests.harness.replica import ReplicaConnection
 from tests.harness.running import running, scenario
 
 PIECE = b"x" * (256 * 1024)
-PIECES = 200  # 50 MB
+PIECES = 200  # 50 MB in total
 ENDLESS = 128 * 1024 * 1024
-TAKEN = 16 * 1024 * 1024  # what the router may hold, plus loopback's socket buffers
+TAKEN = 16 * 1024 * 1024  # bytes that the router may hold, plus loopback's socket buffers
 
 
 @scenario
@@ -49,6 +49,6 @@ async def test_as_the_first_event() -> None:
         client = await router.client()
         await client.send(chat(stream=True))
         assert await client.fill()
-        taken = sent  # at or shortly after the first byte of an answer
+        taken = sent  # sent at or shortly after the answer's first byte
         assert client.received.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 502 "))
         assert taken <= TAKEN, f"{taken} bytes were taken before a byte was relayed"

@@ -20,7 +20,7 @@ OLD = b"HTTP/1.0 200 OK\r\ncontent-type: text/plain\r\n\r\n"
 async def test_a_clean_end_is_given_a_final_chunk(head: bytes) -> None:
     async with running(answer_then_fin(head + b"hello world")) as router:
         client = await router.client()
-        for _ in range(2):  # framed again by the router, so the client's connection stays open
+        for _ in range(2):  # the router frames it again, so the client's connection stays open
             await client.send(request("/plain"))
             answer = await client.recv_response()
             assert answer.complete

@@ -41,4 +41,4 @@ async def test_it_comes_whole(data: bytes) -> None:
         assert answer.status == 200
         if data is STREAM:
             assert answer.body == role() + token("a") + DONE
-        assert tasks <= before + 2  # the replica's own tasks, and none per byte
+        assert tasks <= before + 2  # the tasks of the replica, and none per byte

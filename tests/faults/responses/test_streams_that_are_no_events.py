@@ -147,7 +147,7 @@ async def test_a_failure_before_the_first_byte_is_hidden() -> None:
 
 @scenario
 async def test_json_is_held_until_it_is_whole() -> None:
-    """Until then it can be retried at another replica."""
+    """Until the JSON is complete, the request can be retried at another replica."""
     whole = completion()
     begun = whole[:-20]
 
@@ -177,7 +177,8 @@ async def test_a_sized_stream_of_events_that_breaks_is_not_filled_up() -> None:
         await until_closed(connection)
 
     async with running(behave, continuation=Continuation(enabled=False)) as router:
-        asked = chat(stream=True, stream_options={"include_usage": True})  # no event is removed
+        # The client requests the usage itself, so the router removes no event.
+        asked = chat(stream=True, stream_options={"include_usage": True})
         found = await router.ask(asked)
         assert (found.status, found.complete) == (200, False)
         assert found.body == stream

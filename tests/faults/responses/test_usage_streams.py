@@ -35,11 +35,11 @@ from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, 
 from tests.harness.running import running, scenario
 
 ABSENT = object()
-VLLM = {"engine": "vllm", "priority": "none"}  # nothing else is added to a body
+VLLM = {"engine": "vllm", "priority": "none"}  # the router adds nothing else to a body
 PROMPT, OUTPUT, CACHED = 28, 5, 16
 EXACT = Usage(PROMPT, OUTPUT, CACHED, True)
 COUNTED = Usage(None, OUTPUT, None, False)
-# include_usage and continuous_usage_stats if an object omits them
+# Each engine's include_usage and continuous_usage_stats, if `stream_options` omits them.
 DEFAULTS = {"vllm": (True, False), "sglang": (False, False), "trtllm": (True, True)}
 KNOWN = {"model", "messages", "prompt", "stream", "stream_options", "n", "tools"}
 
@@ -83,14 +83,14 @@ def stream_of(engine: str, body: dict[str, Any]) -> list[bytes]:
     events = [token(f"t{n}", "stop" if n == OUTPUT - 1 else None) for n in range(OUTPUT)]
     if always:
         events = [told(data, usage(n + 1)) for n, data in enumerate(events)]
-    elif engine == "sglang":  # it writes every field
+    elif engine == "sglang":  # SGLang writes every field
         events = [told(data, None) for data in events]
     elif engine == "tgi" and at_end:
         events[-1] = told(events[-1], usage(OUTPUT))
     end = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": []}
     if at_end and engine != "tgi":
         events.append(event({**end, "usage": usage(OUTPUT)}))
-    if engine == "vllm":  # the last event of all but [DONE] has the fingerprint
+    if engine == "vllm":  # the last event before [DONE] has the fingerprint
         events[-1] = with_fingerprint(events[-1])
         return [compact(data) for data in (role(), *events)] + [DONE]
     if engine == "llamacpp":
@@ -303,7 +303,9 @@ async def test_a_stream_that_is_not_chunked(fields: list[str], version: str) -> 
 @pytest.mark.parametrize("last", [b"data: [DONE]\n", b"data: [DONE]", b": bye"])
 @scenario
 async def test_an_end_without_a_blank_line(last: bytes) -> None:
-    """The last line was held back as the beginning of an event. It is sent when the stream ends."""
+    """The last line was held back as the beginning of an event. The held line is sent when the
+    stream ends.
+    """
     events = [role(), token("a"), event({"choices": [], "usage": usage(1)})]
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -392,7 +394,7 @@ async def test_another_engine_is_asked_in_its_own_format() -> None:
 @pytest.mark.parametrize("cut", [0, 40])
 @scenario
 async def test_a_client_that_leaves_has_used_what_it_got(engine: str | None, cut: int) -> None:
-    """Counted by events; an incomplete one does not count."""
+    """Tokens are counted by events; an incomplete event does not count."""
     sent = asyncio.Event()
 
     async def behave(connection: ReplicaConnection) -> None:
@@ -436,7 +438,7 @@ async def test_a_client_that_leaves_before_the_first_token_has_used_its_prompt()
 @pytest.mark.parametrize("cut", [0, 60])
 @scenario
 async def test_a_cut_stream_ends_with_our_error_and_no_half_event(cut: int) -> None:
-    """The beginning of an incomplete event was held back: it is not sent now."""
+    """The beginning of an incomplete event was held back: the router does not send it."""
 
     async def behave(connection: ReplicaConnection) -> None:
         await connection.recv_request()

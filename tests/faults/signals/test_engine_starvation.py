@@ -22,7 +22,7 @@ from tests.harness.running import long_scenario, running
 SLOTS = 4
 CROWD = 40  # clients that send again as soon as they are answered
 SERVED = 140  # requests in all
-# the slots, and the requests waiting at the engine, for the length of one request
+# Upper bound: the slots and the requests waiting at the engine, for the length of one request.
 MOST_OVERTAKEN = 12
 
 
@@ -30,7 +30,8 @@ MOST_OVERTAKEN = 12
     ("persona", "metrics", "becomes_normal_s"),
     [
         ("vllm", True, 600.0),
-        # Waits of seconds are below the resolution of SGLang's numbers: here a class is a second.
+        # Waits of seconds are below the resolution of SGLang's numbers: here classes differ by a
+        # second.
         ("sglang", True, 2.0),
         ("sglang", False, 2.0),
     ],

@@ -17,8 +17,8 @@ from tests.harness.messages import chat
 from tests.harness.running import Router, running, scenario
 
 LAGGING = {"max_num_seqs": 4, "gauge_lag_s": 1.0, "profile": "fast", "speed": 1.0}
-# Maximum at a replica of unknown size: the assumed slots, and three waiting ones. A burst waits at
-# the engine completely, until its next step begins some of it.
+# Maximum number of requests at a replica of unknown size: the assumed slots, and three waiting
+# requests. All requests of a burst wait at the engine until its next step starts some of them.
 AT_MOST = int(FIRST) + 3
 SHIPPED = {"polling": {"interval_s": 1.0}, "policy": "least_tokens"}
 
@@ -51,7 +51,7 @@ def peak(engine: Emulated) -> int:
 async def test_sixty_at_once_are_shared_by_two_engines(stream: bool, priority: str) -> None:
     """The requests wait at the router, not at an engine whose gauges do not show them yet."""
     async with two_engines() as (one, two, router):
-        await asyncio.sleep(1.5)  # idle polls: no load is known
+        await asyncio.sleep(1.5)  # only idle polls: no load is known
         found = await asyncio.gather(
             *(ask(router, stream=stream, priority=priority) for _ in range(60))
         )
@@ -75,7 +75,7 @@ async def test_a_burst_before_the_first_poll_is_held_back(stream: bool) -> None:
 @pytest.mark.parametrize("priority", ["normal", "batch"])
 @scenario
 async def test_a_full_queue_of_whole_answers_asks_an_engine_twice_a_second(priority: str) -> None:
-    """Each page costs vLLM 5 ms of its API server."""
+    """Each metrics page costs 5 ms of vLLM's API server."""
     async with two_engines() as (one, two, router):
         engines = (one.engine, two.engine)
         over = asyncio.Event()

@@ -1,6 +1,7 @@
 """TensorRT-LLM's Prometheus gauges change only when a request ends.
 
-If they were trusted, an engine whose last page showed a queue would never get a request again.
+If the router trusted these gauges, an engine whose last page showed a queue would never get a
+request again.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ FAULTS: list[tuple[Answer, str]] = [
 
 
 async def failed_polls(router: Router, problem: str) -> None:
-    """Wait until such a failed poll was recorded."""
+    """Wait until a failed poll with this problem was recorded."""
     fleet = router.app.parts.fleet
     await eventually(lambda: fleet.polls_failed.get(problem, 0) > 0, f"a poll of {problem}")
 
@@ -121,6 +121,6 @@ async def test_a_hanging_endpoint_is_asked_once_at_a_time() -> None:
 
 
 def polls_of(replica: HostileReplica) -> int:
-    """Requests for its metrics."""
+    """Requests for the replica's metrics."""
     asked = [request for c in replica.connections for request in c.reader.done]
     return sum(request.target == METRICS for request in asked)

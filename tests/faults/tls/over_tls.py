@@ -24,7 +24,7 @@ class Sealed(Peer):
     """Adds TLS between the methods of a peer and its socket."""
 
     def seal(self, context: ssl.SSLContext, *, name: str | None = None) -> None:
-        """`name` is the server's, for the client side; None makes this the server."""
+        """`name`: the server's name, for the client side; None: this side is the server."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=name is None, server_hostname=name
@@ -55,7 +55,7 @@ class Sealed(Peer):
         try:
             self._tls.unwrap()
         except ssl.SSLWantReadError:
-            pass  # theirs has not come yet
+            pass  # the other side's close_notify has not come yet
         await self._flush()
         self.close()
 
@@ -149,7 +149,7 @@ class TlsReplica(HostileReplica):
             sock, _ = await loop.sock_accept(listener)
             connection = TlsReplicaConnection(sock, self)
             connection.seal(context)
-            connection.is_control = True  # until its first request shows otherwise
+            connection.is_control = True  # assumed until its first request
             self.connections.append(connection)
             task = loop.create_task(self._serve(connection))
             self._tasks.add(task)
@@ -162,7 +162,8 @@ class TlsReplica(HostileReplica):
             await connection.handshake()
         except (ssl.SSLError, ConnectionError):
             self.refused += 1
-            connection.ended = connection.ended or "rst"  # not passed to a behaviour
+            # The connection is not passed to a behaviour.
+            connection.ended = connection.ended or "rst"
             return True
         reader = connection.reader
         while not reader.done and reader.current is None:

@@ -33,7 +33,8 @@ async def test_it_is_refused(name: str) -> None:
         await client.send_pieces([PROTOCOLS[name]])
         await client.expect_close()
         seen = bytes(client.received)
-        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")  # an HTTP/2 frame
+        # The last one is an HTTP/2 frame.
+        refusals = (b"HTTP/1.1 400 ", b"HTTP/1.1 5", b"\x00\x00\x00\x04")
         assert seen == b"" or seen.startswith(refusals), seen
         assert not seen.startswith(b"HTTP/1.1 500 ")
         assert not router.replica.requests
@@ -51,6 +52,6 @@ async def test_http2_by_prior_knowledge_is_refused_with_http2_frames() -> None:
         )
         assert process.stderr is not None
         said = (await process.stderr.read()).decode()
-        assert await process.wait() != 52, said  # exit status of an empty reply
+        assert await process.wait() != 52, said  # curl's status for an empty reply
         assert "GOAWAY" in said or "HTTP_1_1_REQUIRED" in said, said
         assert (await router.log(1))[0]["reason"] == "http2_not_served"

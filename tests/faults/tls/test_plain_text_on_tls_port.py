@@ -30,7 +30,7 @@ async def test_it_is_closed(sent: bytes, then: str) -> None:
         client = await router.client()
         await client.send_pieces([sent])
         if then == "fin" or (then == "waits" and sent is SENT["half a hello"]):
-            client.fin()  # an incomplete hello may wait for the rest as long as a head may
+            client.fin()  # an incomplete ClientHello may wait as long as an incomplete head
         if then == "rst":
             client.rst()
         else:

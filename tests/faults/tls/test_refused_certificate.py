@@ -33,7 +33,7 @@ def believe(router: Router) -> None:
 
 
 def refused(router: Router) -> int:
-    """Handshakes that the router aborted."""
+    """Number of handshakes that the router aborted."""
     assert isinstance(router.replica, TlsReplica)
     return router.replica.refused
 
@@ -69,7 +69,7 @@ async def test_another_replica_serves(upstream: Upstream) -> None:
         TlsReplica(json_ok),
         json_ok,
         upstream=upstream,
-        replica={"models": ("m",)},  # it cannot list its models
+        replica={"models": ("m",)},  # the replica cannot list its models
         policy="round_robin",
     ) as router:
         believe(router)

@@ -80,7 +80,7 @@ async def test_while_its_bytes_are_held_back(way: str) -> None:
         await client.send(chat(stream=True))
         await client.recv_until(b"xxx")
         before = -1
-        while before != flood.sent:  # until its writes block
+        while before != flood.sent:  # until the replica's writes block
             before = flood.sent
             await asyncio.sleep(0.1)
         assert flood.sent <= 16 * 1024 * 1024

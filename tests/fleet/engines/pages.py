@@ -17,7 +17,7 @@ FOLDER = DATA / "metrics"
 
 
 class Page(NamedTuple):
-    """One answer: its engine, the facts known before it, and the expected signals."""
+    """One answer of an engine, the facts known before the answer, and the expected signals."""
 
     name: str
     engine: str

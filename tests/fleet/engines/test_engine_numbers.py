@@ -22,7 +22,7 @@ from router.fleet.engines.common.priority import (
 
 DEADLINES = ("vllm", "sglang", "sglang-low-first")
 DIALECTS = (*DEADLINES, "trtllm")
-THRESHOLD = 10  # SGLang's --priority-scheduling-preemption-threshold: preempted beyond it
+THRESHOLD = 10  # SGLang's --priority-scheduling-preemption-threshold
 UNIT_S = {"vllm": 0.1, "sglang": 15.0, "sglang-low-first": 15.0}
 ON_SCALE = st.floats(0, 4)
 NUMBERS = st.builds(stepped, ON_SCALE, st.integers(0, 10_000))
@@ -39,7 +39,7 @@ def number_for(
 def there(
     dialect: str, number: float, arrived: float, level: float = 300.0, is_bounded: bool = False
 ) -> float:
-    """The number as the engine compares it: lower is earlier."""
+    """The number as the engine compares it: a lower number is served earlier."""
     value = float(number_for(dialect, is_bounded, number, arrived, level))
     return -value if dialect in ("sglang", "trtllm") else value
 

@@ -24,7 +24,7 @@ AT_HOME = (
     "router/emulator/http/shapes/",
     "router/emulator/http/kv_wire.py",
 )
-# The help of the emulator's options says which persona each is for.
+# The help of the emulator's options names the engine that each option is for.
 OTHERS = ("router/emulator/command.py",)
 
 
@@ -34,7 +34,7 @@ def words(source: str) -> Iterator[tuple[int, str]]:
     documents = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         line = getattr(node, "lineno", 0)
-        for field in ("id", "attr", "arg", "name", "module"):  # names in any use
+        for field in ("id", "attr", "arg", "name", "module"):  # names, however they are used
             name = getattr(node, field, None)
             if isinstance(name, str):
                 yield line, name

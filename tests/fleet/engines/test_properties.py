@@ -50,7 +50,7 @@ def test_cut_off_anywhere(page: Page, data: st.DataObject) -> None:
 @given(st.integers(0, 60_000))
 @settings(max_examples=60)
 def test_a_cut_never_makes_another_number(cut: int) -> None:
-    """One series per family: each figure is right or unknown, wherever the page is cut."""
+    """With one series per family, each figure is right or unknown, wherever the page is cut."""
     whole = page("vllm-0.32-recorded.txt")
     signals = whole.source.parse(whole.body[:cut])
     assert signals is not None

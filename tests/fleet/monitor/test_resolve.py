@@ -131,6 +131,6 @@ def test_a_map_of_names_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two, three, four = (Resolver(f"10.0.0.{n}", lambda host, why: None) for n in range(1, 5))
     resolve.remember(known, "one", one)
     resolve.remember(known, "two", two)
-    resolve.remember(known, "one", four)  # stored again, so "two" is the oldest
+    resolve.remember(known, "one", four)  # "one" is stored again, so "two" is the oldest
     resolve.remember(known, "three", three)
     assert known == {"one": four, "three": three}

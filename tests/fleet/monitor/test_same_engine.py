@@ -1,4 +1,4 @@
-"""Two addresses count as one engine until their totals show that they are two."""
+"""Two addresses count as one engine until their token totals show that they are two engines."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Polls:
         return found
 
 
-# Replica, its total, time of the answer, time of the request.
+# Replica, its total, time of the poll's answer, time of the poll's request.
 NO_PROOF: dict[str, list[tuple[str, int | None, float, float]]] = {
     "totals only grow": [("ab"[n % 2], 50 * n, n / 2, n / 2) for n in range(40)],
     "they crossed on their way": [("b", 100, 1.5, 1.5), ("a", 70, 2.0, 1.4)],

@@ -36,7 +36,7 @@ def audit(index: PrefixIndex[Any]) -> None:
         for block, mask in shard.items():
             assert hash(block) >> index._shift == number
             assert mask > 0
-            assert mask is index._shared.get(mask, mask)  # one holder: no object of its own
+            assert mask is index._shared.get(mask, mask)  # a mask of one holder is a shared object
             for slot in slots:
                 bits = mask & slot.both
                 assert bits in (0, slot.held, slot.both)  # every used block is held
@@ -71,7 +71,7 @@ class _Replica:
 
 
 class Naive:
-    """The same rules over lists and sets, one replica at a time."""
+    """The rules of the prefix index over lists and sets, one replica at a time."""
 
     def __init__(self, entries: int) -> None:
         self.entries = entries

@@ -83,6 +83,6 @@ async def test_a_hit_few_misses_or_no_cache_indicate_no_reset() -> None:
         table.poll(cache_hits=7)
     for _ in range(5):
         table.miss(MISSES)
-        table.poll()  # it does not report it
+        table.poll()  # the engine does not report cache hits
     assert table.held == 3
     table.close()

@@ -125,7 +125,7 @@ def test_the_holders_of_a_shared_prompt_are_always_current() -> None:
     assert index.match(system) == everybody
     sent(index, "new", system)
     assert index.match(system) == {**everybody, "new": 1}
-    # and not for ever
+    # Cached sets of holders are bounded, and are not kept for ever.
     for key in keys[8:]:
         for number in range(100):
             sent(index, key, chain("system", f"{number}"))
@@ -215,7 +215,7 @@ def test_failing_for_ever_displaces_nothing() -> None:
     assert index.stats.evictions == 0
 
 
-# -- room -------------------------------------------------------------------------------------
+# -- eviction ---------------------------------------------------------------------------------
 
 
 def test_the_least_recently_used_goes_first() -> None:
@@ -225,7 +225,7 @@ def test_the_least_recently_used_goes_first() -> None:
         sent(index, A, blocks)
     newest = [unique() for _ in range(5)]
     for blocks in newest:
-        sent(index, A, prompts[0])  # used repeatedly
+        sent(index, A, prompts[0])  # this prompt is used repeatedly
         sent(index, A, blocks)
     assert index.match(prompts[0]) == {A: 32}
     assert index.match(newest[-1]) == {A: 32}
@@ -254,7 +254,7 @@ def test_tails_go_before_their_roots() -> None:
         depths.append(index.match(one).get(A, 0))
     assert depths == sorted(depths, reverse=True)
     assert depths[-1] == 0
-    # It is evicted from its end, step by step, and the rest of it can still be used.
+    # The prompt is evicted from its end, step by step, and the rest can still be used.
     assert len(set(depths)) > 10
 
 
@@ -341,7 +341,7 @@ def test_a_restarted_replica_holds_nothing() -> None:
     index.clear(A)
     assert index.match(chain("p", "q")) == {B: 2}
     assert (index.holding(A), index.capacity(A)) == (0, 77)
-    index.confirm(A, chain("p"))  # its first token came late
+    index.confirm(A, chain("p"))  # the request's first token came late
     assert index.match(chain("p", "q")) == {A: 1, B: 2}
     audit(index)
 
@@ -372,7 +372,7 @@ def test_a_big_replica_is_gone_at_once_and_swept_in_pieces() -> None:
     index.remove_replica(A)
     assert index.match(shared) == {B: 32}
     assert index.stats.entries > AT_ONCE
-    index.add_replica(C)  # must not get the number of the one that is being removed
+    index.add_replica(C)  # must not get the number of the replica that is being removed
     assert index.match(shared) == {B: 32}
     assert index.holding(C) == 0
     steps = 0

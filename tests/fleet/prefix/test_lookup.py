@@ -1,4 +1,4 @@
-"""Which replica holds how much of a prompt: the sent prompts, or the engines' own events."""
+"""Which replica holds how much of a prompt, by the sent prompts or the engines' own KV events."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_restarted_and_a_removed_replica_hold_nothing() -> None:
 
 
 def test_a_capacity_is_the_cache_in_blocks() -> None:
-    """Tokens of its cache, times bytes for a token, divided by the bytes of a block."""
+    """Capacity: cache size in tokens, times bytes per token, divided by the bytes of a block."""
     lookup = PrefixLookup(RULES)
     known, unknown = a_replica("a", kv_tokens=5_120), a_replica("b")
     lookup.add_all((known, unknown))
@@ -141,7 +141,7 @@ def test_a_replica_that_comes_back_gets_its_capacity_again() -> None:
 
 # -- the exact index --------------------------------------------------------------------------
 
-BLOCK = 16  # tokens
+BLOCK = 16  # tokens of a block
 TOKENS = pack(range(4 * BLOCK + 1))
 
 
@@ -181,10 +181,10 @@ class Exact:
     ("blocks", "is_complete", "depth"),
     [
         (4, True, 4),
-        (1, True, 1),  # its engine has evicted what was sent
+        (1, True, 1),  # the engine has evicted the sent prompt
         (0, True, None),
         (4, False, 4),
-        (1, False, 2),  # it joined late: what was sent before may still be there
+        (1, False, 2),  # the events began late: earlier prompts may still be cached
         (0, False, 2),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from router.fleet.prefix.index import PrefixIndex
 from tests.fleet.prefix.prefix_model import unique
 
-BYTES = 200  # per (block, holder)
+BYTES = 200  # maximum bytes per (block, holder)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_flat_under_a_soak_of_unique_prompts() -> None:
         index.add_replica(key)
 
     def soak(requests: int) -> int:
-        """Return the maximum number of bytes held in between."""
+        """Run the index for a long time; return the maximum number of bytes held meanwhile."""
         most = 0
         for number in range(requests):
             key = number % 4

@@ -83,7 +83,7 @@ class Holdings(RuleBasedStateMachine):
 
 
 class HoldingsInOneDict(Holdings):
-    """The variant that the simulation uses."""
+    """The variant of the prefix index that the simulation uses."""
 
     shards = 1
 

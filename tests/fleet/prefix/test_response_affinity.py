@@ -63,11 +63,11 @@ def test_an_id_stays_its_partys() -> None:
     assert owners.find("resp_1", "acme") == "a"
     assert owners.learn("resp_1", "c", "acme")
     assert owners.find("resp_1", "acme") == "c"
-    assert owners.learn("resp_2", "a")  # no owner
+    assert owners.learn("resp_2", "a")  # stored without an owner
     assert not owners.learn("resp_2", "b", "acme")
     assert owners.find("resp_2") == "a"
     owners.learn("resp_3", "a", "acme")
-    assert owners.learn("resp_1", "b", "umbrella")  # evicted in the meantime
+    assert owners.learn("resp_1", "b", "umbrella")  # the entry was evicted in the meantime
     owners.shown("resp_1", "c")
     assert owners.find("resp_1", "umbrella") == "b"
     owners.shown("resp_4", "c")

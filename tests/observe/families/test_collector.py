@@ -90,7 +90,7 @@ def render(collector: Collector, accept: str = "") -> tuple[str, str]:
 
 
 def samples(families: list[Metric]) -> dict[tuple[str, ...], float]:
-    """(name, label values in the order of the labels' names) -> value."""
+    """All samples: (name, label values in the order of the labels' names) -> value."""
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in families
@@ -127,7 +127,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_lines_dropped_total",] == 5
     assert values["hedgerow_process_cpu_seconds_total",] > 0
     assert values["hedgerow_process_resident_memory_bytes",] > 1_000_000
-    assert not any(name.startswith("hedgerow_lag") for name, *_ in values)  # unknown
+    assert not any(name.startswith("hedgerow_lag") for name, *_ in values)  # the lag is unknown
     for family in families:
         assert family.name.startswith("hedgerow_")
         assert family.documentation
@@ -277,7 +277,7 @@ def test_hostile_names_still_render() -> None:
     for accept in ("", OPENMETRICS):
         text, _ = render(Collector(metrics), accept)
         values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
-        assert values["hedgerow_model_requests_total", "?"] == 2  # two that look alike
+        assert values["hedgerow_model_requests_total", "?"] == 2  # two models that look alike
         assert values["hedgerow_model_requests_total", 'a"b\\c\nd'] == 1
 
 

@@ -276,7 +276,7 @@ def test_a_blocked_sink_costs_lines_and_no_time(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in got.decode().splitlines()]
     assert lines[-1]["id"] == "last"
     numbers = [int(str(line["id"])[1:]) for line in lines[:-1]]
-    assert numbers == list(range(len(numbers)))  # the first ones, complete and in order
+    assert numbers == list(range(len(numbers)))  # the first lines, complete and in order
     until_sync(lambda: not sink_threads())
 
 

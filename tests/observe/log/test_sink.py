@@ -39,7 +39,7 @@ def read_all(fd: int) -> bytes:
 
 def test_lines_arrive_in_order_and_the_thread_ends(tmp_path: Path) -> None:
     sink = Sink(str(tmp_path / "log"), 1 << 20)
-    assert not sink_threads()  # none until there is something to write
+    assert not sink_threads()  # no thread until there is something to write
     for number in range(1000):
         assert sink.put(b"%d\n" % number)
     sink.close()
@@ -69,7 +69,7 @@ def test_a_blocked_descriptor_refuses_what_does_not_fit(pipe: tuple[int, int]) -
     while len(got) < taken * 1000:
         got += os.read(reader, 65536)
     until_sync(lambda: sink.waiting_bytes == 0)
-    assert sink.put(line)  # and it continues
+    assert sink.put(line)  # and the sink continues
     sink.close()
     assert sink.lost_lines == 0
 

@@ -22,7 +22,7 @@ def curve(shown: list[float], cut: list[float] | None = None) -> Curve:
 
 @given(values, times)
 def test_without_cuts_it_is_counting(shown: list[float], time: float) -> None:
-    assume(all(v <= time or v > time * (1.0 + 1e-8) for v in shown))  # else they count as equal
+    assume(all(v <= time or v > time * (1.0 + 1e-8) for v in shown))  # closer values count as equal
     found = curve(shown)
     assert found.survival(time) == pytest.approx(
         sum(v > time for v in shown) / len(shown), abs=1e-9
@@ -59,13 +59,13 @@ def test_what_remains_is_the_mean_of_those_as_late() -> None:
     found = curve([1.0, 1.0, 1.0, 9.0, 11.0])
     assert found.remaining(2.0) == pytest.approx(8.0)
     assert found.remaining(10.0) == pytest.approx(1.0)
-    assert found.remaining(30.0) == 30.0  # beyond all samples: as long again
+    assert found.remaining(30.0) == 30.0  # beyond all samples: the elapsed time again
 
 
 def test_cut_samples_bias_nothing() -> None:
     """One in twenty takes ten times as long; most that exceed 1.5 are cancelled at about 2.5.
 
-    Without the cancelled ones the tail would vanish; counted as answers, it would end at 2.5.
+    Without cancelled samples the tail would vanish; if counted as answers, it would end at 2.5.
     """
     rng = Random(1)
     truth, shown, cut = [], [], []
@@ -80,7 +80,7 @@ def test_cut_samples_bias_nothing() -> None:
         assert found.survival(time) == pytest.approx(whole.survival(time), rel=0.05)
     assert found.quantile(0.97) == pytest.approx(whole.quantile(0.97), rel=0.05)
     assert found.remaining(1.5) == pytest.approx(whole.remaining(1.5), rel=0.05)
-    assert curve(shown).survival(1.5) < whole.survival(1.5) / 5  # the result without them
+    assert curve(shown).survival(1.5) < whole.survival(1.5) / 5  # without cancelled samples
 
 
 def test_a_tail_of_which_no_end_was_seen_goes_on() -> None:
@@ -105,7 +105,7 @@ def test_equal_times_end_before_they_are_cut() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 3)), min_size=1, max_size=60))
 def test_shares_of_a_sample_down_to_nothing(parts: list[tuple[float, int]]) -> None:
-    """As after thousands of samples, when a prior's tail has tiny weights: their sums are
+    """After thousands of samples a prior's tail has tiny weights, and their sums are
     rounded.
     """
     shown = [5000.0, *(part**9 * 1e-12 for part, _ in parts)]

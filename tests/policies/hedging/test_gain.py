@@ -44,7 +44,7 @@ def test_without_samples_the_delay_is_0() -> None:
 
 
 def test_equal_gains_take_the_earliest_moment() -> None:
-    """Nothing is gained anywhere: all answers take the same time, and copies are free."""
+    """No delay gains time: all answers take the same time, and copies are free."""
     assert best_moment(curve_of([(1.0, 10.0)]), 1.0, 0.0) == 0.0
 
 

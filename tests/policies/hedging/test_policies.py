@@ -1,4 +1,4 @@
-"""The hedging policies: the time of a copy, whether it pays, and their construction."""
+"""The hedging policies: the time of a copy, whether a copy pays, and the policies' construction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from policies.hedging.contract import (
 )
 from policies.hedging.curve import Curve, curve_of
 
-BULK = [(round(0.8 + 0.01 * n, 2), 1) for n in range(41)]  # 0.8 to 1.2
+BULK = [(round(0.8 + 0.01 * n, 2), 1) for n in range(41)]  # ratios from 0.8 to 1.2
 
 
 def stragglers(share: float, bulk: int = 1900) -> Curve:
@@ -93,7 +93,7 @@ def test_quantile_spends_what_the_budget_pays() -> None:
 @pytest.mark.parametrize("share", [0.01, 0.02, 0.05, 0.1])
 @pytest.mark.parametrize("quantile", [0.5, 0.75, 0.95, 0.99])
 def test_adaptive_asks_where_the_bulk_ends(share: float, quantile: float) -> None:
-    """Whether the budget pays for all stragglers or for a part of them."""
+    """Holds whether the budget pays for all stragglers or for a part of them."""
     found = delay("adaptive", stragglers(share), quantile)
     assert found is not None
     assert 1.15 <= found.ratio <= 1.21
@@ -122,9 +122,9 @@ def test_adaptive_compares_what_remains_with_the_copy() -> None:
     # Late by 1.5: a straggler, which needs 8.5 more on average, of 0.2 s each.
     assert policy.pays(0.3, 0.2, 0.2, curve)
     assert policy.pays(0.3, 0.2, 1.1, curve)
-    assert not policy.pays(0.3, 0.2, 1.2, curve)  # nothing is cached there
-    assert not policy.pays(0.2, 0.2, 0.5, curve)  # hardly late
-    assert policy.pays(4.0, 0.2, 1.0, curve)  # later than any sample
+    assert not policy.pays(0.3, 0.2, 1.2, curve)  # nothing is cached at the copy's replica
+    assert not policy.pays(0.2, 0.2, 0.5, curve)  # the attempt is hardly late
+    assert policy.pays(4.0, 0.2, 1.0, curve)  # the attempt is later than any sample
 
 
 @pytest.mark.parametrize(

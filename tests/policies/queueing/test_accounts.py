@@ -21,7 +21,7 @@ def test_a_charge_counts_by_weight() -> None:
     assert account.counter == 25.0
     account.add(-20.0)
     assert account.counter == 20.0
-    assert accounts.peak == 25.0  # the highest counter ever
+    assert accounts.peak == 25.0  # the highest counter of any account
 
 
 def test_there_is_one_account_of_a_name_and_its_weight_is_the_latest() -> None:
@@ -57,7 +57,7 @@ def test_an_account_keeps_its_excess_while_others_wait() -> None:
 
 
 def test_a_waiting_account_keeps_what_was_given_back_to_it() -> None:
-    """The account's next request must not remove the refund, and its nodes have the same counter."""
+    """The account's next request must not remove the refund; its nodes have the same counter."""
     accounts = Accounts()
     busy, other = waits(accounts, "busy"), waits(accounts, "other")
     busy.add(50.0)
@@ -66,7 +66,7 @@ def test_a_waiting_account_keeps_what_was_given_back_to_it() -> None:
     accounts.correct("busy", 1.0, -30.0)
     assert accounts.of("busy", 1.0).counter == 20.0
     accounts.ends(busy)
-    assert accounts.of("busy", 1.0).counter == 40.0  # it was idle
+    assert accounts.of("busy", 1.0).counter == 40.0  # the account was idle
 
 
 def test_when_no_account_waits_all_differences_are_forgotten() -> None:
@@ -111,7 +111,7 @@ def test_only_accounts_that_equal_new_ones_are_dropped() -> None:
     debtor = accounts.correct("debtor", 1.0, 500.0)
     for number in range(3 * IDLE_KEPT):
         accounts.correct(f"u{number}", 1.0, 1.0)
-    assert len(accounts) == 3 * IDLE_KEPT + 2  # virtual time has not reached them
+    assert len(accounts) == 3 * IDLE_KEPT + 2  # virtual time has not reached their counters
     busy.add(100.0)
     accounts.reaches(100.0)
     accounts.idles(accounts.of("last", 1.0))
@@ -126,7 +126,7 @@ def test_an_account_that_was_charged_while_it_was_idle_is_kept_by_its_new_counte
     late = accounts.correct("late", 1.0, 1.0)
     for number in range(IDLE_KEPT - 1):
         accounts.correct(f"u{number}", 1.0, 5.0)
-    accounts.correct("late", 1.0, 500.0)  # its place in the heap is that of its first charge
+    accounts.correct("late", 1.0, 500.0)  # its position in the heap is that of its first charge
     busy.add(2.0)
     accounts.reaches(2.0)
     accounts.correct("more", 1.0, 5.0)

@@ -1,4 +1,4 @@
-"""A line by urgency and age, against the formula: max(ceiling, number - rate * age)."""
+"""Waiting tickets ordered by urgency and age: max(ceiling, number - rate * age)."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_age_passes_urgency_after_the_time_of_the_difference() -> None:
 def test_at_the_ceiling_only_the_arrival_counts() -> None:
     first, second = ticket(number=4.0, arrival=0.0), ticket(number=2.0, arrival=0.0)
     line = pushed(a_line(), [first, second])
-    assert line.first(4.0) is second  # at the ceiling; the first is at 3
+    assert line.first(4.0) is second  # the second ticket is at the ceiling; the first is at 3
     assert line.first(11.9) is second
-    assert line.first(12.0) is first  # both are at the ceiling now
+    assert line.first(12.0) is first  # both tickets are at the ceiling now
 
 
 def test_a_number_above_the_ceiling_stays_before_all_that_aged() -> None:

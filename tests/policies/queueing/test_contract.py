@@ -126,7 +126,7 @@ def test_the_same_calls_give_the_same_order(name: str) -> None:
 
 
 def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
-    """Served by the lowest rank, two lanes share fairly, whichever lane is fuller."""
+    """If the lane with the lowest rank is served, two lanes share fairly at any lengths."""
     policy = make_order(name)
     full, sparse = policy.line(2), policy.line(2)
     for number in range(200):
@@ -144,7 +144,7 @@ def test_what_is_asked_of_lines_of_one_policy_compares(name: str) -> None:
         line.take(first, 5.0)
         taken.append(first.flow.account)
     assert len(taken) == 210
-    assert taken[:200].count("b") >= 9  # both are served from the start
+    assert taken[:200].count("b") >= 9  # both lanes are served from the start
 
 
 def test_the_state_stays_bounded_while_10_000_flows_come_and_go(name: str) -> None:

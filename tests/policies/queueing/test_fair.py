@@ -85,7 +85,7 @@ def test_service_of_any_two_that_always_wait_differs_by_no_more_than_the_bound(
     bound = 2 * (longest + 2 * output) + width
     for _ in range(3000):
         band = line.band(64, 0.0)
-        chosen = rng.choice(band)  # as prefix affinity would choose
+        chosen = rng.choice(band)  # a random choice, like a choice by prefix affinity
         line.take(chosen, 0.0)
         service[chosen.flow.account] += chosen.view.prompt_tokens + 2 * chosen.view.output_tokens
         policy.settled(chosen, chosen.view.prompt_tokens, chosen.view.output_tokens)
@@ -101,7 +101,7 @@ def test_a_wrong_prediction_is_settled() -> None:
     first = line.first(0.0)
     assert first is not None and first.flow.account == "a"
     line.take(first, 0.0)
-    policy.settled(first, 100, 1050)  # it generated a thousand tokens more
+    policy.settled(first, 100, 1050)  # the request generated a thousand tokens more
     keys = [t.flow.account for t in served(policy, line, most=12)]
     assert keys[:11] == ["b"] * 11
 
@@ -205,7 +205,7 @@ def test_a_user_with_a_thousand_requests_and_one_with_a_single_one() -> None:
 
 
 def test_the_prefix_chooses_among_many_flows_not_among_many_of_one() -> None:
-    """As evenly as they have tickets; the unused places go to flows that have more."""
+    """Flows get equal numbers of candidates; unused ones go to flows with more tickets."""
     policy = make_order("fair")
     line = policy.line(2)
     for key in range(4):

@@ -53,7 +53,7 @@ def test_a_charge_goes_to_the_key_by_weight_and_to_the_user() -> None:
 def test_a_prediction_is_replaced_by_the_true_cost_once() -> None:
     book = Book(Tariff(input=1.0))
     made = ticket(key="k", user="u", tokens=100)
-    book.correct(made, 30.0)  # it was never charged
+    book.correct(made, 30.0)  # the ticket was never charged
     assert counters(book, made) == (0.0, 0.0)
     book.passed(made)
     book.correct(made, 30.0)
@@ -78,7 +78,7 @@ def test_users_of_different_keys_are_different() -> None:
     assert counters(book, ticket(key="other", user="u"))[1] == 0.0
 
 
-# -- the line ---------------------------------------------------------------------------------
+# -- the queue of flows -----------------------------------------------------------------------
 
 
 def place(book: Book, each: Ticket) -> tuple[float, ...]:
@@ -186,7 +186,7 @@ def test_two_lines_share_the_charges_of_a_flow() -> None:
 
 
 def test_what_is_given_back_to_a_waiting_flow_puts_it_first() -> None:
-    """Also if its next request comes before its next turn."""
+    """The flow is first even if its next request arrives before its next turn."""
     book = Book(Tariff(input=1.0))
     line = FlowLine(book)
     cancelled = ticket(key="a", tokens=900)

@@ -1,4 +1,4 @@
-"""A line by a constant key: the order, the band, and the rank, against a sorted list."""
+"""Tickets ordered by a constant key: order, band and rank, compared with a sorted list."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_band_ends_at_its_width() -> None:
     assert [line.within(each, 0.0) for each in tickets] == [True, True, True, False]
     line.drop(tickets[0])
     assert line.within(tickets[3], 0.0)
-    assert not line.within(tickets[0], 0.0)  # it does not wait here any more
+    assert not line.within(tickets[0], 0.0)  # the ticket does not wait here any more
     everything = KeyedLine(by_tokens, inf)
     pushed(everything, [ticket(tokens=n) for n in (0, 10**9)])
     assert len(everything.band(9, 0.0)) == 2

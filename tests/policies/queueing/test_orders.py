@@ -69,7 +69,7 @@ def test_age_passes_urgency_and_stops_at_high() -> None:
     line = pushed(policy.line(4), [young, old])
     assert line.rank(40.0)[0] == 1.0
     assert served(policy, line, 40.0) == [old, young]
-    # However old, it does not pass a high one that came before it, nor any critical one.
+    # At any age it does not overtake an earlier high request, or any critical request.
     high = ticket(number=1.0, arrival=0.0)
     late = ticket(number=4.0, arrival=0.0)
     critical = ticket(number=0.0, arrival=999.0)
@@ -118,7 +118,7 @@ def test_weights_are_requests_per_turn() -> None:
 
 
 def test_a_user_takes_from_his_key_only() -> None:
-    """A key that invents a thousand users gets no more than one that has a single one."""
+    """A key that invents a thousand users gets no larger share than a key with one user."""
     for name in ("fair", "round_robin", "drr", "dlpm"):
         policy = make_order(name)
         line = policy.line(2)
@@ -155,7 +155,7 @@ def test_within_a_round_dlpm_lets_the_prefix_choose_among_all_that_have_some_lef
     tickets = [ticket(key=key, tokens=500, output=0) for key in "abcabc"]
     pushed(line, tickets)
     assert set(line.band(64, 0.0)) == set(tickets)
-    for chosen in (tickets[2], tickets[5]):  # both of c: its quantum is used up
+    for chosen in (tickets[2], tickets[5]):  # both tickets of c: its quantum is then used up
         line.take(chosen, 0.0)
     assert {t.flow.account for t in line.band(64, 0.0)} == {"a", "b"}
 
@@ -171,7 +171,7 @@ def test_the_shortest_job_counts_its_output_too() -> None:
 
 def test_the_earliest_deadline_is_its_own_or_that_of_its_class() -> None:
     policy = make_order("edf")
-    normal = ticket(number=2.0, arrival=0.0)  # 2 s
+    normal = ticket(number=2.0, arrival=0.0)  # due after 2 s
     own = ticket(number=2.0, arrival=0.0, deadline=1.0)
     high = ticket(number=1.0, arrival=1.0)  # 0.5 s
     line = pushed(policy.line(2), [normal, own, high])

@@ -1,4 +1,4 @@
-"""A waiting request's knowledge of the replicas that hold its prompt."""
+"""The prefix match of a waiting request: which replicas hold its prompt."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def test_it_is_a_sorted_list_whatever_is_done_to_it(seed: int, size: int) -> Non
             item = rng.choice(list(model)) if act < 0.65 else ranked.first()
             ranked.remove(item)
             del model[item]
-            if rng.random() < 0.3:  # it returns to its old place
+            if rng.random() < 0.3:  # the item returns to its old position
                 ranked.add(item, 0.5, order)
                 model[item] = (0.5, order)
         elif model:

@@ -73,7 +73,7 @@ def test_waiting_work_is_that_of_all_lines_and_never_below_0() -> None:
     assert slope.work_s >= 0.0
 
 
-# -- the line ---------------------------------------------------------------------------------
+# -- the queue --------------------------------------------------------------------------------
 
 
 def test_an_empty_line() -> None:
@@ -87,9 +87,9 @@ def test_the_group_leads_the_rank() -> None:
     line = SlidingLine(slope)
     line.push(ticket(tokens=10, arrival=0.0), 0.0)
     assert line.rank(0.0)[0] == NORMAL
-    slope.work_s += 100.0  # another line's
+    slope.work_s += 100.0  # work of another queue
     assert line.rank(0.0)[0] == URGENT
-    assert line.rank(4.0)[0] == STARVED  # 2 s late
+    assert line.rank(4.0)[0] == STARVED  # the ticket is 2 s late
 
 
 def test_starved_tickets_go_by_deadline_whatever_they_are_worth() -> None:
@@ -101,7 +101,7 @@ def test_starved_tickets_go_by_deadline_whatever_they_are_worth() -> None:
 
 
 def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
-    """A ticket leaves and enters its line whenever the free places of its key change."""
+    """A ticket leaves and enters its queue whenever the free places of its key change."""
     line = SlidingLine(a_slope())
     one, other = ticket(tokens=100, arrival=0.0), ticket(tokens=100, arrival=0.0)
     line.push(other, 0.0)

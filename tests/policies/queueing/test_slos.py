@@ -21,7 +21,7 @@ NOW = 1000.0
     [
         (2.0, inf, 2.0),
         (4.0, inf, 600.0),
-        (2.0, 3.0, 2.0),  # later than its class: the class counts
+        (2.0, 3.0, 2.0),  # a deadline later than that of its class: the class counts
         (2.0, 2.0, 2.0),
         (2.0, 1.0, 1.0),
         (2.0, 0.5, 0.5),
@@ -39,7 +39,7 @@ def test_when_a_first_token_is_due(number: float, deadline_s: float, due_s: floa
 
 
 def test_times_that_do_not_rise_from_class_to_class() -> None:
-    """The operator may give a less urgent class a shorter time: then the shorter one bounds it."""
+    """A less urgent class may have a shorter time: the shorter time then bounds the deadline."""
     odd = (5.0, 4.0, 3.0, 2.0, 1.0)
     made = ticket(number=2.0, arrival=NOW, deadline=NOW + 0.5)
     assert due(made, odd) == NOW + 3.0

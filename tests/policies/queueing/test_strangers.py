@@ -1,4 +1,4 @@
-"""A third party's order policy: plain Python, registered by name, driven like the others."""
+"""A third party's order policy: plain Python, registered by name, used like other policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class LatestFirst:
-    """A stack."""
+    """An order policy that serves the newest ticket first."""
 
     def __init__(self) -> None:
         self.tickets: list[Ticket] = []
@@ -105,7 +105,7 @@ class Fails:
     ],
 )
 def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> None:
-    """From then on its tickets go by arrival: each is sent, leaves or expires."""
+    """After the failure its tickets are served by arrival: each is sent, leaves or expires."""
 
     @order_policy("latest")
     @dataclass(slots=True)

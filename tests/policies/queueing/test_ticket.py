@@ -1,4 +1,4 @@
-"""Tickets: their place in a line, their replica, and what a new one is."""
+"""Tickets: their place in an order policy's queue, their replica, and a new ticket's values."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_bounds_go_by_weight_and_only_by_their_ratio() -> None:
     for scale in (1.0, 0.01):
         candidates = fleet(scale, scale * 3)
         picked = burst(make_policy("chwbl"), candidates, 400, context(), PROMPT)
-        assert 60 <= picked["a"] <= 126  # its share is 100; the bound a quarter above it
+        assert 60 <= picked["a"] <= 126  # the share of a is 100; the bound is a quarter above
 
 
 def test_an_idle_fleet_has_affinity() -> None:

@@ -1,4 +1,4 @@
-"""The loops over candidates, against the formula written as one expression."""
+"""The cost loops over candidates, compared with the formula written as one expression."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_cheapest_is_that_of_the_formula(
     found = cheapest(candidates, held, new, spared, 8.0, Random(1))
     assert costs[candidates.index(found)] == min(costs)
     same = cheapest(candidates, MappingProxyType(held), new, spared, 8.0, Random(1))
-    assert same is found  # any mapping
+    assert same is found  # any mapping of holders
 
 
 def test_one_candidate_costs_no_random_number() -> None:
@@ -62,7 +62,7 @@ def test_one_candidate_costs_no_random_number() -> None:
 
 
 def test_a_whole_prompt_in_the_cache_is_not_free() -> None:
-    """Else the load of its holder would not count any more."""
+    """If it were free, the load of its holder would not count any more."""
     holder, idle = candidate(load=500), candidate()
     assert cheapest([holder, idle], {holder: 50}, 100.0, 16.0, 1.0, Random(1)) is idle
 

@@ -97,9 +97,9 @@ def test_a_restarted_replica_is_refilled_without_a_stampede(name: str, kind: str
     fleet.at(60.0, lambda: fleet.up.append(restarted))
     outcome = fleet.run(requests)
     assert "r0" not in outcome.shares(41.0, 59.0)
-    # A fair share is 0.125. It has no load yet and may get more, but not most of the requests ...
+    # A fair share is 0.125. The new replica has no load and may get more, but not most requests ...
     assert outcome.shares(60.0, 65.0).get("r0", 0.0) < 0.35
-    # ... and soon it is one of eight.
+    # ... and soon the replica gets a share like each of the eight.
     assert 0.08 < outcome.shares(70.0, 110.0)["r0"] < 0.17
     assert hotspot(outcome, 70.0, 110.0) <= 1.3
 
@@ -126,7 +126,7 @@ def test_affinity_lowers_the_time_to_first_token(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*AFFINE, "chwbl", "weighted", "preble"])
 def test_shared_prefixes_pay(name: str) -> None:
-    """100 prefixes of 40 blocks need two thirds of all caches, and five times one."""
+    """100 prefixes of 40 blocks need two thirds of all caches, or five times one cache."""
     requests = shared_prefix(9, 2000, prefix=40, tail=9, groups=100, seed=1)
     blind = run("least_load", requests)
     assert run(name, requests).ttft(0.5) < 0.5 * blind.ttft(0.5)
@@ -152,7 +152,7 @@ def test_without_reuse_it_is_no_worse_than_least_load(name: str, rate: float) ->
 
 
 def test_long_prompts_among_short_ones_are_seen_as_work() -> None:
-    """Least load counts requests; one of 60 blocks is as much work as 30 of 2."""
+    """Least load counts requests, but one prompt of 60 blocks is as much work as 30 of 2 blocks."""
     requests = [
         Request(number / 40, blocks(60 if number % 20 == 0 else 2)) for number in range(2000)
     ]

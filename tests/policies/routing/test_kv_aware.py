@@ -8,7 +8,7 @@ import pytest
 from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
 from tests.policies.helpers import PROMPT, burst, context, fleet, loaded, picks, trickle
 
-# The product alone: these tests are clearest without the policy's additional terms.
+# Only the cost product is active: tests are clearest without the policy's additional terms.
 LMETRIC = {"miss_cost": 1.0, "batch": 1.0, "crowding": 0.0}
 
 
@@ -39,7 +39,7 @@ def test_one_holder_and_many_are_scored_alike() -> None:
 
 
 def test_a_busy_holder_is_left_when_the_product_says_so() -> None:
-    # The rest of the prompt is 148 of 1,300 tokens: it may be 8 times as busy as an idle one.
+    # The rest of the prompt is 148 of 1,300 tokens: the holder may be 8 times as busy as others.
     for load, expected in ((0, {"a"}), (7, {"a"}), (8, {"b", "c"})):
         candidates = loaded(load, 0, 0)
         assert (
@@ -187,7 +187,7 @@ def test_a_prompt_that_comes_alone_stays_until_its_holder_has_had_too_much() -> 
     ctx = context(held={candidates[0]: 9})
     assert trickle(policy, candidates, 8, ctx, PROMPT) == {"a": 8}
     picked = trickle(policy, candidates, 2000, ctx, PROMPT)
-    assert picked["a"] / 2000 < 1.35 / 8  # as long as no other replica becomes a holder
+    assert picked["a"] / 2000 < 1.35 / 8  # if no other replica becomes a holder
     assert len(picked) == 8
 
 
@@ -207,7 +207,7 @@ def test_a_replica_in_slow_start_is_not_kept_by_its_cache_alone() -> None:
     policy, candidates = make_policy("kv_aware", LMETRIC), fleet(0.1, 1, 1, 1)
     policy.on_fleet_change(frozenset("abcd"))
     picked = trickle(policy, candidates, 400, context(held={candidates[0]: 9}), PROMPT)
-    # Its fair part is 0.1 of 3.1; a cached prefix may bring a third more and the margin of 8.
+    # The replica's fair part is 0.1 of 3.1; a cached prefix may add a third and the margin of 8.
     assert picked["a"] / 400 < 0.1 / 3.1 * 1.4 + 0.02
 
 

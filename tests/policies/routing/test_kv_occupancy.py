@@ -39,7 +39,7 @@ def test_what_was_sent_since_the_poll_takes_room() -> None:
 
 
 def test_what_was_sent_since_the_poll_counts_once() -> None:
-    """`kv_usage` includes it; `pending_tokens` must not be added to it."""
+    """`kv_usage` includes requests sent since the poll; `pending_tokens` must not be added."""
     candidates = using(0.2, 0.3)
     candidates[0].pending_tokens = 50_000
     assert picks(make_policy("kv_occupancy"), candidates) == {"a"}

@@ -19,7 +19,7 @@ def test_the_weight_counts() -> None:
 
 
 def test_the_fullest_of_many_is_never_taken() -> None:
-    """The two are distinct: drawn with repetition, the fullest could be compared with itself."""
+    """The two replicas are distinct; else the fullest could be compared with itself."""
     candidates = fleet(*[1.0] * 5)
     candidates[3].load = 1
     assert "d" not in trickle(make_policy("p2c"), candidates, 2000, context())

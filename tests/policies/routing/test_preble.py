@@ -33,7 +33,7 @@ def answers(policy: RoutingPolicy, candidate: Candidate, ttft_s: float, now: flo
 
 @pytest.mark.parametrize(("blocks", "reason"), [(5, "explore"), (6, "exploit")])
 def test_more_than_half_of_the_prompt_is_exploited(blocks: int, reason: str) -> None:
-    """5 of its blocks are 640 of 1,300 tokens, 6 are 768."""
+    """5 blocks of the prompt are 640 of 1,300 tokens, 6 blocks are 768."""
     candidates = loaded(0, 0)
     held = {candidates[0]: blocks}
     assert pick(make_policy("preble"), candidates, context(held=held)) == ("a", reason)

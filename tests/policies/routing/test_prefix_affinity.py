@@ -78,11 +78,11 @@ def test_the_bound_goes_by_weight() -> None:
 
 
 def test_what_most_hold_is_no_reason_to_choose_among_them() -> None:
-    """The replica without it has just restarted; otherwise it would get no requests again."""
+    """The replica without the prefix has just restarted, and must get requests again."""
     candidates = loaded(2, 2, 2, 0)
     held = dict.fromkeys(candidates[:3], 9)
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, held) == {"d"}
-    held[candidates[1]] = 10  # one of them holds more, because the conversation runs there
+    held[candidates[1]] = 10  # one replica holds more, because the conversation runs there
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, held) == {"b"}
     half = dict.fromkeys(candidates[:2], 9)
     assert picks(make_policy("prefix_affinity"), candidates, PROMPT, half) == {"a", "b"}

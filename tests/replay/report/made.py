@@ -1,4 +1,4 @@
-"""Made-up outcomes and runs, so that every figure of a report can be worked out by hand."""
+"""Artificial outcomes and runs, so that every figure of a report can be computed by hand."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outcome(
     tenant: str = "",
     priority: str = "",
 ) -> Outcome:
-    """One request; without a `ttft` it shows nothing and ends a second after it came."""
+    """One request; without a `ttft` it has no output and ends a second after its arrival."""
     arrival = Arrival(0, at, prompt, output, tenant=tenant, priority=priority)
     made = Outcome(arrival, replica, 0, at)
     made.reason, made.attempts = reason, attempts
@@ -76,7 +76,7 @@ def replay(*runs: Run, title: str = "trace.jsonl") -> Replay:
 
 
 def steady(ttft: float, count: int = 20, **more: object) -> list[Outcome]:
-    """Requests a second apart that all wait as long, a third longer for every second one."""
+    """Requests one second apart with equal waits; every second one takes a third longer."""
     return [
         outcome(float(n), ttft * (1 + n % 2 / 3), replica=f"r{n % 2}", **more)  # type: ignore[arg-type]
         for n in range(count)

@@ -1,4 +1,4 @@
-"""The JSON of a replay: the same for the same replay, whatever the machine did meanwhile."""
+"""The JSON of a replay is equal for equal replays, independent of the machine's load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sentences about a replay: they agree with the table, and there are none without a finding."""
+"""Sentences about a replay agree with the table; without a finding there is no sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from router.replay.report.findings import findings, separate_state
 from router.replay.report.run import Setup
 from tests.replay.report.made import outcome, replay, run, steady
 
-LATE = steady(3.0)  # every one of them misses an SLO of one second
+LATE = steady(3.0)  # every request misses an SLO of one second
 FAST = steady(0.3)
 
 

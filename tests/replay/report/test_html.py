@@ -1,4 +1,4 @@
-"""The page: whole, alone in the world, and safe with whatever names a trace brings."""
+"""The HTML page: complete, without external resources, and safe with any names from a trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
 class Checker(HTMLParser):
-    """Notes tags that are not closed in order, ids that come twice, and all that is shown."""
+    """Records tags that are not closed in order, duplicate ids, and the displayed text."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Checker(HTMLParser):
 
 
 def checked(made: Replay) -> Checker:
-    """The page of it, parsed, after everything that holds for any page."""
+    """Parse the page and check everything that must hold for any page."""
     text = page(made)
     checker = Checker()
     checker.feed(text)
@@ -79,7 +79,7 @@ def several(*, routers: int = 1, sizes: Sequence[int] = (2, 3)) -> list[Run]:
 
 
 def loaded(wait: float) -> list[Outcome]:
-    """Requests of two classes and tenants, some of whose prompts are cached, one of which fails."""
+    """Requests of two classes and tenants; some prompts are cached, and one request fails."""
     made = [
         *steady(wait, cached=40, expected=50, tenant="acme", priority="high"),
         *steady(wait, tenant="umbrella", priority="batch"),
@@ -134,7 +134,7 @@ def test_no_name_of_a_trace_becomes_markup() -> None:
     checker = checked(made)
     shown = "".join(checker.text)
     assert "<script" not in page(made)
-    # Title, heading, date, fact (both), calibration, tables, the legends of the plots.
+    # Names occur in title, heading, date, both facts, calibration, tables and plot legends.
     assert shown.count(EVIL) >= 12
 
 
@@ -145,7 +145,7 @@ def test_a_policy_has_the_same_colour_everywhere() -> None:
 
 
 def test_without_matplotlib_there_are_tables_and_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if matplotlib were not installed
     checker = checked(replay(*several()))
     assert "svg" not in checker.tags
     assert "table" in checker.tags

@@ -1,4 +1,4 @@
-"""Bins over time: bounded, and nothing is lost when they are merged."""
+"""Bins over time: their number is bounded, and merging bins loses no value."""
 
 from __future__ import annotations
 

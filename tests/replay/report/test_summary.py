@@ -1,4 +1,4 @@
-"""Outcomes into figures: each of them worked out by hand, and sums that hold for any outcomes."""
+"""Figures of outcomes: each computed by hand, and sums that hold for any outcomes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FOUR = (
 
 
 def near(value: float) -> object:
-    return pytest.approx(value, rel=0.011)  # what a sketch may be off
+    return pytest.approx(value, rel=0.011)  # the error that a sketch may have
 
 
 def test_the_figures_of_four_requests() -> None:
@@ -39,7 +39,7 @@ def test_the_figures_of_four_requests() -> None:
     assert group.attainment == 0.25
     assert group.hit_rate == 0.32
     assert group.ttft.mean == pytest.approx(1.0)
-    # From the first arrival at 10 to the last end: 12 + 0.5 + 10 * 0.2 s, and 13 + 1 s.
+    # The time from the first arrival at 10 to the last end: 12 + 0.5 + 10 * 0.2 s, and 13 + 1 s.
     assert made.span_s == 14.5 - 10.0
     assert made.goodput == pytest.approx(1 / 4.5)
     assert made.per_s(group.output_tokens) == pytest.approx(43 / 4.5)
@@ -60,7 +60,7 @@ def test_a_failed_request_is_slower_than_all_others() -> None:
 
 
 def test_the_slo_is_met_at_its_very_edge() -> None:
-    slo = Slo(ttft_s=0.5, tpot_s=0.0625)  # both of them, and what they come from, are exact
+    slo = Slo(ttft_s=0.5, tpot_s=0.0625)  # both limits are exact as floats
     made = summary([outcome(0.0, 0.5, 0.0625)], slo=slo)
     assert made.all.good == 1
     assert summary([outcome(0.0, 0.53125, 0.0625)], slo=slo).all.good == 0
@@ -73,7 +73,7 @@ def test_one_token_has_no_time_per_token() -> None:
 
 
 def test_an_answer_without_tokens_shows_itself_whole() -> None:
-    """An embedding, or an answer whose first token was not recorded."""
+    """An answer without tokens is an embedding, or its first token was not recorded."""
     made = summary([outcome(0.0, None, output=0)])
     assert made.all.ttft.mean == 1.0
     assert made.all.failed == 0

@@ -150,7 +150,7 @@ def test_the_columns_of_runs() -> None:
     assert rows["ttft_mean"] == ("TTFT mean", "ms", ["350", "810"])
     assert rows["slo"] == ("in SLO", "%", ["100", "95.2"])
     assert rows["hits"] == ("hits", "%", ["50.0", "0"])
-    # 20 requests from 0 s on; the last comes at 19 s and takes 0.4 s and ten times 0.05 s.
+    # 20 requests from 0 s on; the last arrives at 19 s and takes 0.4 s plus ten times 0.05 s.
     assert rows["goodput"] == ("goodput", "req/s", ["1.01", "0.99"])
     assert rows["goodput_tokens"][2] == ["11.1", "10.8"]
     assert rows["hotspot"][2] == ["1.00", "1.05"]

@@ -1,4 +1,4 @@
-"""Logged beside simulated, with figures that were worked out by hand."""
+"""Logged figures beside simulated figures, compared with results computed by hand."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_several_classes_and_groups_are_reported_separately() -> None:
 
 
 def test_a_request_counts_for_the_group_that_it_went_to_on_each_side() -> None:
-    """The log sent them to the large ones, the simulation to the small ones."""
+    """In the log the requests went to the large replicas, in the simulation to the small ones."""
     moved = [outcome(logged=said(replica="gpu-b"), replica="r0") for _ in range(50)]
     stayed = [
         outcome(logged=said(replica=f"gpu-{name}"), replica=replica)

@@ -1,4 +1,4 @@
-"""Which errors are trusted, and which candidates cannot be ranked: by hand-made figures."""
+"""Which errors are trusted, and which candidates cannot be ranked, by hand-made figures."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def row(
         (0.9, 130.0, False),
         (0.9, 130.1, True),
         (0.9, 69.9, True),
-        (0.99, 1000.0, False),  # reported only
-        (0.5, inf, True),  # the simulation did not answer them
+        (0.99, 1000.0, False),  # this error is only reported
+        (0.5, inf, True),  # the simulation did not answer the requests
         (0.5, None, True),
     ],
 )

@@ -25,7 +25,7 @@ from router.wire.http1.digits import number_at
         (b"+1", 0, 3, (-1, 0)),
         (b" 1", 0, 3, (-1, 0)),
         (b"1_0", 0, 3, (1, 1)),
-        (b"/:", 0, 3, (-1, 0)),  # the bytes before "0" and after "9"
+        (b"/:", 0, 3, (-1, 0)),  # "/" precedes "0", ":" follows "9"
         (b"\xb21", 0, 3, (-1, 0)),  # a digit of Latin-1
     ],
 )
@@ -36,7 +36,7 @@ def test_a_number(data: bytes, at: int, most: int, expected: tuple[int, int]) ->
 def test_a_number_of_too_many_digits_is_none() -> None:
     assert number_at(b"1234", 0, 4) == (1234, 4)
     assert number_at(b"1234", 0, 3)[0] == -1
-    assert number_at(b"1" * 100_000, 0, 18) == (-1, 19)  # it is not read to its end
+    assert number_at(b"1" * 100_000, 0, 18) == (-1, 19)  # the number is not read to its end
 
 
 @given(

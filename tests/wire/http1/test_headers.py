@@ -74,7 +74,7 @@ def test_lines_are_left_out_by_name() -> None:
 
 @pytest.mark.parametrize("declared", DECLARED, ids=lambda header: header.name.decode())
 def test_a_declared_header_is_sorted_read_and_protected(declared: RoutingHeader) -> None:
-    """For any usable value."""
+    """Holds for any usable value."""
     sorter, line = fresh(), declared.name.title() + b": 30"
     action, value = sorter.sort(line)
     assert DECLARED[action - h.ROUTING] is declared

@@ -71,4 +71,4 @@ def test_a_new_request_head_requests_nothing() -> None:
     assert head.routing.model is head.routing.session is head.routing.priority is None
     assert head.routing.hedge is None
     assert (head.content_length, head.has_body, head.path_class) == (None, False, -1)
-    assert not head.passes  # its body is collected
+    assert not head.passes  # the body of this request is collected

@@ -223,7 +223,7 @@ def test_a_length_that_is_no_number_has_no_key(number: bytes) -> None:
 
 @pytest.mark.parametrize("field", ["Content-Length:5", "CONTENT-LENGTH: 5", "Content-Length:\t5"])
 def test_a_length_in_a_spelling_of_its_own_still_counts(field: str) -> None:
-    """Otherwise its body would be read as the next request."""
+    """If the length did not count, the body would be read as the next request."""
     plans: Plans[RequestHead] = Plans()
     head = f"POST /p HTTP/1.1\r\nHost: h\r\n{field}\r\n\r\n".encode()
     for _ in range(3):

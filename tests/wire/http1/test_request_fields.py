@@ -60,7 +60,7 @@ def test_request_lines_that_are_refused(line: bytes, reason: Reason) -> None:
 
 @pytest.mark.parametrize("method", [b"get", b"BREW", b"Post", b"X-Y"])
 def test_an_unknown_method(method: bytes) -> None:
-    """Refused at its first wrong byte; the exact reason needs the whole word."""
+    """The method is refused at its first wrong byte; the exact reason needs the whole word."""
     data = method + b" / HTTP/1.1\r\nHost: h\r\n\r\n"
     assert read([data]) == [Reason.METHOD_UNKNOWN]
     for pieces in ways(data):
@@ -72,7 +72,7 @@ def test_an_unknown_method(method: bytes) -> None:
 )
 def test_hosts_that_are_taken(host: bytes) -> None:
     head, _ = one(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host)
-    assert head.lines == []  # the replica gets its own
+    assert head.lines == []  # the replica gets a Host of its own
 
 
 @pytest.mark.parametrize(

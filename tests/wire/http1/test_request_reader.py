@@ -1,4 +1,4 @@
-"""RequestReader: one unambiguous request, or a reason, for all cuts of its bytes.
+"""RequestReader: reads one unambiguous request, or gives a reason, for all cuts.
 
 Every case runs whole, byte by byte and cut in two at every position, alone and with a second
 request directly after it; all of them must give the same result.

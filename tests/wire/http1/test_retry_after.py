@@ -36,7 +36,7 @@ NOW = 1_700_000_000.0
         (b"Tuesday, 14-Nov-23 22:13:25 GMT", 5.0),  # RFC 850
         (b"Tue Nov 14 22:13:25 2023", 5.0),  # asctime
         (b"Tue, 14 Nov 2023 22:13:25 -0000", 5.0),
-        (b"Tue, 14 Nov 2023 22:13:15 GMT", 0.0),  # it is over
+        (b"Tue, 14 Nov 2023 22:13:15 GMT", 0.0),  # the date has passed
         (b"Tue, 14 Nov 2034 22:13:15 GMT", LONGEST_S),
     ],
 )

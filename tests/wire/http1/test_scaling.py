@@ -9,7 +9,7 @@ import pytest
 
 from router.wire.http1.sse import ErrorWatch, EventKind, FirstContent, find_error, judge
 
-MOST = 9  # times the cost for four times the bytes; a quadratic cost is 16
+MOST = 9  # maximum cost ratio for four times the bytes; if quadratic, 16
 
 
 def cost(call: Callable[[bytes], object], data: bytes) -> float:

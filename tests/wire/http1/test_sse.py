@@ -80,7 +80,7 @@ CONTENT: list[bytes] = [
     event({"text": "native", "meta_info": {}}),  # SGLang /generate
     event({"token": {"id": 1, "text": "x"}}),  # TGI /generate_stream
     event({"content": "x", "stop": False}),  # llama.cpp /completion
-    # the client's own mistake: another replica would answer the same, so it is the answer
+    # a client's mistake: another replica would answer the same, so this error is relayed
     event({"error": {"object": "error", "message": "m", "code": 400}}),
     event({"error": {"message": "bad", "http_status_code": 422}}),
     event("no JSON at all"),
@@ -142,7 +142,7 @@ def test_quiet_events_hide_nothing_behind_them(quiet: bytes) -> None:
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
 def test_an_event_may_have_several_data_lines(newline: bytes) -> None:
-    """Joined by line feeds (WHATWG HTML section 9.2.6), for all cuts."""
+    """Data lines are joined by line feeds (WHATWG HTML section 9.2.6), for all cuts."""
     quiet = b'event: message\ndata: {"choices":\ndata: []}\n\n'.replace(b"\n", newline)
     for pieces in ways(quiet):
         assert verdict(pieces) == EventKind.NOTHING, name_of(pieces)

@@ -1,6 +1,6 @@
-"""ErrorWatch: an error inside a stream is found for all cuts of its bytes, and judged as a whole.
+"""ErrorWatch: finds an error inside a stream for all cuts of the bytes, and judges all of it.
 
-Called like in production: with the reads that contain `"error"` and those cut inside an event.
+The tests call it as the router does: for reads that contain `"error"` or are cut in an event.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_an_engines_own_error(report: bytes) -> None:
 
 @pytest.mark.parametrize("report", CLIENTS, ids=lambda value: repr(value)[:60])
 def test_a_clients_error_is_not_blamed_on_the_replica(report: bytes) -> None:
-    """The code comes last: before it, no failure may be attributed to the engine."""
+    """The error code comes last: before the code, no failure may be attributed to the engine."""
     for pieces in splits(token("a") + report + DONE):
         watch = watched(pieces)
         assert watch.has_seen, name_of(pieces)

@@ -2,8 +2,8 @@
 
 A persona defines everything visible to a client or a router that differs between engines:
 endpoints, metrics, health, load, priority, the time of a stream's head, its end, error formats, and
-how soon a disconnect is noticed. It never schedules anything: this is done by the core, which
-`settings` configures like the persona's engine.
+how soon a disconnect is noticed. A persona never schedules requests: the core
+does this, and `settings` configures the core like the persona's engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from router.emulator.http.personas.base import Persona
 
 
 def persona_class(name: str) -> type[Persona]:
-    """The class PERSONA of the file of that name."""
+    """The class PERSONA in the file with the engine's name."""
     found: type[Persona] = import_module(f"{__name__}.{name}").PERSONA
     return found
 

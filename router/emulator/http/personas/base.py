@@ -37,8 +37,8 @@ EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 class Leaving:
     """When an engine notices that a client has disconnected."""
 
-    after_s: float | None = 0.0  # None: never
-    at_next_token: bool = False  # then, if that is earlier
+    after_s: float | None = 0.0  # seconds until the engine notices; None: never
+    at_next_token: bool = False  # the engine notices at its next token, if that is earlier
 
 
 AT_ONCE = Leaving()
@@ -50,15 +50,17 @@ class Persona:
     name = ""
     version = ""
     owned_by = ""
-    routes: frozenset[str] = frozenset()  # of those that all personas share
+    # Routes that this engine serves, of the routes that all personas share.
+    routes: frozenset[str] = frozenset()
     tokenize_paths: tuple[str, ...] = ()
     priority_header = ""  # name of a request header with a priority
     # encodes a batch of KV events
     kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None
-    head_with_first_token = False  # of streams; False: at once, before prefill
+    head_with_first_token = False  # of streams; False: the head is sent at once, before prefill
     stream_headers: Mapping[str, str] = {}
     comment = b": keep-alive\n\n"
-    keep_alive_s: float | None = None  # None: no comments
+    # Silence before an SSE comment, in seconds; None: no comments.
+    keep_alive_s: float | None = None
     refuses_in_streams = False  # a stream gets 200 even for an invalid request
 
     def __init__(self, engine: Engine) -> None:
@@ -117,7 +119,7 @@ class Persona:
         return prefix + token_hex(8)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """Its client left, `after_s` after its arrival."""
+        """When the engine notices that a client left `after_s` seconds after its arrival."""
         return AT_ONCE
 
     # Answers.
@@ -146,7 +148,7 @@ class Persona:
         return json_response(body, refusal.status)
 
     def refusal_events(self, refusal: Refusal) -> bytes:
-        """The refusal as a whole stream; only where `refuses_in_streams`."""
+        """The refusal as a whole stream; used only if `refuses_in_streams` is set."""
         raise NotImplementedError
 
     # Shared by several.
@@ -156,7 +158,7 @@ class Persona:
         return self.engine.faults.current.health
 
     async def answer_health(self, _: web.Request) -> web.Response:
-        """A status without a body."""
+        """The health answer: a status without a body."""
         return web.Response(status=self.health_status)
 
     async def answer_version(self, _: web.Request) -> web.Response:

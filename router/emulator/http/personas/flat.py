@@ -1,4 +1,6 @@
-"""Shared by SGLang and TensorRT-LLM: OpenAI's answers in their own style, and flat errors."""
+"""The part that SGLang and TensorRT-LLM share: OpenAI's answers in their own style, and flat
+errors.
+"""
 
 from __future__ import annotations
 

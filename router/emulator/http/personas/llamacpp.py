@@ -1,7 +1,7 @@
 """llama.cpp's server: a few slots, no priority, and a stream's head with its first result.
 
-With `X-Conversation-Id` it continues to generate after a disconnect; even deleting that stream does
-not stop the work. Its metrics have no labels, and NaN if nothing was measured yet.
+With `X-Conversation-Id` the server continues to generate after a disconnect; even deleting that
+stream does not stop the work. Its metrics have no labels, and NaN if nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class LlamaCpp(Persona):
         return OpenAiShape(_STYLE, False, id, model, created, jobs, usage, self._timings, echo)
 
     def refusal(self, refusal: Refusal) -> web.Response:
-        # It answers a body that is not JSON with its own exception.
+        # llama.cpp answers a body that is not JSON with the text of its own exception.
         status = 500 if "json_invalid" in refusal.message else refusal.status
         return json_value(_error(status, refusal.message), status)
 

@@ -106,7 +106,7 @@ class Sglang(FlatPersona):
     # Requests.
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """Higher is earlier, unless the server was configured otherwise."""
+        """The core's priority: a higher number is earlier, unless configured otherwise."""
         if priority is None:
             return _WORST if self.settings.by_priority else 0
         number = whole_number(priority)
@@ -129,7 +129,7 @@ class Sglang(FlatPersona):
         return body.rid if isinstance(body.rid, str) and body.rid else token_hex(16)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """As from 0.5.20 on; earlier versions could miss the end of an abandoned stream."""
+        """When SGLang 0.5.20 and later notice; earlier versions could miss an abandoned stream."""
         if is_stream:
             return Leaving(None if self.settings.forgets_leavers else _STREAM_ABORT_S)
         return Leaving(_WAITING_POLL_S, at_next_token=True)

@@ -1,7 +1,7 @@
 """TGI 3.3: a stream always gets 200, and errors come as an event inside it.
 
-No priority, no prefix metrics; a disconnect is noticed at the next token. Comments after fifteen
-seconds without a token.
+TGI has no priorities and no prefix metrics. It notices a disconnect at the next token, and sends
+comments after fifteen seconds without a token.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.base import DONE, Shape, Usage, encode
 from router.emulator.http.shapes.openai import OpenAiShape, Style
 
-_STREAM_STATUS = 422  # of every error in a stream, even of overload
+_STREAM_STATUS = 422  # status in every error event of a stream, even for overload
 _BUCKETS = tuple(0.0001 * 1.5**k for k in range(1, 36))
 _TYPES = {400: "validation", 422: "validation", 429: "overloaded", 500: "generation"}
 
@@ -78,7 +78,7 @@ class Tgi(Persona):
     # Requests.
 
     def admit(self, job: Job) -> None:
-        """More than this number of running and waiting requests are refused."""
+        """Refuse a request if `max_queued_requests` requests are running or waiting already."""
         most = self.settings.max_queued_requests
         core = self.engine.core
         if most is not None and core.waiting + core.running >= most:
@@ -91,7 +91,7 @@ class Tgi(Persona):
     # Answers.
 
     def usage(self, body: Any) -> Usage:
-        """In the last chunk, if requested; it has no other option."""
+        """TGI reports usage in the last chunk if requested, and has no other option."""
         options = body.stream_options
         return Usage.END if options is not None and options.include_usage else Usage.NEVER
 
@@ -174,7 +174,7 @@ class Tgi(Persona):
         )
         out.family("request_failure", "counter")
         for kind, count in self._failures.items():
-            if count:  # an event that never happened has no sample
+            if count:  # TGI has no sample for an event that never happened
                 out.sample("request_failure", count, err=kind)
         out.histogram("request_queue_duration", self._queue, "Time spent in the queue per request")
         out.histogram(

@@ -34,7 +34,7 @@ from router.emulator.http.replies import json_value, text_response
 from router.emulator.http.shapes.base import Usage
 from router.emulator.http.shapes.openai import Style
 
-_KEPT = 1000  # unread iterations
+_KEPT = 1000  # maximum number of stored iterations that were not read yet
 _METRICS_WAIT_S = 2.0
 _LEFT_POLL_S = 1.0  # interval of its checks for disconnected clients
 _DEFAULT_PRIORITY = 0.5
@@ -119,7 +119,7 @@ class TrtLlm(FlatPersona):
             raise Refusal(400, f"[{complaints}]", "BadRequestError")
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """0 to 1, higher is earlier. First come, first served ignores it."""
+        """The core's priority for a number from 0 to 1, higher is earlier; `fcfs` ignores it."""
         if priority is None:
             priority = _DEFAULT_PRIORITY
         try:
@@ -138,7 +138,7 @@ class TrtLlm(FlatPersona):
         return Leaving(_LEFT_POLL_S - after_s % _LEFT_POLL_S)
 
     def usage(self, body: Body) -> Usage:
-        """Both of its stream options are on unless they are turned off."""
+        """Both stream options of TensorRT-LLM are on unless the client turns them off."""
         options = body.stream_options
         if options is None or options.include_usage is False:
             return Usage.NEVER

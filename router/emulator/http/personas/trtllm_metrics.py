@@ -26,7 +26,7 @@ def missed_blocks(core: EngineCore[Job]) -> int:
 
 
 def read_gauges(engine: Engine) -> dict[str, float]:
-    """The current values."""
+    """The current values of the engine's gauges."""
     core = engine.core
     return {
         "num_requests_running": core.running,
@@ -39,7 +39,7 @@ def read_gauges(engine: Engine) -> dict[str, float]:
 
 
 def render(engine: Engine, gauges: Mapping[str, float]) -> str:
-    """The text, with gauges of an earlier moment."""
+    """The metrics text; `gauges` may be values of an earlier moment."""
     core, stats, settings = engine.core, engine.stats, engine.settings
     out = Exposition("trtllm_", {"engine_type": "trtllm", "model_name": settings.models[0]})
     out.gauge("num_requests_running", gauges["num_requests_running"], "Number of active requests")

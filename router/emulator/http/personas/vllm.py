@@ -72,8 +72,8 @@ class Vllm(Persona):
         return render(self.engine)
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """Lower is earlier. The header overrides the field; a header that is not a number is
-        ignored.
+        """A lower number is earlier. The priority header overrides the body's field; a header that
+        is not a number is ignored.
         """
         try:
             return int(headers[self.priority_header])
@@ -118,7 +118,8 @@ class Vllm(Persona):
         return json_value({} if listener is None else listener.sources())
 
     async def _load(self, _: web.Request) -> web.Response:
-        return json_value({"server_load": 0})  # real values only with a rarely used flag
+        # vLLM reports real values only with a rarely used flag.
+        return json_value({"server_load": 0})
 
     async def _reset_cache(self, _: web.Request) -> web.Response:
         self.engine.reset_cache()

@@ -66,7 +66,7 @@ def render(engine: Engine) -> str:
         "counter",
         "Number of admission attempts rejected by a queue limit, by reason.",
     )
-    # The only one without an `engine` label.
+    # The only metric without an `engine` label.
     plain = Exposition("vllm:", {"model_name": model})
     plain.sample("admission_rejections_total", stats.rejected, reason="max_num_queued_reqs")
     plain.sample("admission_rejections_total", 0, reason="max_num_queued_tokens")

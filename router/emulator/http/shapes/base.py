@@ -20,7 +20,7 @@ class Usage(Enum):
 
     NEVER = "never"
     END = "end"
-    ALWAYS = "always"  # with every chunk, and at the end
+    ALWAYS = "always"  # the stream reports token counts with every chunk, and at the end
 
 
 def nested_error(status: int, message: str, type: str, param: str | None = None) -> bytes:
@@ -84,7 +84,7 @@ class Shape:
     def failure(self, message: str) -> bytes | None:
         """An error in the middle of a stream. vLLM sends [DONE] even then.
 
-        None: this engine just cuts the stream.
+        None: this engine cuts the stream without an error event.
         """
         error = nested_error(500, message, "InternalServerError")
         return b"data: " + error + b"\n\n" + DONE
@@ -106,7 +106,7 @@ class Shape:
         }
 
     def usage_so_far(self) -> dict[str, Any]:
-        """Including the token that is being sent."""
+        """Token counts so far, including the token that is being sent."""
         prompt = self.job.prompt_tokens
         output = sum(min(job.sent + 1, job.output_tokens) for job in self.jobs)
         return {

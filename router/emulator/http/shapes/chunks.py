@@ -10,7 +10,7 @@ from router.emulator.http.shapes.base import DONE, FINGERPRINT, Shape, Usage, ar
 
 class ChunkShape(Shape):
     kind: ClassVar[str]  # the `object` of a chunk
-    field: ClassVar[bytes]  # the field with a token's text
+    field: ClassVar[bytes]  # the name of the field with a token's text
 
     def __init__(
         self, id: str, model: str, created: int, jobs: list[Job], usage: Usage = Usage.NEVER
@@ -47,7 +47,7 @@ class ChunkShape(Shape):
         more: dict[str, Any] = {}
         if self._usage is Usage.ALWAYS:
             more["usage"] = self.usage_so_far()
-        # otherwise vLLM puts its fingerprint into the last chunk of all
+        # otherwise vLLM puts its fingerprint into the last chunk of the stream
         if self._usage is Usage.NEVER:
             more["system_fingerprint"] = FINGERPRINT
         return data(self._chunk([self._choice(choice, piece.decode("ascii"), reason)], **more))

@@ -1,8 +1,8 @@
 """/v1/chat/completions and /v1/completions of the engines other than vLLM.
 
-They agree on OpenAI's basic format and differ in details; a `Style` lists these. The sources are
-the engines' own source trees. Clients most often fail on the contents of a stream's first and last
-chunks.
+These engines agree on OpenAI's basic format and differ in details; a `Style` lists these. The
+sources are the engines' own source trees. Clients most often fail on the contents of a stream's
+first and last chunks.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class Style:
 
     # a chunk with the role and no text comes first; False: the role is in each chunk
     role_alone: bool
-    opening_content: str | None = ""  # of that chunk
-    end_alone: bool  # the reason comes in a separate chunk; False: with the last text
+    opening_content: str | None = ""  # content of the role chunk
+    end_alone: bool  # the finish reason is in a separate chunk; False: with the last text
     usage_alone: bool = True  # usage in a chunk without choices; False: in the last one
     has_null_usage: bool = False  # chunks without usage have a null usage
     chunk_fields: Mapping[str, Any] = field(default_factory=dict)
     choice_fields: Mapping[str, Any] = field(default_factory=dict)
     stop_field: str | None = None  # field of a choice with the string that stopped it
-    stop_reason: str = "stop"  # of an answer that ended normally
-    # Of a stream's error event; None: the stream is cut.
+    stop_reason: str = "stop"  # finish reason of an answer that ended normally
+    # The format of a stream's error event; None: the stream is cut.
     error: Callable[[int, str], dict[str, Any]] | None = None
     error_status: int = 500
     has_done_after_error: bool = True
 
 
 class OpenAiShape(Shape):
-    """Either route; `is_chat` selects it."""
+    """The answers of both routes; `is_chat` selects the route."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class OpenAiShape(Shape):
         self._style = style
         self._is_chat = is_chat
         self._usage = usage
-        self._timings = timings  # llama.cpp's, of its last chunk and of whole answers
+        self._timings = timings  # llama.cpp's `timings` in its last chunk and in whole answers
         self._echo = echo
         field_name = b"content" if is_chat else b"text"
         self._around = [
@@ -95,7 +95,7 @@ class OpenAiShape(Shape):
         return chunk
 
     def _counts(self) -> dict[str, Any]:
-        """Usage of a chunk in the middle."""
+        """The usage field of a chunk in the middle of a stream."""
         return {"usage": self.usage_so_far()} if self._usage is Usage.ALWAYS else {}
 
     def opening(self) -> bytes:

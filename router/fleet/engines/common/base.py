@@ -1,7 +1,7 @@
 """Defines how answers of an engine are read: detection marks, metrics, health and facts.
 
-It contains data, and pure functions over bytes. Neither this file nor the engines' files do I/O.
-The poller and the prober send the requests, and pass the answers to these functions.
+The module contains data, and pure functions over bytes. Neither this file nor the engines' files do
+I/O. The poller and the prober send the requests, and pass the answers to these functions.
 
 Reading never raises. A missing or impossible value is `None` in the `Signals`; the name of an
 impossible value is added to `odd`.
@@ -25,7 +25,10 @@ Odd = set[str]  # Names of metrics with impossible values.
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about an engine that change only with a restart. None: not reported."""
+    """Facts about an engine that change only with a restart.
+
+    A field is `None` if the engine does not report it.
+    """
 
     slots: int | None = None
     kv_tokens: int | None = None
@@ -33,7 +36,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int | None = None  # Maximum tokens of prompt and answer together.
     version: str | None = None
     by_priority: bool | None = None  # The engine schedules requests by priority.
-    low_first: bool | None = None  # Lower priority numbers are served first.
+    low_first: bool | None = None  # Requests with lower priority numbers are served first.
     metrics_on: bool | None = None  # The engine has Prometheus metrics.
 
 
@@ -45,14 +48,17 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts = NO_FACTS
     last: Signals = NO_SIGNALS  # The previous signals of the same source.
-    empty: int = 0  # The number of consecutive previous answers without anything new.
+    empty: int = 0  # The number of consecutive previous answers of the source without anything new.
 
 
 NOTHING_KNOWN = Known()
 
 
 class Source:
-    """One path with metrics, and how its answer is read. `timeout_s`: minimum of its timeout."""
+    """One path with metrics, and how its answer is read.
+
+    `timeout_s`: the least timeout of a request to it.
+    """
 
     __slots__ = ("path", "timeout_s")
 
@@ -63,7 +69,7 @@ class Source:
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
     ) -> Signals | None:
-        """Return the signals of a whole answer; None: it is not an answer of this source."""
+        """Return the signals of a whole answer; `None`: not an answer of this source."""
         raise NotImplementedError
 
 
@@ -131,28 +137,33 @@ class FactsSource:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Check:
-    """A path that shows the engine's health, if the engine has this path."""
+    """A path that shows the engine's health, if the engine has such a path."""
 
     path: str
-    timeout_s: float = 0.0  # The minimum of its timeout.
-    only: frozenset[int] = frozenset()  # The statuses that show health; empty: all but ABSENT.
+    timeout_s: float = 0.0  # The least timeout in seconds of a request to this path.
+    # The HTTP statuses that show the engine's health; empty: all statuses but ABSENT.
+    only: frozenset[int] = frozenset()
 
     def decides(self, status: int) -> bool:
-        """Whether this status shows the engine's health. 0: there was no answer."""
+        """Whether this status shows the engine's health.
+
+        Status 0 means that there was no answer.
+        """
         if status in ABSENT:
             return False
         return not self.only or not status or status in self.only
 
 
-ABSENT: Final = frozenset({404, 405, 501})  # Statuses of a path that a server does not have.
+# HTTP statuses of a server for a path that it does not have.
+ABSENT: Final = frozenset({404, 405, 501})
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Marks:
     """How an engine is detected from its answers."""
 
-    owned_by: str | None = None  # The value of `owned_by` in its /v1/models.
-    metrics: tuple[bytes, ...] = ()  # The prefixes of its metric names.
+    owned_by: str | None = None  # The value of `owned_by` in the engine's /v1/models.
+    metrics: tuple[bytes, ...] = ()  # The prefixes of the engine's metric names.
     answers: Mapping[str, Callable[[Any], bool]] = dataclasses.field(default_factory=dict)
 
 
@@ -160,7 +171,7 @@ INVALID: Final = object()
 
 
 def decoded(body: bytes) -> Any:
-    """Return the decoded JSON document, or INVALID."""
+    """Return the decoded JSON document, or INVALID if the bytes are not valid JSON."""
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError):

@@ -3,7 +3,7 @@
 Each file of `router/fleet/engines` creates one `Engine`. All other code reads its attributes, and
 never compares or lists names of engines. The default attributes describe an unknown engine.
 
-The class is compiled and its attributes are plain values, because requests read them.
+The class is compiled and its attributes are plain values, because they are read for every request.
 
 Must never: do I/O, or be changed after it was created.
 """
@@ -17,7 +17,7 @@ from router.fleet.engines.common.base import Check, FactsSource, Marks, Source
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.publishers import Publisher
 
-MODEL: Final = "model"  # The engine serves the body's `model`.
+MODEL: Final = "model"  # The engine serves the model that the body's `model` names.
 _NO_MARKS: Final = Marks()
 COUNTS: Final = b'_tokens"'  # Part of every event with counts in OpenAI's format.
 
@@ -25,7 +25,8 @@ COUNTS: Final = b'_tokens"'  # Part of every event with counts in OpenAI's forma
 class Abort:
     """How a request is aborted at an engine if closing its connection is not enough.
 
-    `intake/fields.py` must read the member `key`, because an ID from a client is never forwarded.
+    `intake/fields.py` must read the body's member `key`, because an ID from a client is never
+    forwarded.
     """
 
     def __init__(self, path: str, key: str, paths: frozenset[bytes]) -> None:
@@ -35,14 +36,15 @@ class Abort:
         self.nameless = b'"%b":null' % self.key  # A member that leaves the request without an ID.
 
     def member(self, name: bytes) -> bytes:
-        """Return the member with a request's ID. `name`: the ID; ASCII without quotes."""
+        """Return the member with a request's ID. `name`: the ID, in ASCII without quotes."""
         return b'"%b":"%b"' % (self.key, name)
 
 
 class UsageAsk:
     """How the token counts of a stream are requested from an engine (`stream_options`).
 
-    Only for an engine that sends the counts in a separate event, which can be removed again.
+    This is only for an engine that sends the counts in a separate event, which can be removed
+    again.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class Adapters:
         by_plain_name: str = MODEL,
     ) -> None:
         self.by_path = {**by_path}
-        self.unknown = unknown  # The member on a path that the router does not know.
-        # The member on any other path, if `model` is an adapter's plain name.
+        # The member that names the adapter on a path that the router does not know.
+        self.unknown = unknown
+        # The member that names the adapter on any other path, if `model` is an adapter's plain
+        # name.
         self.by_plain_name = by_plain_name
 
 
@@ -84,8 +88,8 @@ class NativePath:
     ) -> None:
         self.kind = kind  # The kind of the route.
         self.path = path.encode()
-        self.streams_events = streams_events  # Its streams consist of server-sent events.
-        self.light = light  # Its requests use no GPU.
+        self.streams_events = streams_events  # Streams of this path consist of server-sent events.
+        self.light = light  # Requests to this path use no GPU.
 
 
 def native(kind: str, *paths: str, events: bool = False, light: bool = False) -> list[NativePath]:
@@ -101,37 +105,37 @@ class Engine:
         name: str,
         *,
         order: int = 100,
-        # Detection and polls.
+        # Attributes for detection and polls.
         marks: Marks = _NO_MARKS,
         sources: tuple[Source, ...] = (),
         health: tuple[Check, ...] = (Check("/health"),),
         facts: FactsSource | None = None,
         keeps_alive: bool = True,
         counts_live: bool = False,
-        # Meaning of its paths and headers.
+        # Attributes for the meaning of the engine's paths and headers.
         native: list[NativePath] | None = None,
         control: frozenset[str] = frozenset(),
         control_below: tuple[str, ...] = (),
         private_headers: frozenset[str] = frozenset(),
-        # Models.
+        # Attributes for models.
         refuses_models: bool = False,
         names_adapters: bool = False,
         adapters: Adapters | None = None,
-        # Priorities.
+        # Attributes for priorities.
         dialect: Dialect = SILENT,
         low_first: Dialect | None = None,
         tells_scheduling: bool = False,
-        # Running requests.
+        # Attributes for running requests.
         abort: Abort | None = None,
         usage_ask: UsageAsk | None = None,
         counts_mark: bytes = COUNTS,
         counts_natively: frozenset[str] = frozenset(),
         continues: bool = False,
-        # KV events and token IDs.
+        # Attributes for KV events and token IDs.
         tokenize: str = "",
         publisher: Publisher | None = None,
         is_recognised: bool = True,
-        # For the emulator.
+        # Attributes for the emulator.
         reserves_output: bool = False,
         displaces_by: int | None = None,
         gauges_lag: bool = False,
@@ -145,32 +149,39 @@ class Engine:
         self.health = health
         self.facts = facts
         self.keeps_alive = keeps_alive  # Polls and probes may reuse connections.
-        # The total of generated tokens grows while requests are running.
+        # Whether the engine's total of generated tokens grows while requests are running.
         self.counts_live = counts_live
-        self.native = native or []  # The inference paths of its own API.
-        # Paths that stop, change or show the engine; they are blocked for clients. In lower case.
+        self.native = native or []  # The inference paths of the engine's own API.
+        # Paths that stop, change or show the engine; they are blocked for clients. The paths are in
+        # lower case.
         self.control = frozenset([path.encode() for path in control])
         self.control_below = tuple([path.encode() for path in control_below])
-        # Request headers that the engine obeys and that clients must not send. In lower case.
+        # Request headers that the engine obeys and that clients must not send. The names are in
+        # lower case.
         self.private_headers = frozenset([header.encode() for header in private_headers])
-        self.refuses_models = refuses_models  # It answers 404 for a model that it does not list.
+        # The engine answers 404 for a model that it does not list.
+        self.refuses_models = refuses_models
         self.names_adapters = names_adapters  # `model:adapter` names one of a model's adapters.
-        # None: the engine reads `model` on all paths, except paths of other engines' own APIs.
+        # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
         self.adapters = adapters
         self.dialect = dialect
-        self.low_first = low_first  # The dialect if the engine's facts have `low_first`.
-        self.tells_scheduling = tells_scheduling  # Its facts show whether it schedules by priority.
+        self.low_first = low_first  # The priority dialect if the engine's facts have `low_first`.
+        # The engine's facts show whether it schedules by priority.
+        self.tells_scheduling = tells_scheduling
         self.abort = abort  # None: closing a request's connection aborts the request.
         self.usage_ask = usage_ask  # None: the counts of streams are not requested.
-        self.counts_mark = counts_mark  # Part of every event with counts, and of few other events.
-        # Paths whose answers have counts in the engine's own format.
+        # Bytes in every event with token counts, and in few other events.
+        self.counts_mark = counts_mark
+        # Paths whose answers have token counts in the engine's own format.
         self.counts_natively = frozenset([path.encode() for path in counts_natively])
-        self.continues = continues  # It can continue a text (`continue_final_message`).
-        # The path that returns the token IDs of a text or of chat messages; "": there is none.
+        self.continues = continues  # The engine can continue a text (`continue_final_message`).
+        # The path that returns the token IDs of a text or of chat messages; "": the engine has no
+        # such path.
         self.tokenize = tokenize
-        self.publisher = publisher  # How it reports its publishers of KV events.
-        self.is_recognised = is_recognised  # False: the replica may run any engine.
-        # A request starts only after the KV cache for its whole output was reserved.
+        self.publisher = publisher  # How the engine reports its publishers of KV events.
+        # False: the engine was not detected, so the replica may run any engine.
+        self.is_recognised = is_recognised
+        # The engine starts a request only after the KV cache for its whole output was reserved.
         self.reserves_output = reserves_output
         # A new request preempts a running one whose number is worse by more than this.
         self.displaces_by = displaces_by

@@ -14,7 +14,7 @@ from typing import Any
 
 from router.fleet.engines.common.registry import ENGINES
 
-# Paths that are requested, in this order, if metrics and models do not show the engine.
+# Paths that the router requests, in this order, if metrics and models do not show the engine.
 QUESTIONS = tuple(
     dict.fromkeys(
         path for engine in ENGINES.values() for path in engine.marks.answers if path != "/metrics"
@@ -32,10 +32,10 @@ def detect(
     owned_by: Collection[str] = (),
     answers: Mapping[str, Any] | None = None,
 ) -> str | None:
-    """Return the name of the engine; None: unknown.
+    """Return the name of the engine; `None`: the engine is unknown.
 
-    `metrics`: the beginning of its page of metrics. `owned_by`: the values of `owned_by` in its
-    model list. `answers`: path -> JSON document of a 200 answer.
+    `metrics`: the beginning of the engine's page of metrics. `owned_by`: the values of `owned_by`
+    in the engine's model list. `answers`: path -> JSON document of a 200 answer.
     """
     found = _FIRST.search(metrics)
     if found is not None:

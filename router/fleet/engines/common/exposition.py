@@ -17,13 +17,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-LINE_BYTES: Final = 64 * 1024  # A longer line is invalid; vLLM's longest lines have 3 KB.
-KEPT_BYTES: Final = 256 * 1024  # Maximum of wanted lines; 64 data-parallel engines have 200 KB.
-_MOST: Final = 2.0**53  # Above it, a float cannot represent every integer.
+LINE_BYTES: Final = 64 * 1024  # A line with more bytes is invalid; vLLM's longest lines have 3 KB.
+# Maximum bytes of wanted lines of one page; 64 data-parallel engines have 200 KB.
+KEPT_BYTES: Final = 256 * 1024
+_MOST: Final = 2.0**53  # Above this number, a float cannot represent every integer.
 
 
 class Sample(NamedTuple):
-    """One series at one moment. `value` is None if it is invalid."""
+    """One series at one moment. `value` is None if the sample is invalid."""
 
     labels: Mapping[str, str]
     value: float | None
@@ -45,13 +46,13 @@ class Wanted:
 
 
 class Samples:
-    """The samples that were found. A missing name gives None."""
+    """The samples that were found. A lookup of a missing name returns None."""
 
     __slots__ = ("_found", "odd")
 
     def __init__(self) -> None:
         self._found: dict[str, list[Sample]] = {}
-        self.odd: set[str] = set()  # Names of samples with invalid values.
+        self.odd: set[str] = set()  # Names of the metric families that have invalid values.
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -62,7 +63,7 @@ class Samples:
             self.odd.add(name)
 
     def series(self, *names: str) -> tuple[str, Sequence[Sample]]:
-        """Return the first of these names that is present, and its samples."""
+        """Return the first of these names that is on the page, and its samples."""
         for name in names:
             found = self._found.get(name)
             if found is not None:
@@ -72,7 +73,7 @@ class Samples:
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
     ) -> int | None:
-        """Return the sum of the integers of a family: the first of these names that is present."""
+        """Return the sum of the integers of a family: the first of these names on the page."""
         name, found = self.series(*names)
         if where is not None:
             found = [sample for sample in found if where(sample.labels)]
@@ -92,7 +93,7 @@ class Samples:
         return int(total)
 
     def largest_share(self, name: str, samples: Sequence[Sample]) -> float | None:
-        """Return the largest of these values between 0 and 1."""
+        """Return the largest value of a family whose values are between 0 and 1."""
         largest: float | None = None
         for sample in samples:
             if sample.value is None:
@@ -191,7 +192,8 @@ _ESCAPED = {b"n": b"\n"}
 
 
 def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
-    """Return the labels that begin with the brace, and the index after them; None: unterminated.
+    """Return the labels that begin with the brace, and the index after them; None: the labels are
+    unterminated.
 
     Values may contain commas, braces and escaped quotes. They are parsed one by one, because a
     search for the closing brace could find a brace inside a value.
@@ -217,7 +219,10 @@ def _labels(text: bytes) -> tuple[dict[str, str] | None, int]:
 
 
 def _value(text: bytes) -> float | None:
-    """Return the first word as a number; None: invalid. A timestamp or an exemplar may follow."""
+    """Return the first word after the labels as a number; `None`: invalid.
+
+    A timestamp or an exemplar may follow it.
+    """
     words = text.split(None, 1)
     if not words or b"_" in words[0]:  # Python would accept 1_000 as a number.
         return None

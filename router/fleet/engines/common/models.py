@@ -49,7 +49,7 @@ def read_models(body: bytes) -> Entries:
 
 
 def owners(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Return the values of `owned_by`; most engines write their own name there."""
+    """Return the values of `owned_by`; most engines write their own name in this field."""
     found = (entry.get("owned_by") for entry in entries.values())
     return frozenset(owner for owner in found if isinstance(owner, str))
 
@@ -60,7 +60,7 @@ def adapters(entries: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
 
 
 def context_tokens(entry: Mapping[str, Any]) -> int | None:
-    """Return the maximum of prompt and answer together, in tokens; None: not reported."""
+    """Return the maximum length of prompt and answer together, in tokens; `None`: not reported."""
     value = entry.get(CONTEXT)
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**53:
         return value

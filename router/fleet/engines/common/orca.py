@@ -10,10 +10,11 @@ from router.fleet.signals import NO_SIGNALS, Signals
 
 
 def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
-    """Return the signals of the header `endpoint-load-metrics`, in the form TEXT or JSON.
+    """Return the signals of the header `endpoint-load-metrics`, which has the form TEXT or JSON.
 
     vLLM 0.13 and later sends the number of waiting requests and the KV cache usage. With data
-    parallelism, TEXT contains them for every engine, JSON only for the last one.
+    parallelism, the form TEXT contains these values for every engine, JSON only for the last
+    engine.
     """
     doubts: Odd = set() if odd is None else odd
     waiting: list[int | None] = []

@@ -2,16 +2,16 @@
 
 Engines compare the numbers of requests that were sent at different times. If the number depended on
 the urgency alone, urgent requests that arrive later would always overtake earlier ones. So the
-number is a virtual deadline: the arrival time of the request, plus an offset for its class. It is
-fixed at the arrival. No request waits for ever, because later requests get later deadlines.
+number is a virtual deadline: the arrival time of the request, plus an offset for its class. The
+number is fixed when the request arrives. No request waits for ever, because later requests get
+later deadlines.
 
     due = arrival + (urgency - normal) * level
 
 `level` is the waiting time that is worth one class: half of `queue.batch_becomes_normal_after`. The
-deadline of a critical request is one more hour earlier. A factor converts the time into the
-engine's number.
-An engine that stores each number for ever must not get the time; its numbers depend only on class
-and step (`is_bounded`).
+deadline of a critical request is earlier by one more hour. A factor converts the time into the
+engine's number. An engine that stores each number for ever must not get the time; its numbers
+depend only on class and step (`is_bounded`).
 
 Pure. Must never: read a clock, or depend on an engine. The dialects are in the engines' files.
 """
@@ -25,10 +25,11 @@ from router.core.urgency import CRITICAL, NORMAL, class_of
 EPOCH: Final = 1_767_225_600.0  # 2026-01-01 00:00 UTC, in seconds since 1970.
 CRITICAL_AHEAD_S: Final = 3600.0
 LEAST_LEVEL_S: Final = 1.0
-MOST_LEVEL_S: Final = 86_400.0  # Upper limit of `level`; it is used if there is no aging.
+MOST_LEVEL_S: Final = 86_400.0  # Upper limit of `level`; this limit is used if aging is off.
 
-# For engines with unbounded numbers, of which 0 is the default. With this number a request is one
-# class less urgent: examples use 10 for "later". Above 30, a number is in the last class.
+# A client's number that makes a request one class less urgent, for engines with unbounded numbers
+# and the default 0. Examples in engine documentation use 10 for "later". Above 30, a number is in
+# the last class.
 _HALFWAY: Final = 10.0
 
 
@@ -40,7 +41,7 @@ def level_s(aging: float) -> float:
 
 
 def lower_first(number: float) -> float:
-    """Return the urgency for a client's number, for an engine that serves lower numbers first."""
+    """Return the urgency for a client's number, where the engine serves lower numbers first."""
     far = abs(number)
     return NORMAL + (2.0 * far / (far + _HALFWAY)) * (1.0 if number > 0.0 else -1.0)
 
@@ -64,12 +65,15 @@ class Dialect:
         self.paths = paths  # The paths whose bodies have the field.
         self.header = header  # The request header for the number on `header_paths`.
         self.header_paths = header_paths
-        # An answer with this status may mean that the engine does not support the field.
+        # An engine's answer with this status may mean that the engine does not support the field.
         self.refusal = refusal
-        self.refusals = refusals  # Regular expressions for the text of such an answer.
-        # A member that has the effect of an absent one, for a body that cannot be edited.
+        # Regular expressions for the text of an answer by which the engine rejects the field.
+        self.refusals = refusals
+        # A `priority` member with the same effect as no such member, for a body that cannot be
+        # edited.
         self.absent = b'"priority":' + absent
-        self.tells_normal = tells_normal  # False: a normal number is left out where possible.
+        # False: the number of a normal request is left out where possible.
+        self.tells_normal = tells_normal
 
     def read(self, number: float) -> float:
         """Return the urgency for a client's finite number; it may be outside the router's scale."""
@@ -78,13 +82,13 @@ class Dialect:
     def write(self, urgency: float, arrived: float, level: float, is_bounded: bool) -> bytes:
         """Return the engine's number as JSON.
 
-        `arrived`: seconds since 1970. `level`: of `level_s`. `is_bounded`: the engine stores each
-        number for ever, so the numbers must have few values.
+        `arrived`: seconds since 1970. `level`: the result of `level_s`. `is_bounded`: the engine
+        stores each number for ever, so the numbers must have few values.
         """
         raise NotImplementedError
 
 
-SILENT: Final = Dialect("none")  # The engine gets no priorities.
+SILENT: Final = Dialect("none")  # The dialect of an engine that gets no priorities.
 
 _PER_S: Final = 10.0
 

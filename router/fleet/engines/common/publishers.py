@@ -18,23 +18,23 @@ MOST_RANKS: Final = 256  # Maximum publishers of one replica; a larger number is
 
 
 class Source(msgspec.Struct, frozen=True):
-    """One publisher."""
+    """One publisher of KV events."""
 
     endpoint: str  # tcp://host:port or ipc://path, to which the router connects.
     replay: str | None = None
     topic: str = ""
-    rank: int = 0  # The data-parallel rank.
+    rank: int = 0  # The data-parallel rank of the publisher.
 
 
 class Publisher(msgspec.Struct, frozen=True):
     """How an engine reports where it publishes KV events."""
 
-    path: str  # The path for GET.
+    path: str  # The path that is requested with GET.
     read: Callable[[bytes, str], list[Source]]  # Arguments: the answer, the replica's host.
 
 
 def connectable(endpoint: str, host: str, shift: int) -> str | None:
-    """Return an endpoint to which the router can connect; None: there is none.
+    """Return an endpoint to which the router can connect; None: there is no such endpoint.
 
     A wildcard host is replaced by `host`, and `shift` is added to the port.
     """
@@ -58,7 +58,10 @@ def connectable(endpoint: str, host: str, shift: int) -> str | None:
 
 
 def bound(endpoint: Any, host: str, shift: int) -> str | None:
-    """As `connectable`, for a publisher's own setting; None also if the publisher does not bind."""
+    """As `connectable`, for a publisher's own setting.
+
+    Also `None` if the publisher connects instead of binding.
+    """
     if not isinstance(endpoint, str):
         return None
     if not any(mark in endpoint for mark in ("*", "::", "ipc://")):

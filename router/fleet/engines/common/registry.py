@@ -36,7 +36,7 @@ UNDETECTED: Final = Engine("", sources=_OTHER.sources, health=_OTHER.health, is_
 
 
 def engine_of(name: str | None) -> Engine:
-    """Return the engine of a name; UNDETECTED for None and for unknown names."""
+    """Return the engine with this name; UNDETECTED for None and for unknown names."""
     return UNDETECTED if name is None else ENGINES.get(name, UNDETECTED)
 
 
@@ -65,7 +65,7 @@ def _control_below() -> tuple[bytes, ...]:
 
 # Paths that stop, change or show an engine; they are blocked for clients.
 CONTROL: Final = _control()
-# Prefixes of such paths; all paths below them are blocked, too.
+# Prefixes of paths that stop, change or show an engine; all paths below them are blocked.
 CONTROL_BELOW: Final = _control_below()
 
 
@@ -96,7 +96,7 @@ def _adapter_paths() -> frozenset[bytes]:
     return frozenset(found)
 
 
-# Paths on which some engine does not read `model`.
+# Paths on which at least one engine does not read `model`.
 ADAPTER_PATHS: Final = _adapter_paths()
 
 
@@ -133,7 +133,7 @@ _PUBLISHERS: Final = _publishers()
 def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
     """Return how an engine may report its publishers of KV events.
 
-    For an engine that was not detected, these are the ways of all engines.
+    For an engine that was not detected, the result has the ways of all engines.
     """
     if not engine.is_recognised:
         return _PUBLISHERS

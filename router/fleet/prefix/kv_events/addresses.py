@@ -22,23 +22,24 @@ _TCP = "tcp://"
 
 
 class Addresses:
-    """Resolves the sources of one replica."""
+    """Resolves the host names in the KV event sources of one replica."""
 
     def __init__(self, own: Address) -> None:
-        """`own`: the address of the replica for requests."""
+        """`own`: the address to which the router sends the replica's requests."""
         self._own: dict[str, Resolve] = {} if own.resolve is None else {own.host: own.resolve}
-        self._others: dict[str, Resolve] = {}  # hosts that occur only in endpoints
+        self._others: dict[str, Resolve] = {}  # resolvers of hosts that occur only in ZMQ endpoints
 
     def keep(self, sources: Iterable[Source]) -> None:
-        """Drop the hosts that these sources do not name."""
+        """Drop the resolvers of hosts that these sources do not name."""
         hosts = {_split(e)[0] for source in sources for e in (source.endpoint, source.replay) if e}
         self._others = {host: its for host, its in self._others.items() if host in hosts}
 
     async def resolved(self, source: Source, used: Source | None, is_connected: bool) -> Source:
-        """The source with addresses in place of host names. Raises OSError.
+        """Return the source with addresses in place of host names. Raises OSError.
 
         `used`: the source that a subscriber uses now. While the subscriber is connected, it keeps
-        its address, if the name still has it. Otherwise the next address of the name is tried.
+        its address, if the host name still resolves to it. Otherwise the next address of the host
+        name is tried.
         """
         before = source if used is None else used
         endpoint = await self._resolve(source.endpoint, before.endpoint, is_connected)
@@ -66,7 +67,7 @@ class Addresses:
 
 
 def _split(endpoint: str) -> tuple[str, int]:
-    """Host and port of a TCP endpoint created by `sources`; an empty host for `ipc://`."""
+    """Return host and port of a TCP endpoint created by `sources`; an empty host for `ipc://`."""
     if not endpoint.startswith(_TCP):
         return "", 0
     host, _, port = endpoint.removeprefix(_TCP).rpartition(":")

@@ -1,11 +1,12 @@
 """The router's own IDs of KV blocks: hashes over token IDs, each chained to the block before it.
 
-Engines hash blocks in ways that change with version, settings and a random seed, so their hashes
-are never computed here. Events contain the token IDs, and requests are converted into token IDs.
-Both are hashed in the same way: h(i) = xxh3_64(token IDs of block i as 4-byte little-endian, seed =
-h(i-1)). h(-1) is a hash of everything else that separates caches: the adapter and the cache salt.
+Engines hash blocks in ways that change with version, settings and a random seed, so the engines'
+hashes are never computed here. Events contain the token IDs, and requests are converted into token
+IDs. Both are hashed in the same way: h(i) = xxh3_64(token IDs of block i as 4-byte little-endian,
+seed = h(i-1)). h(-1) is a hash of everything else that separates caches: the adapter and the cache
+salt.
 
-Must never: do I/O, or know a replica.
+Must never: do I/O, or depend on a replica.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _BYTES = 4  # bytes of one token ID
 
 
 def pack(ids: Iterable[int]) -> bytes:
-    """Token IDs as 4-byte little-endian. Raises TypeError or OverflowError for an invalid ID."""
+    """Return token IDs as 4-byte little-endian.
+
+    Raises TypeError or OverflowError for an invalid ID.
+    """
     packed = array("I", ids)
     if sys.byteorder != "little":
         packed.byteswap()
@@ -28,7 +32,7 @@ def pack(ids: Iterable[int]) -> bytes:
 
 
 def root(lora: str = "", salt: str = "") -> int:
-    """The seed of the first block's hash. "" means none."""
+    """The seed of the first block's hash. "": no adapter, or no salt."""
     if not lora and not salt:
         return 0
     name = lora.encode("utf-8", "surrogatepass")
@@ -36,8 +40,9 @@ def root(lora: str = "", salt: str = "") -> int:
 
 
 def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) -> list[int]:
-    """Hashes of the whole blocks of packed `tokens`, at most `most`; `before`: the previous
-    hash.
+    """Return the hashes of the whole blocks of packed `tokens`.
+
+    `most`: the maximum number of hashes. `before`: the previous hash.
     """
     step = block_size * _BYTES
     end = min(len(tokens) // step, most) * step
@@ -54,7 +59,7 @@ class TokenChains:
     __slots__ = ("_chains", "_most", "_root", "_tokens", "count")
 
     def __init__(self, tokens: bytes, lora: str = "", salt: str = "", most: int = 2048) -> None:
-        """`tokens` packed; `most`: maximum number of leading blocks."""
+        """`tokens`: the packed token IDs; `most`: maximum number of leading blocks."""
         self._tokens = tokens
         self._root = root(lora, salt)
         self._most = most
@@ -62,10 +67,10 @@ class TokenChains:
         self.count = len(tokens) // _BYTES
 
     def of(self, block_size: int) -> list[int]:
-        """Hashes of the leading blocks that can be a hit.
+        """Return the hashes of the leading blocks that can be found in a prefix cache.
 
-        Engines always compute the last token, so n tokens have (n-1) // block_size such blocks
-        (vLLM, SGLang).
+        Engines always compute the last token, so n tokens have (n-1) // block_size blocks that can
+        be a cache hit (vLLM, SGLang).
         """
         found = self._chains.get(block_size)
         if found is None:

@@ -1,10 +1,11 @@
 """Decodes frames of a KV event publisher into typed events. Pure; invalid data is counted.
 
-A message is `[topic][seq: 8 bytes big-endian][msgpack]`, the payload `[ts, events, rank]`. Events
-are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (later versions).
-Versions add fields at the end, so unknown keys and further elements are ignored. Hashes are
-unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0).
-Here all are unsigned 64-bit numbers, which may only be compared for equality.
+A message is `[topic][seq: 8 bytes big-endian][msgpack]`, the payload is `[ts, events, rank]`.
+Events are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (later
+versions). Versions add fields at the end, so unknown keys and further elements are ignored. Hashes
+are unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes
+(VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES=0). This module converts all hashes to unsigned 64-bit numbers,
+which may only be compared for equality.
 """
 
 from __future__ import annotations
@@ -18,30 +19,33 @@ from xxhash import xxh3_64_intdigest
 from router.fleet.prefix.kv_events.chains import pack
 
 GPU: Final = "GPU"
-END_OF_REPLAY: Final = (1 << 64) - 1  # its seq: eight 0xff bytes
-# Kinds of attention whose groups hold every token of a prompt. The others keep a window or a state
-# and carry no information about the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
+END_OF_REPLAY: Final = (1 << 64) - 1  # the seq of the message that ends a replay: eight 0xff bytes
+# Kinds of attention whose groups hold every token of a prompt. The other kinds keep a window or a
+# state and carry no information about the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
 FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 _MASK = (1 << 64) - 1
-_MAX_BLOCK = 1 << 20  # tokens; a block is 1 to a few hundred
+_MAX_BLOCK = 1 << 20  # maximum tokens of a block; real blocks have 1 to a few hundred
 
 
 class BlockStored(msgspec.Struct, gc=False):
     """Consecutive blocks that a replica holds now."""
 
     hashes: list[int]
-    parent: int | None  # the block before the first; None: the prompt begins here
-    tokens: bytes  # packed IDs, block_size for each block; b"": not sent (other media than GPU)
+    # the engine's hash of the block before the first one; None: the prompt begins here
+    parent: int | None
+    # packed token IDs, block_size for each block; b"": not sent (for media other than the GPU)
+    tokens: bytes
     block_size: int
     lora: str = ""
-    salt: str = ""  # of the whole prompt; sent if `parent` is None
+    salt: str = ""  # the cache salt of the whole prompt; only sent if `parent` is None
     medium: str = GPU
-    extras: list[bytes] | None = None  # per block: a further distinction (an image), or b""
+    # for each block: other data that separates caches, such as an image's hash, or b""
+    extras: list[bytes] | None = None
     group: int | None = None
-    full: bool | None = None  # whether the group is of full attention; None: unknown
+    full: bool | None = None  # whether the blocks' KV group has full attention; None: unknown
 
     def pieces(self, most: int) -> Iterator[BlockStored]:
-        """The same blocks as events of at most `most` blocks each, to be applied in this order."""
+        """Return the same blocks as events of at most `most` blocks, in the order to apply."""
         if len(self.hashes) <= most:
             yield self
             return
@@ -68,7 +72,7 @@ class BlockRemoved(msgspec.Struct, gc=False):
 
 
 class AllBlocksCleared(msgspec.Struct, gc=False):
-    """The cache is empty now, on every medium."""
+    """The replica's KV cache is now empty, on every medium."""
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared
@@ -84,13 +88,13 @@ class Message(msgspec.Struct, gc=False):
 
 class Batch(msgspec.Struct, gc=False):
     events: list[Event]
-    rank: int | None = None  # data-parallel rank
-    garbage: int = 0  # events (or the whole payload) that could not be read
-    unknown: int = 0  # events of an unknown type
+    rank: int | None = None  # the data-parallel rank of the publisher
+    garbage: int = 0  # number of events (or 1 for the whole payload) that could not be read
+    unknown: int = 0  # number of events of an unknown type
 
 
 def read_message(frames: Sequence[bytes]) -> Message | None:
-    """`[topic][seq][payload]`, or `[seq][payload]` in old replays; None: invalid."""
+    """Read the frames `[topic][seq][payload]`, or `[seq][payload]` of old replays; else `None`."""
     if len(frames) not in (2, 3):
         return None
     seq, payload = frames[-2], frames[-1]
@@ -100,10 +104,11 @@ def read_message(frames: Sequence[bytes]) -> Message | None:
 
 
 def read_replay(frames: Sequence[bytes]) -> Message | None:
-    """A reply of a replay socket as a DEALER gets it: an empty frame, then a message.
+    """Read a reply of a replay socket, as a ZMQ DEALER socket receives it: an empty frame, then a
+    message.
 
-    By the number of frames: `["", seq, payload]` (vLLM up to 0.24, SGLang 0.5.21) or
-    `["", topic, seq, payload]`. The last of a replay has the seq END_OF_REPLAY.
+    The number of frames shows the form: `["", seq, payload]` (vLLM up to 0.24, SGLang 0.5.21) or
+    `["", topic, seq, payload]`. The last message of a replay has the seq END_OF_REPLAY.
     """
     if len(frames) not in (3, 4) or frames[0]:
         return None
@@ -111,16 +116,18 @@ def read_replay(frames: Sequence[bytes]) -> Message | None:
 
 
 class Garbage(ValueError):
-    """Bytes that are not a valid message or event."""
+    """Raised for bytes that are not a valid message or event."""
 
 
 _split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
-    """The events of a payload, each still undecoded, and its data-parallel rank.
+    """Return the events of a payload, each still undecoded, and the data-parallel rank of the
+    payload.
 
-    Cheap for any events, so that a large payload can be decoded event by event. Raises Garbage.
+    This call is cheap for any number of events, so that a large payload can be decoded event by
+    event. Raises Garbage.
     """
     try:
         outer = _split(payload)
@@ -132,7 +139,7 @@ def split(payload: bytes) -> tuple[list[msgspec.Raw], int | None]:
 
 
 def read_event(raw: bytes | msgspec.Raw) -> Event | None:
-    """One event; None: its type is unknown. Raises Garbage."""
+    """Decode one event; `None`: its type is unknown. Raises Garbage."""
     try:
         return _event(msgspec.msgpack.decode(raw))
     except _BAD as err:
@@ -140,7 +147,7 @@ def read_event(raw: bytes | msgspec.Raw) -> Event | None:
 
 
 def decode(payload: bytes) -> Batch:
-    """All events of a payload."""
+    """Decode all events of a payload."""
     batch = Batch([])
     try:
         raws, batch.rank = split(payload)
@@ -165,7 +172,7 @@ _BAD = (
     *(MemoryError, msgspec.MsgspecError),
 )
 
-# The order of the array form (ENGINES: fields were only added at the end).
+# The order of the fields in the array form of an event (fields were only added at the end).
 _STORED = (
     *("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium"),
     *("lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind"),
@@ -174,7 +181,7 @@ _REMOVED = ("block_hashes", "medium", "group_idx")
 
 
 def _event(raw: Any) -> Event | None:
-    """One event; None: of an unknown type. Raises one of _BAD."""
+    """Convert one event; `None`: its type is unknown. Raises one of the exceptions in _BAD."""
     if isinstance(raw, dict):
         kind, fields = raw["type"], raw
     elif isinstance(raw, list):
@@ -182,7 +189,7 @@ def _event(raw: Any) -> Event | None:
         names = _STORED if kind == "BlockStored" else _REMOVED
         fields = dict(zip(names, raw[1:], strict=False))
         last = fields.get("lora_name")
-        if isinstance(last, dict):  # SGLang 0.5.18 has a map there
+        if isinstance(last, dict):  # SGLang 0.5.18 has a map as the last element
             fields["lora_name"] = None
             fields["cache_salt"] = last.get("cache_salt")
     else:
@@ -239,7 +246,8 @@ def _hash(raw: Any) -> int:
     if type(raw) is int:
         return raw & _MASK
     if isinstance(raw, bytes):
-        return int.from_bytes(raw[-8:], "big")  # the number that vLLM itself would send
+        # the number that vLLM itself would send for this hash
+        return int.from_bytes(raw[-8:], "big")
     raise TypeError("no block hash")
 
 
@@ -257,8 +265,8 @@ def _lora(fields: dict[str, Any]) -> str:
     name = fields.get("lora_name")
     if name is not None:
         return _text(name)
-    # Before lora_name, events had only the engine's own adapter number. It separates caches, but
-    # requests cannot be matched to it.
+    # Before lora_name, events had only the engine's own adapter number. That number separates
+    # caches, but requests cannot be matched to it.
     number = fields.get("lora_id")
     return "" if number is None else f"\0{number}"
 
@@ -276,9 +284,10 @@ def _number(raw: Any) -> int | None:
 
 
 def _read_extras(event: BlockStored, raw: Any) -> None:
-    """Sort `extra_keys`, a list or null per block, into adapter (already known), salt and the rest.
+    """Sort `extra_keys`, a list or null per block, into adapter (already known), salt and the
+    remaining keys.
 
-    The message has no tags. vLLM's order is adapter, images, salt (first block only), embeddings.
+    The keys have no tags. vLLM's order is: adapter, images, salt (first block only), embeddings.
     """
     if not isinstance(raw, list):
         raise TypeError("extra_keys is not a list")

@@ -7,7 +7,7 @@ from typing import Any
 
 from router.core.errors import ConfigError
 
-EXTRA = ".[kv-events]"  # pip's name for it in a checkout
+EXTRA = ".[kv-events]"  # the argument of pip that installs the optional packages in a checkout
 
 
 def load(module: str, package: str, wanted_by: str) -> Any:

@@ -1,4 +1,4 @@
-"""The blocks that one publisher of KV events holds or held: parts of `index`.
+"""The blocks that one publisher of KV events holds or held; used by `index`.
 
 Plain data with one owner, `ExactIndex`, which documents the rules.
 """
@@ -33,23 +33,26 @@ class Holder:
     def __init__(self, key: Hashable, rank: int, bit: int) -> None:
         self.key = key
         self.rank = rank
-        self.block_size = 0  # tokens; 0: nothing stored yet
-        self.group: int | None = None  # the KV group that counts, once known
+        self.block_size = 0  # tokens per block; 0: no block was stored yet
+        # the number of the KV group that is used; None: not known yet
+        self.group: int | None = None
         self.complete = False
         self.empty(bit)
 
     def empty(self, bit: int) -> None:
-        """Become empty, under another bit."""
+        """Make this holder empty, with another bit in the masks."""
         self.bit = bit
-        self.gpu = new_shards()  # engine's hash -> ours
-        self.media: dict[str, dict[int, int]] = {}  # other medium -> engine's hash -> ours
-        self.twins: dict[int, int] = {}  # ours -> further engine hashes of the same block
+        self.gpu = new_shards()  # blocks on the GPU: the engine's hash -> the router's hash
+        # medium other than the GPU -> the engine's hash -> the router's hash
+        self.media: dict[str, dict[int, int]] = {}
+        # the router's hash -> the number of further engine hashes of the same block
+        self.twins: dict[int, int] = {}
         self.ghosts: dict[int, int] = {}
-        self.count = 0  # entries in gpu and media
+        self.count = 0  # number of entries in `gpu` and `media`
         self.turn = 0  # the shard for the next eviction
 
     def find(self, engine_hash: int) -> int | None:
-        """Our hash of a block that the replica holds, or held recently."""
+        """Return the router's hash of a block that the replica holds, or held recently."""
         found = self.gpu[engine_hash & LOW].get(engine_hash)
         if found is None:
             found = self.ghosts.get(engine_hash)
@@ -62,7 +65,7 @@ class Holder:
 
 
 class Retired:
-    """Entries of a cleared holder, to be purged under its old bit."""
+    """Entries of a cleared holder, which are removed later under the holder's old bit."""
 
     __slots__ = ("bit", "count", "gpu")
 
@@ -73,17 +76,18 @@ class Retired:
 
 
 class IndexStats:
-    """Numbers for metrics. Totals since the start, except `entries` and `replicas`."""
+    """Numbers for metrics. All are totals since the start, except `entries` and `replicas`."""
 
     __slots__ = ("duplicates", "evicted", "left_out", "orphans", "removed", "stored")
 
     def __init__(self) -> None:
-        self.stored = 0  # blocks added
-        self.duplicates = 0  # stored blocks that were already present
-        self.removed = 0  # blocks removed by the engine
-        self.orphans = 0  # blocks that were ignored because their parent is not known
-        self.left_out = 0  # blocks that were ignored because of their group, size or medium
-        self.evicted = 0  # blocks removed because the index was full
+        self.stored = 0  # number of blocks added
+        self.duplicates = 0  # number of stored blocks that were already in the index
+        self.removed = 0  # number of blocks that the engine reported as removed
+        self.orphans = 0  # number of blocks that were ignored because their parent is not known
+        # number of blocks that were ignored because of their KV group, size or medium
+        self.left_out = 0
+        self.evicted = 0  # number of blocks removed because the index was full
 
 
 def count_of(holder: Holder) -> int:
@@ -91,9 +95,9 @@ def count_of(holder: Holder) -> int:
 
 
 def chain_apart(event: BlockStored, before: int) -> list[int]:
-    """`chain` for blocks that contain more than tokens (an image behind its placeholder IDs).
+    """Like `chain`, for blocks that contain more than tokens (an image behind its placeholder IDs).
 
-    No chain of token IDs alone may give the same hashes.
+    No chain of token IDs alone may give the same hashes as this function.
     """
     step = event.block_size * 4
     extras = event.extras or []

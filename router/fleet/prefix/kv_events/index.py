@@ -1,23 +1,25 @@
 """The exact index: the holders of KV blocks, as reported by the engines.
 
 A block is identified by the router's own chain of token IDs (`chains`), never by an engine's hash.
-For each replica a map translates the engine's hashes to the router's, because removals contain only
-the engine's.
+For each replica a map translates the engine's hashes to the router's, because events of removed
+blocks contain only the engine's hash.
 
 Rules
 1. Storing is idempotent, because vLLM 0.25+ repeats BlockStored on every reuse. If two requests
    compute a block at the same time, the engine has two copies and sends BlockRemoved for each. The
-   first one removes the block here, because repeated BlockStored events make counting impossible.
-   The block is then missing until its next reuse.
+   first BlockRemoved removes the block from the index, because repeated BlockStored events make
+   counting impossible. The block is then missing in the index until its next reuse.
 2. Only blocks on the GPU are matched. Other media are kept per (block, medium), so that a block
-   removed from one stays on the other, and because children may name their parent there.
+   removed from one medium stays on the other, and because later blocks may name a parent on another
+   medium.
 3. A block whose parent is unknown is ignored, because its position in the prompt is not known.
-   Recently removed parents are remembered for this (`_GHOSTS`).
+   Recently removed blocks are remembered as possible parents (`_GHOSTS`).
 4. Entries are spread over small dicts, because one dict of a million entries takes about 100 ms to
    grow, and every stream would wait for it. For the same reason `clear` only gives a replica a new
    bit. Its old blocks are no longer matched, and their entries are freed in steps (`purge`).
-5. At most `entries` blocks are kept in total. Above that, the oldest blocks of the replica with the
-   most blocks are removed. This is only a safeguard in addition to the engines' own removals.
+5. At most `entries` blocks are kept in total. Above this limit, the oldest blocks of the replica
+   with the most blocks are removed. This is only a safeguard in addition to the engines' own
+   removals.
 
 Must never: do I/O, read a clock, or keep an entry of a replica that was removed.
 """
@@ -47,25 +49,26 @@ from router.fleet.prefix.kv_events.holder import (
     new_shards,
 )
 
-_GHOSTS: Final = 1024  # removed blocks per replica that are remembered
-_EVICT: Final = 64  # entries removed at once when the index is full
-_MEDIA: Final = 8  # maximum media per replica; more is invalid
+_GHOSTS: Final = 1024  # maximum removed blocks per replica that are remembered
+_EVICT: Final = 64  # number of entries removed at once when the index is full
+_MEDIA: Final = 8  # maximum number of media per replica; an event of a further medium is invalid
 
 
 class ExactIndex:
-    """Blocks of all replicas. A replica's key may be any hashable object."""
+    """The KV blocks that all replicas hold. A replica's key may be any hashable object."""
 
     def __init__(self, entries: int = 1_000_000) -> None:
         self._most = entries
-        self._masks = new_shards()  # our hash -> bits of the holders with it on the GPU
+        # the router's hash -> bits of the holders that have the block on the GPU
+        self._masks = new_shards()
         self._holders: dict[tuple[Hashable, int], Holder] = {}
         self._ranks: dict[Hashable, set[int]] = {}
         self._by_bit: dict[int, Holder] = {}
-        self._sizes: dict[int, int] = {}  # block size -> bits of the holders with it
+        self._sizes: dict[int, int] = {}  # block size -> bits of the holders with this block size
         self._retired: list[Retired] = []
         self._free_bits: list[int] = []
         self._next_bit = 1
-        self._count = 0  # entries in use, including those to be purged
+        self._count = 0  # number of entries in use, including those to be purged
         self.stats = IndexStats()
 
     # -- replicas -----------------------------------------------------------------------------
@@ -80,7 +83,7 @@ class ExactIndex:
         self._by_bit[holder.bit] = holder
 
     def remove(self, key: Hashable, rank: int | None = None) -> None:
-        """Remove a replica, or one rank of it."""
+        """Remove a replica, or one data-parallel rank of it."""
         for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
             holder = self._holders.pop((key, one), None)
             if holder is not None:
@@ -91,9 +94,10 @@ class ExactIndex:
                     del self._ranks[key]
 
     def clear(self, key: Hashable, rank: int | None = None, *, complete: bool = False) -> None:
-        """Drop all blocks of a replica: it restarted, its cache was reset, or its stream is broken.
+        """Drop all blocks of a replica: the engine restarted, its cache was reset, or its stream is
+        broken.
 
-        `complete`: all blocks that it stores from now on will be reported.
+        `complete`: all blocks that the replica stores from now on will be reported.
         """
         for one in [rank] if rank is not None else list(self._ranks.get(key, ())):
             holder = self._holders.get((key, one))
@@ -107,7 +111,8 @@ class ExactIndex:
     def is_complete(self, key: Hashable) -> bool:
         """Whether all blocks of the replica are known, so that it does not hold an unknown block.
 
-        False if the router subscribed late, or after a gap: then only a part of them is known.
+        The result is False if the router subscribed late, or after a gap: then only a part of them
+        is known.
         """
         ranks = self._ranks.get(key)
         return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
@@ -116,26 +121,27 @@ class ExactIndex:
         return key in self._ranks
 
     def __len__(self) -> int:
-        """Blocks held, over all replicas and media, and entries to be purged."""
+        """Return the number of entries of all replicas and media, including those to be purged."""
         return self._count
 
     def entries(self, key: Hashable) -> int:
-        """Blocks that one replica holds, over all media."""
+        """Return the number of blocks that one replica holds, over all media."""
         return sum(self._holders[key, rank].count for rank in self._ranks.get(key, ()))
 
     def block_size(self, key: Hashable) -> int:
-        """Tokens per block of a replica; 0: not known yet."""
+        """Return the tokens per block of a replica; 0: not known yet."""
         ranks = self._ranks.get(key, ())
         return max((self._holders[key, rank].block_size for rank in ranks), default=0)
 
     # -- queries ------------------------------------------------------------------------------
 
     def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
-        """Number of leading blocks of a prompt that each replica holds on its GPU; absent: none.
+        """Return how many leading blocks of a prompt each replica holds on its GPU; without any:
+        absent.
 
-        The unit is blocks of `block_tokens` tokens, rounded down; None: each replica's own blocks.
-        If a replica has data-parallel ranks, the number of its best rank is returned, because the
-        choice of its internal load balancer is unknown.
+        The numbers are in blocks of `block_tokens` tokens, rounded down; None: in each replica's
+        own blocks. If a replica has data-parallel ranks, the number of the rank that holds the most
+        is returned, because the choice of its internal load balancer is unknown.
         """
         held: dict[Hashable, int] = {}
         masks = self._masks
@@ -171,7 +177,10 @@ class ExactIndex:
     # -- events -------------------------------------------------------------------------------
 
     def apply(self, key: Hashable, rank: int, event: Event) -> None:
-        """Apply an event of a publisher. An unknown publisher was removed and is ignored."""
+        """Apply an event of a publisher.
+
+        Events of an unknown publisher are ignored, because that publisher was removed.
+        """
         holder = self._holders.get((key, rank))
         if holder is None:
             return
@@ -192,7 +201,8 @@ class ExactIndex:
             self._moved(holder, event)
             return
         if event.medium == GPU and event.block_size > holder.block_size:
-            # The first block, or the earlier blocks were partial ones at the end of prompts.
+            # This is the first block of the holder, or its earlier blocks were partial blocks at
+            # the ends of prompts.
             self._empty(holder)
             self._set_size(holder, event.block_size)
         if event.block_size != holder.block_size:
@@ -211,14 +221,14 @@ class ExactIndex:
         else:
             ours = chain_apart(event, before)
         if event.medium == GPU:
-            # The last block first, so that eviction begins with the ends of prompts.
+            # The last block is added first, so that eviction begins with the ends of prompts.
             for index in range(count - 1, -1, -1):
                 self._insert(holder, event.hashes[index], ours[index])
         else:
             self._elsewhere(holder, event.medium, event.hashes, ours)
 
     def _is_counted(self, holder: Holder, event: BlockStored) -> bool:
-        """Whether an event's KV group is the one that is used: the first with full attention."""
+        """Whether an event's KV group is the used one: the first group with full attention."""
         if event.full is None:
             return event.group is None or event.group == (holder.group or 0)
         if not event.full:
@@ -231,10 +241,10 @@ class ExactIndex:
         shard = holder.gpu[engine_hash & LOW]
         old = shard.pop(engine_hash, None)
         if old == ours:
-            shard[engine_hash] = ours  # moved to the end: it was just used
+            shard[engine_hash] = ours  # moved to the end, because the block was just used
             self.stats.duplicates += 1
             return
-        if old is not None:  # one hash for two blocks: the last event counts
+        if old is not None:  # the engine used one hash for two blocks: the last event counts
             self._count -= 1
             holder.count -= 1
             self._unmask(holder, old)
@@ -249,7 +259,7 @@ class ExactIndex:
         if mask & holder.bit:
             holder.twins[ours] = holder.twins.get(ours, 0) + 1
         else:
-            # Usually there is one holder, and all its entries share one int object.
+            # Usually a block has one holder, and all entries of this holder share one int object.
             masks[ours] = mask | holder.bit if mask else holder.bit
 
     def _unmask(self, holder: Holder, ours: int) -> None:
@@ -323,7 +333,7 @@ class ExactIndex:
     # -- room ---------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Remove some entries: those to be purged, or the largest holder's oldest."""
+        """Remove some entries: those to be purged, else the oldest ones of the largest holder."""
         before = self._count
         if self._retired:
             self.purge(_EVICT)
@@ -340,7 +350,8 @@ class ExactIndex:
         for _ in range(SHARDS):
             shard = holder.gpu[holder.turn]
             holder.turn = (holder.turn + 1) & LOW
-            # A quarter of a shard at most, so that one block does not empty a small index.
+            # At most a quarter of a shard is removed, so that one block does not empty a small
+            # index.
             for engine_hash in list(islice(shard, min(_EVICT, len(shard) // 4 + 1))):
                 self._unmask(holder, shard.pop(engine_hash))
                 self._evicted(holder)
@@ -361,7 +372,7 @@ class ExactIndex:
         self._set_size(holder, size)
 
     def _retire(self, holder: Holder) -> None:
-        """Remove the holder from every answer."""
+        """Remove the holder's bits, so that no answer contains the holder."""
         del self._by_bit[holder.bit]
         self._set_size(holder, 0)
         self._count -= sum(len(held) for held in holder.media.values())
@@ -372,7 +383,7 @@ class ExactIndex:
             self._free_bits.append(retired.bit)
 
     def _set_size(self, holder: Holder, size: int) -> None:
-        """Set the holder's block size, 0: none; `match` uses only holders with one."""
+        """Set the holder's block size, 0: none; `match` uses only holders with a size."""
         if holder.block_size:
             left = self._sizes[holder.block_size] & ~holder.bit
             if left:
@@ -403,7 +414,10 @@ class ExactIndex:
         return bool(self._retired)
 
     def _bit(self) -> int:
-        """A bit for a new holder. Freed ones are reused first, so that masks stay short."""
+        """Return the bit for a new holder.
+
+        Freed bits are reused first, so that masks stay short.
+        """
         if self._free_bits:
             return self._free_bits.pop()
         bit = self._next_bit
@@ -411,9 +425,7 @@ class ExactIndex:
         return bit
 
     def blocks_of(self, key: Hashable) -> Iterator[int]:
-        """Our hashes of the blocks that a replica holds on its GPU, in no order (for tests and
-        debugging).
-        """
+        """Return the router's hashes of a replica's GPU blocks, in no order (for tests)."""
         for rank in self._ranks.get(key, ()):
             for shard in self._holders[key, rank].gpu:
                 yield from shard.values()

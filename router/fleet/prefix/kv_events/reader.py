@@ -1,4 +1,5 @@
-"""The sockets of KV events: one subscriber per publisher, and one pump for all subscribers.
+"""The sockets of KV events: one subscriber per publisher, and one pump that runs all subscribers in
+turn.
 
 ZMQ's own thread receives the messages. This module reads them from the sockets, in callbacks of
 their file descriptors, without a task, a future or a thread of the router. Decoding and indexing
@@ -34,11 +35,13 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
 
 SLICE_S: Final = 0.0005  # seconds of work per iteration of the event loop
-_BLOCKS: Final = 128  # blocks applied between two reads of the clock: about 0.2 ms
-_PURGE: Final = 512  # entries purged between two reads of the clock
+# maximum number of blocks applied between two reads of the clock, which takes about 0.2 ms
+_BLOCKS: Final = 128
+_PURGE: Final = 512  # number of index entries purged between two reads of the clock
 _HWM: Final = 100_000  # maximum messages in a socket's buffer: the publisher's own default
-_MESSAGE_BYTES: Final = 16 * 1024 * 1024  # the event of a prompt of a million tokens has 5 MB
-_HEARTBEAT_MS: Final = 5000  # a vanished peer is noticed within three of these
+# maximum bytes of a message; the event of a prompt of a million tokens has 5 MB
+_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+_HEARTBEAT_MS: Final = 5000  # heartbeat interval; a vanished peer is noticed within three intervals
 
 
 class Pump:
@@ -58,13 +61,13 @@ class Pump:
         self._stopped = False
 
     def wake(self, subscriber: Subscriber) -> None:
-        """The subscriber may have work."""
+        """Note that the subscriber may have work."""
         if subscriber not in self._ready:
             self._ready.append(subscriber)
         self.kick()
 
     def kick(self) -> None:
-        """There may be work, even if only entries to be purged."""
+        """Note that there may be work, which may be only entries to be purged."""
         if self._turn is None and not self._stopped:
             self._turn = self._loop.call_soon(self._run)
 
@@ -114,7 +117,10 @@ class Subscriber:
         counters: Counters,
         replay_timeout_s: float = 2.0,
     ) -> None:
-        """`counters` may be shared by many. Raises ValueError for an endpoint that ZMQ refuses."""
+        """Several subscribers may share one `counters` object.
+
+        Raises ValueError for an endpoint that ZMQ refuses.
+        """
         self.source = source
         self.is_connected = False
         self._zmq = zmq
@@ -180,7 +186,7 @@ class Subscriber:
         self._socket.close(linger=0)
 
     def stop(self) -> None:
-        """Close everything and drop this publisher's blocks."""
+        """Close everything and drop this publisher's blocks from the index."""
         if self._socket.closed:
             return
         self._end_replay()
@@ -245,10 +251,11 @@ class Subscriber:
             self._ask(step.start)
 
     def _receive(self) -> bool:
-        """Take one message from one of the sockets; False: there is none."""
+        """Take one message from one of the sockets; False: there is no message."""
         if self._stream.is_replaying:
-            # Live messages wait in their socket until the replay is over. Reading the socket's
-            # state resets its file descriptor, which would otherwise wake the loop again and again.
+            # Live messages wait in the subscription's socket until the replay is over. Reading the
+            # socket's state resets its file descriptor, which would otherwise wake the loop again
+            # and again.
             self._socket.getsockopt(self._zmq.EVENTS)
             return self._heard_replay()
         frames = self._take(self._socket)
@@ -284,9 +291,7 @@ class Subscriber:
     # -- replays ------------------------------------------------------------------------------
 
     def _ask(self, start: int) -> None:
-        """A separate socket for each replay, so that answers to an earlier one cannot be
-        confused.
-        """
+        """Open a separate socket for each replay, so that answers cannot be confused."""
         self._end_replay()
         zmq = self._zmq
         self._replay = socket = self._new_socket(zmq.DEALER)
@@ -320,7 +325,7 @@ class Subscriber:
     def _replay_due(self) -> None:
         self._replay_timer = None
         silent_s = self._loop.time() - self._replay_heard
-        # Answers that have arrived but are not processed yet prevent a timeout.
+        # Answers that have arrived but are not processed yet prevent a timeout of the replay.
         if silent_s < self._timeout_s or self._steps or self._raws or self._events:
             rest_s = max(self._timeout_s - silent_s, 0.01)
             self._replay_timer = self._loop.call_later(rest_s, self._replay_due)

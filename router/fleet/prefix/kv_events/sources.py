@@ -1,4 +1,4 @@
-"""KV event publishers of a replica from the configuration. Pure."""
+"""Reads the KV event publishers of a replica from the configuration. The functions are pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from router.fleet.engines.common.publishers import Source, connectable
 
 
 def configured(settings: KvEvents, host: str) -> list[Source]:
-    """The configured sources, which override the replica's answers. `host`: the replica's host."""
+    """Return the configured sources of KV events, which override the replica's answers.
+
+    `host`: the replica's host.
+    """
     endpoint = connectable(settings.endpoint, host, 0)
     if endpoint is None:
         return []

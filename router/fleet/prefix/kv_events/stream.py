@@ -5,10 +5,11 @@ Rules
    is lower than before, it comes from a new process: all known blocks are dropped.
 2. A gap in the numbers means that messages were lost. A replay is requested from the last applied
    message on, and must contain this message. If it does not, the process is a new one or the
-   publisher's replay buffer is too short, and all known blocks are dropped. They are also dropped
-   if there is no replay.
+   publisher's replay buffer is too short, and all known blocks are dropped. All known blocks are
+   also dropped if the publisher has no replay.
 3. While a replay is running, the caller must not pass live messages (they wait in their socket).
-   Afterwards, live messages that were part of the replay are skipped, if they are the same.
+   Afterwards, live messages that were part of the replay are skipped, if their contents are the
+   same.
 4. If the router subscribed late, only a part of the blocks is known until the cache is cleared or
    message 0 arrives.
 
@@ -23,8 +24,9 @@ import msgspec
 
 from router.fleet.prefix.kv_events.decode import END_OF_REPLAY, Message
 
-OVERLAP: Final = 20_000  # twice vLLM's own replay buffer (buffer_steps)
-_TRIES: Final = 3  # replays for one gap
+# maximum replayed messages whose checksums are kept: twice vLLM's replay buffer (buffer_steps)
+OVERLAP: Final = 20_000
+_TRIES: Final = 3  # maximum number of replays requested for one gap
 
 
 class Begin(msgspec.Struct, gc=False):
@@ -47,7 +49,7 @@ Step = Begin | Apply | Ask
 
 
 class Counters:
-    """Totals since the start."""
+    """Counters of KV event messages: totals since the start."""
 
     __slots__ = (
         *("drops", "duplicates", "events", "gaps", "garbage", "messages", "reconnects"),
@@ -55,16 +57,16 @@ class Counters:
     )
 
     def __init__(self) -> None:
-        self.messages = 0  # applied messages
-        self.events = 0  # events in them
-        self.garbage = 0  # messages or events that could not be read
-        self.unknown = 0  # events of an unknown type
-        self.gaps = 0  # gaps in the numbers
-        self.replays = 0  # requested replays
-        self.replays_failed = 0  # replays without an end
-        self.restarts = 0  # publishers that restarted
+        self.messages = 0  # number of applied messages
+        self.events = 0  # number of events in the applied messages
+        self.garbage = 0  # number of messages or events that could not be read
+        self.unknown = 0  # number of events of an unknown type
+        self.gaps = 0  # number of gaps in the message numbers
+        self.replays = 0  # number of requested replays
+        self.replays_failed = 0  # number of replays that did not reach their end
+        self.restarts = 0  # number of restarts of publishers
         self.drops = 0  # number of times all blocks were dropped because messages were lost
-        self.duplicates = 0  # live messages that were already part of a replay
+        self.duplicates = 0  # number of live messages that were already part of a replay
         self.reconnects = 0
 
 
@@ -84,7 +86,7 @@ class Stream:
         self._held: Message | None = None  # the live message held until the replay ends
         self._proof: Message | None = None  # the message with which the replay must begin
         self._tries = 0
-        # number -> checksum of replayed messages that were not live yet
+        # message number -> checksum of replayed messages that were not live yet
         self._overlap: dict[int, int] = {}
         self.is_replaying = False
 
@@ -94,7 +96,8 @@ class Stream:
         if again:
             self._counters.reconnects += 1
         if self._has_replay:
-            # Also during a replay, which may have been requested from a process that has ended.
+            # This is done during a replay, too, because the replay may have been requested from a
+            # process that has ended.
             self._tries = 0
             return self._ask()
         if again and self._last is not None:
@@ -102,7 +105,7 @@ class Stream:
         return []
 
     def live(self, message: Message) -> list[Step]:
-        """A message from the subscription."""
+        """Handle a live message, from the subscription."""
         assert not self.is_replaying
         seq = message.seq
         if seq <= self._live:
@@ -112,7 +115,7 @@ class Stream:
             if mark != message.mark:
                 return self._restarted(message)
             self._live = seq
-            self._tries = 0  # the replay has closed its gap
+            self._tries = 0  # the replay has closed the gap
             self._counters.duplicates += 1
             return []
         last = self._last
@@ -128,7 +131,7 @@ class Stream:
         return self._missing(message)
 
     def _missing(self, message: Message) -> list[Step]:
-        """Messages before this one are missing."""
+        """Handle a gap: messages before this one are missing."""
         if self._has_replay and self._tries < _TRIES:
             self._held = message
             return self._ask()
@@ -138,9 +141,9 @@ class Stream:
         return [*begin, self._apply(message)]
 
     def replayed(self, message: Message) -> list[Step]:
-        """A message of the replay, or its end."""
+        """Handle a message of the replay, or the end of the replay."""
         if not self.is_replaying:
-            return []  # too late: the replay was cancelled
+            return []  # this message came too late: the replay was cancelled
         if message.seq == END_OF_REPLAY:
             return self._replay_ended()
         if self._proof is not None:
@@ -164,7 +167,7 @@ class Stream:
         return steps
 
     def _next_live(self) -> int:
-        """The lowest number that the subscription can still deliver."""
+        """Return the lowest message number that the subscription can still deliver."""
         return self._live + 1 if self._held is None else self._held.seq
 
     def _replay_ended(self) -> list[Step]:
@@ -179,7 +182,7 @@ class Stream:
         return [*steps, *self._release()]
 
     def replay_failed(self) -> list[Step]:
-        """The answer is late or unreadable: continue without a replay."""
+        """Continue without a replay, because its answer is late or unreadable."""
         if not self.is_replaying:
             return []
         self._counters.replays_failed += 1
@@ -214,7 +217,7 @@ class Stream:
         self._overlap.clear()
 
     def _restarted(self, message: Message) -> list[Step]:
-        """A live message of a new process."""
+        """Handle a live message of a new publisher process."""
         self._counters.restarts += 1
         self._forget()
         self._tries = 0

@@ -1,8 +1,8 @@
-"""KV events of a whole fleet: finds each replica's publishers and subscribes to them.
+"""Handles the KV events of a whole fleet: finds each replica's publishers and subscribes to them.
 
 One task per replica queries its HTTP endpoints (or uses the configuration) repeatedly: engines
-start late, move to another port, or begin to publish later. It uses its own connections, and never
-delays a request. Received events go into one `ExactIndex`, keyed by the replica.
+start late, move to another port, or begin to publish later. The watcher uses its own connections,
+and never delays a request. Received events go into one `ExactIndex`, keyed by the replica.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from router.fleet.replica import Replica
 if TYPE_CHECKING:
     import aiohttp
 
-_ANSWER_BYTES: Final = 4 * 1024 * 1024  # the answers of some engines contain every setting
+# maximum bytes of an answer; the answers of some engines contain every setting
+_ANSWER_BYTES: Final = 4 * 1024 * 1024
 _SETTLED_S: Final = 30.0  # seconds between queries while all publishers are connected
 _UNSETTLED_S: Final = 5.0  # seconds between queries otherwise
 
@@ -59,8 +60,8 @@ class KvWatcher:
         self._unsettled_s = unsettled_s
         self._replay_timeout_s = replay_timeout_s
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
-        # Keyed by the source as the replica or the configuration names it; `Subscriber.source` is
-        # the same source with addresses in place of host names.
+        # The subscribers by the source as the replica or the configuration names it;
+        # `Subscriber.source` is the same source with addresses in place of host names.
         self._subscribers: dict[Replica, dict[Source, Subscriber]] = {}
         self._addresses: dict[Replica, Addresses] = {}
         self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
@@ -104,10 +105,11 @@ class KvWatcher:
         self._listen(replica, {})
 
     def restarted(self, replica: Replica) -> None:
-        """Drop the replica's blocks, because another part has seen that its engine restarted.
+        """Drop the replica's blocks, because the fleet has noticed that the replica's engine
+        restarted.
 
-        Blocks that the new process has already reported are dropped too. They are added again when
-        they are reused.
+        Blocks that the new process has already reported are dropped too. Such blocks are added
+        again when they are reused.
         """
         self.index.clear(replica)
         if self._pump is not None:
@@ -123,12 +125,13 @@ class KvWatcher:
         if self._session is not None:
             await self._session.close()
         if self._context is not None:
-            # Ends ZMQ's thread; linger=0, or it would wait for sockets that were not closed.
+            # This ends ZMQ's thread; with linger=0 it does not wait for sockets that were not
+            # closed.
             self._context.destroy(linger=0)
 
     @property
     def running(self) -> int:
-        """Tasks and sockets held: 0 after `stop`."""
+        """Return the number of tasks and open sockets: 0 after `stop`."""
         return len(self._tasks) + self.subscribers
 
     @property
@@ -137,7 +140,7 @@ class KvWatcher:
 
     @property
     def connected(self) -> int:
-        """Number of connected publishers."""
+        """Return the number of connected publishers."""
         return sum(
             subscriber.is_connected
             for found in self._subscribers.values()
@@ -163,7 +166,7 @@ class KvWatcher:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
 
     async def _sources(self, replica: Replica) -> list[Source] | None:
-        """The publishers of a replica; None: it does not answer, so the known ones are kept."""
+        """Return the publishers of a replica; `None`: no answer, so the known ones are kept."""
         host = replica.address.host
         if replica.config.kv_events is not None:
             return configured(replica.config.kv_events, host)
@@ -178,7 +181,7 @@ class KvWatcher:
         return [] if answered else None
 
     async def _resolved(self, replica: Replica, sources: list[Source]) -> dict[Source, Source]:
-        """The sources with addresses in place of host names.
+        """Return the sources with addresses in place of host names.
 
         While a name has no address, its subscriber stays as it is; a new source is left out.
         """
@@ -202,7 +205,8 @@ class KvWatcher:
         """Subscribe to exactly these sources; the values have addresses to connect to."""
         assert self._pump is not None
         found = self._subscribers.setdefault(replica, {})
-        # Stop the old ones first: a rank's index entries belong to one subscriber at a time.
+        # Stop the old subscribers first, because a rank's index entries belong to one subscriber at
+        # a time.
         for source in [s for s, used in found.items() if sources.get(s) != used.source]:
             found.pop(source).stop()
         for source, resolved in sources.items():
@@ -222,8 +226,7 @@ class KvWatcher:
             del self._subscribers[replica]
 
     async def _get(self, replica: Replica, path: str) -> bytes | None:
-        """The body of a 200 response; b"": another status or too large; None: no answer or a 5xx
-        status."""
+        """Return the body of a 200; b"": other status, or too large; `None`: no answer or 5xx."""
         import aiohttp
 
         assert self._session is not None

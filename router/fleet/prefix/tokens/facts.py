@@ -11,30 +11,31 @@ from typing import Any, Final
 import msgspec
 from xxhash import xxh3_128_digest
 
-# Most bytes of messages or prompt, about 250,000 tokens. Longer ones are not tokenized.
+# Maximum bytes of the messages or the prompt, about 250,000 tokens. Longer prompts are not
+# tokenized.
 MAX_BYTES: Final = 1024 * 1024
-# Members in the JSON of message parts without text. Text that looks like them gets no token IDs
-# either; then only the approximate index is used.
+# Members that show a message part without text (such as an image) in its JSON. Text that looks like
+# them gets no token IDs either; then only the approximate index is used.
 _NO_TEXT: Final = re.compile(rb'"(?:image|audio|video|input_|file)|_url"')
 
 
 class Facts(msgspec.Struct, gc=False):
-    """Raw JSON values of a request's body; None: absent.
+    """Raw JSON values of a request's body; None: the body does not have the member.
 
     A request with anything else that changes its prompt (its own `chat_template`, `documents`,
     `continue_final_message`, `add_special_tokens`, `truncate_prompt_tokens`, images) has other
     token IDs than these facts give: the caller must not tokenize it.
     """
 
-    kind: str  # the route: "chat" or "completions"; other routes have no token IDs here
+    kind: str  # the kind of the route: "chat" or "completions"; other routes have no token IDs here
     model: str | None = None
     messages: bytes | None = None
     prompt: bytes | None = None
     tools: bytes | None = None
-    template_kwargs: bytes | None = None  # chat_template_kwargs
+    template_kwargs: bytes | None = None  # the member chat_template_kwargs
 
     def name(self) -> bytes:
-        """Equal exactly for requests with the same token IDs (16 bytes)."""
+        """Return a key of 16 bytes that is equal exactly for requests with the same token IDs."""
         parts = (
             self.kind.encode(),
             (self.model or "").encode("utf-8", "surrogatepass"),
@@ -48,7 +49,7 @@ class Facts(msgspec.Struct, gc=False):
 
 
 def text_of(facts: Facts) -> bytes | None:
-    """The bytes with the prompt; None: there is none, or it is too long."""
+    """Return the bytes that contain the prompt; `None`: there is no prompt, or it is too long."""
     raw = facts.messages if facts.kind == "chat" else facts.prompt
     if facts.kind not in ("chat", "completions") or raw is None or len(raw) > MAX_BYTES:
         return None
@@ -56,15 +57,15 @@ def text_of(facts: Facts) -> bytes | None:
 
 
 def may_hold_more_than_text(raw: bytes) -> bool:
-    """A quick check of a chat's messages, because decoding them would take too long."""
+    """Check a chat's messages quickly, because decoding them would take too long."""
     return _NO_TEXT.search(raw) is not None
 
 
 def prompt_of(raw: bytes) -> str | list[int] | None:
-    """The only prompt of a completion: text, or token IDs; None: several, or something else."""
+    """Return the only prompt of a completion, as text or token IDs; `None`: several, or invalid."""
     prompt = decoded(raw)
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]  # a batch of one
+        prompt = prompt[0]  # a list with one prompt
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt):
@@ -73,7 +74,7 @@ def prompt_of(raw: bytes) -> str | list[int] | None:
 
 
 def messages_of(raw: bytes) -> list[dict[str, Any]] | None:
-    """The messages of a chat; None: not a list of messages, or one contains more than text."""
+    """Return the messages of a chat; `None`: not a list, or a message has more than text."""
     messages = decoded(raw)
     if not isinstance(messages, list) or not messages:
         return None
@@ -95,7 +96,7 @@ def _is_text(part: Any) -> bool:
 
 
 def decoded(raw: bytes | None) -> Any:
-    """A JSON value; None for None and for invalid JSON."""
+    """Return the decoded JSON value; `None` for `None` and for invalid JSON."""
     if raw is None:
         return None
     try:

@@ -1,10 +1,12 @@
-"""Token IDs from a local tokenizer: tokenizer.json and the chat template in the same folder.
+"""Computes token IDs with a local tokenizer: tokenizer.json and the chat template in the same
+folder.
 
 A conversation that has grown is tokenized only from its last cached position on. This is exact if
 the text is cut before a special token that is not normalized and does not include a space on its
 left. Tokenizers split the text at such tokens first, and tokenize both sides separately.
 
-Runs in worker threads. Must never: run on the event loop (a long prompt takes many milliseconds).
+This code runs in worker threads. Must never: run on the event loop (a long prompt takes many
+milliseconds).
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from router.fleet.prefix.kv_events.extra import load
 from router.fleet.prefix.tokens.facts import Facts, decoded, messages_of, prompt_of, text_of
 from router.fleet.prefix.tokens.template import ChatTemplate
 
-_ENTRY_BYTES: Final = 200  # memory of a cache entry in addition to its tokens
-_LEAST_TEXT: Final = 256  # characters; a shorter beginning is not cached
+_ENTRY_BYTES: Final = 200  # memory of a cache entry in bytes, in addition to its tokens
+# characters; minimum length of a cached beginning of a text; a shorter one is not cached
+_LEAST_TEXT: Final = 256
 _NAMED_TOKENS: Final = (
     *("bos_token", "eos_token", "unk_token", "sep_token"),
     *("pad_token", "cls_token", "mask_token"),
@@ -32,7 +35,7 @@ _NAMED_TOKENS: Final = (
 
 
 class PrefixCache:
-    """Token IDs of beginnings of texts, least recently used out first. Shared by threads."""
+    """A cache of the token IDs of beginnings of texts, LRU. The threads share it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -78,7 +81,7 @@ class LocalTokenizer:
         file = file / "tokenizer.json" if file.is_dir() else file
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as err:  # it raises bare Exceptions
+        except Exception as err:  # the tokenizer library raises plain `Exception`
             raise ValueError(f"{str(file)!r} cannot be read: {err}") from None
         # Truncation and padding saved for training or batching must not change a prompt.
         self._tokenizer.no_truncation()
@@ -93,7 +96,10 @@ class LocalTokenizer:
         return self._template is not None
 
     def tokens(self, facts: Facts) -> bytes | None:
-        """Packed token IDs of a request; None: unknown here. Raises the template's exceptions."""
+        """Return the packed token IDs of a request; `None`: this tokenizer cannot compute them.
+
+        Raises the template's exceptions.
+        """
         raw = text_of(facts)
         if raw is None:
             return None
@@ -112,7 +118,7 @@ class LocalTokenizer:
         return None if prompt is None else self._encode(prompt, add_special_tokens=True)
 
     def encode(self, text: str) -> bytes:
-        """Packed token IDs of a text that already contains its special tokens."""
+        """Return the packed token IDs of a text that already contains its special tokens."""
         start, before = 0, b""
         places = self._places(text)
         names = _names(text, places)
@@ -130,7 +136,7 @@ class LocalTokenizer:
         return before + self._encode(text[last:], add_special_tokens=False)
 
     def _places(self, text: str) -> list[int]:
-        """Positions where the text may be cut and where a cache entry is useful."""
+        """Return the positions where the text may be cut and where a cache entry is useful."""
         if not self._cuts:
             return []
         return [
@@ -141,7 +147,8 @@ class LocalTokenizer:
 
     def _encode(self, text: str, add_special_tokens: bool) -> bytes:
         self.encoded_chars += len(text)
-        # The batch call releases the GIL, and the "fast" one computes no offsets.
+        # The batch method of the tokenizer releases the GIL, and its "fast" variant computes no
+        # offsets.
         (encoding,) = self._tokenizer.encode_batch_fast(
             [text], add_special_tokens=add_special_tokens
         )
@@ -149,7 +156,7 @@ class LocalTokenizer:
 
 
 def _names(text: str, places: list[int]) -> list[bytes]:
-    """A hash of the text up to each position; each one is computed from the previous one."""
+    """Return a hash of the text up to each position; each is computed from the previous hash."""
     name, at, names = b"", 0, []
     for place in places:
         name = xxh3_128_digest(name + text[at:place].encode("utf-8", "surrogatepass"))
@@ -159,9 +166,7 @@ def _names(text: str, places: list[int]) -> list[bytes]:
 
 
 def _cuts_of(tokenizer: Any) -> tuple[re.Pattern[str], frozenset[str]]:
-    """A pattern of the added tokens that are split first, and those before which a text may
-    be cut.
-    """
+    """Return a pattern of tokens that are split first, and the tokens where a text may be cut."""
     cuts, first = set(), []
     for token in tokenizer.get_added_tokens_decoder().values():
         if token.normalized or not token.content:
@@ -169,13 +174,13 @@ def _cuts_of(tokenizer: Any) -> tuple[re.Pattern[str], frozenset[str]]:
         first.append(token.content)
         if not token.lstrip and not token.single_word:
             cuts.add(token.content)
-    # The longest first, as the tokenizer itself takes them.
+    # The longest tokens come first, because the tokenizer itself prefers them.
     first.sort(key=len, reverse=True)
     return re.compile("|".join(map(re.escape, first))), frozenset(cuts)
 
 
 def _template_of(folder: Path) -> ChatTemplate | None:
-    """The chat template: a separate file, or in tokenizer_config.json."""
+    """Return the chat template, from its own file or from tokenizer_config.json."""
     config: dict[str, Any] = {}
     try:
         raw = (folder / "tokenizer_config.json").read_bytes()
@@ -191,7 +196,7 @@ def _template_of(folder: Path) -> ChatTemplate | None:
         pass
     except (OSError, ValueError) as err:
         raise ValueError(f"chat_template.jinja cannot be read: {err}") from None
-    if isinstance(source, list):  # several templates, each with a name
+    if isinstance(source, list):  # the file has several templates, each with a name
         named = {item.get("name"): item.get("template") for item in source}
         source = named.get("default")
     if not isinstance(source, str):

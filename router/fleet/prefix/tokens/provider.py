@@ -4,7 +4,8 @@
 or calls back when the IDs are ready or `tokens_wait_s` has passed. A late answer is still cached,
 because the next request of the conversation needs it.
 
-Equal questions in progress are merged. At most JOBS are in progress; further ones get None at once.
+Equal questions in progress are merged. At most JOBS are in progress; further questions get None at
+once.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from router.fleet.prefix.tokens.facts import Facts, prompt_of, text_of
 from router.fleet.prefix.tokens.local import LocalTokenizer, PrefixCache
 from router.fleet.prefix.tokens.remote import RemoteTokenizer, Target, request_body
 
-JOBS: Final = 64  # questions in progress
+JOBS: Final = 64  # maximum number of questions in progress
 _THREADS: Final = 2
-# Memory of cached token IDs of whole prompts. Each tokenizer also caches beginnings of texts.
+# Maximum bytes of cached token IDs of whole prompts. Each tokenizer also caches beginnings of
+# texts.
 _CACHE_BYTES: Final = 32 * 1024 * 1024
 _IDS_BYTES: Final = 64 * 1024  # a prompt of token IDs up to this size is read on the event loop
 
@@ -37,19 +39,21 @@ class TokenCounters:
     __slots__ = ("cached", "failed", "late", "local", "refused", "remote", "unknown")
 
     def __init__(self) -> None:
-        self.cached = 0  # at once, from the cache
-        self.local = 0  # by a local tokenizer
-        self.remote = 0  # by a replica
-        self.late = 0  # with None, because the time limit passed
-        self.refused = 0  # with None at once, because too many are in progress
-        # with None at once: no tokenizer or replica is available, or there is nothing to tokenize
+        self.cached = 0  # questions answered at once, from the cache
+        self.local = 0  # questions answered by a local tokenizer
+        self.remote = 0  # questions answered by a replica
+        self.late = 0  # questions answered with None, because the time limit passed
+        self.refused = 0  # questions answered with None at once, because too many are in progress
+        # Questions answered with None at once: no tokenizer or replica is available, or there is
+        # nothing to tokenize
         self.unknown = 0
-        self.failed = 0  # with None: the tokenizer or replica failed
+        self.failed = 0  # questions answered with None, because the tokenizer or replica failed
 
 
 class Question:
-    """One `ask`. If `is_done` when `ask` returns, the answer is `chains` and there is no
-    callback.
+    """One call of `ask`.
+
+    If `is_done` when `ask` returns, the answer is `chains` and there is no callback.
     """
 
     __slots__ = ("_done", "_job", "_lora", "_most", "_salt", "_timer", "chains", "is_done")
@@ -65,7 +69,10 @@ class Question:
         self.chains: TokenChains | None = None
 
     def cancel(self) -> None:
-        """The answer is no longer needed; may be called at any time, and repeatedly."""
+        """Cancel the question: its answer is no longer needed.
+
+        May be called at any time, and repeatedly.
+        """
         job = self._job
         self._finish()
         if job is not None:
@@ -77,7 +84,7 @@ class Question:
         self._finish()
 
     def _finish(self) -> Done | None:
-        """End the question; returns the callback, if any."""
+        """End the question; returns the callback, if there is one."""
         done, self._done = self._done, None
         self.is_done = True
         self._job = None
@@ -100,7 +107,7 @@ class _Job:
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.questions: list[Question] = []
-        self.wanted = False  # the result is needed by a later request; a caller's time limit passed
+        self.wanted = False  # the time limit of a caller passed; a later request needs the result
         self.stop: Callable[[], object] = _nothing
 
     def left_by(self, question: Question) -> None:
@@ -159,7 +166,7 @@ class TokenProvider:
             raise ConfigError(sorted(set(problems)))
 
     async def stop(self) -> None:
-        """All waiting callers get None."""
+        """Stop: all waiting callers get None."""
         self._wait_s = 0.0
         for job in list(self._jobs.values()):
             self._finished(job, None)
@@ -174,7 +181,7 @@ class TokenProvider:
 
     @property
     def running(self) -> int:
-        """Questions in progress: 0 when none is waiting, and after `stop`."""
+        """Return the number of questions in progress: 0 after `stop`."""
         return len(self._jobs) + len(self._tasks)
 
     def ask(
@@ -186,11 +193,12 @@ class TokenProvider:
         salt: str = "",
         target: Target | None = None,
     ) -> Question:
-        """The token IDs of a request. `done` is called later, exactly once, with chains or None.
+        """Ask for the token IDs of a request. `done` is called later, exactly once, with chains or
+        None.
 
-        It is not called if the returned question is already done or is cancelled. `lora`: the
-        adapter's name, if the requested model is one. `target`: a replica that may be queried (of
-        engines with `Engine.tokenize`).
+        `done` is not called if the returned question is already done or is cancelled. `lora`: the
+        adapter's name, if the requested model is one. `target`: a replica that may be queried (its
+        engine must have `Engine.tokenize`).
         """
         question = Question(lora, salt, self._prefix.blocks, done)
         try:
@@ -222,7 +230,7 @@ class TokenProvider:
             question._settle(None)
             return
         if not self._wait_s:
-            # This request does not wait; the answer is cached for the next one.
+            # This request does not wait; the answer is cached for the next request.
             job.wanted = True
             self.counters.late += 1
             question._settle(None)
@@ -253,10 +261,10 @@ class TokenProvider:
         return job
 
     def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
-        """The local tokenizer, if its result certainly equals the engine's.
+        """Return the local tokenizer, if its result certainly equals the engine's.
 
-        A request with tools has none: each engine rewrites tools in its own way before it renders
-        its template.
+        A request with tools has no such tokenizer: each engine rewrites tools in its own way before
+        it renders its template.
         """
         if facts.tools is not None:
             return None
@@ -276,7 +284,7 @@ class TokenProvider:
             try:
                 loop.call_soon_threadsafe(self._local_finished, job, future)
             except RuntimeError:
-                pass  # the loop is closed: no caller waits any more
+                pass  # the event loop is closed, so no caller waits any more
 
         future.add_done_callback(finished)
         job.stop = future.cancel
@@ -286,7 +294,8 @@ class TokenProvider:
         if not future.cancelled():
             try:
                 tokens = future.result()
-            # a template refuses a chat by raising; the engine will report the reason
+            # A chat template rejects a chat by raising an exception; the engine will report the
+            # reason to the client.
             except Exception:
                 tokens = None
             self._count(tokens, "local")

@@ -1,7 +1,8 @@
-"""Token IDs from a replica's own /tokenize, which is exact for every template and tool.
+"""Gets token IDs from the /tokenize endpoint of a replica, which is exact for every template and
+tool.
 
-It uses its own connections. A query costs a round trip and CPU time of the engine, so replicas are
-queried only if there is no local tokenizer.
+The module uses its own connections. A query costs a round trip and CPU time of the engine, so
+replicas are queried only if there is no local tokenizer.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ if TYPE_CHECKING:
     import aiohttp
 
 _ANSWER_BYTES: Final = 16 * 1024 * 1024
-_CONNECTIONS: Final = 16  # maximum, to all replicas together
+_CONNECTIONS: Final = 16  # maximum number of connections, to all replicas together
 
 
 class Target(msgspec.Struct, frozen=True):
     """A replica to query."""
 
-    url: str  # including the path for token IDs
-    server_name: str | None = None  # TLS SNI
+    url: str  # the URL, including the path that returns token IDs
+    server_name: str | None = None  # the server name for TLS (SNI)
     host: str = ""  # the host of the URL
     resolve: Resolve | None = None  # the data plane's resolver of this host
 
@@ -39,7 +40,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def request_body(facts: Facts) -> bytes | None:
-    """The request body; None: /tokenize does not support these facts."""
+    """Return the body of a request to /tokenize; None: /tokenize does not support these facts."""
     raw = text_of(facts)
     if raw is None:
         return None
@@ -75,7 +76,7 @@ class RemoteTokenizer:
         self._tls: ssl.SSLContext | bool = tls or True
 
     def start(self) -> None:
-        """Needs a running event loop."""
+        """Open the session. Needs a running event loop."""
         import aiohttp
 
         from router.fleet.monitor.names import connector
@@ -91,7 +92,7 @@ class RemoteTokenizer:
             self._session = None
 
     async def tokens(self, body: bytes, target: Target) -> bytes | None:
-        """Packed token IDs; None: the replica returned none."""
+        """Return the packed token IDs; `None`: the replica returned no token IDs."""
         import aiohttp
 
         assert self._session is not None

@@ -1,4 +1,4 @@
-"""A model's chat template, rendered like transformers and the engines render it.
+"""Renders a model's chat template like transformers and the engines render it.
 
 Templates come with the model, so they run in jinja2's immutable sandbox, with the few functions
 that transformers gives them (utils/chat_template_utils.py: trim_blocks, lstrip_blocks, loop
@@ -16,8 +16,8 @@ from typing import Any
 
 from router.fleet.prefix.kv_events.extra import load
 
-# A template that iterates over the parts of a content gets parts, any other gets text (as vLLM's
-# --chat-template-content-format auto).
+# A template that iterates over the parts of a message's content gets parts; any other template gets
+# text (as vLLM's --chat-template-content-format auto).
 _PARTS = re.compile(
     r"for\s+\w+\s+in\s+(?:\w+\.content|\w+\[['\"]content['\"]\]|content)\b", re.ASCII
 )
@@ -25,10 +25,10 @@ _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 
 class ChatTemplate:
-    """Raises ConfigError if jinja2 is missing and ValueError for an invalid template."""
+    """Raises ConfigError if jinja2 is missing, and ValueError for an invalid template."""
 
     def __init__(self, source: str, variables: dict[str, Any]) -> None:
-        """`variables`: values for every rendering, such as `bos_token`."""
+        """`variables`: values that every rendering uses, such as `bos_token`."""
         load("jinja2", "jinja2", "prefix.tokenizers")
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -53,7 +53,7 @@ class ChatTemplate:
         tools: Any = None,
         kwargs: dict[str, Any] | None = None,
     ) -> str:
-        """The prompt of a chat. Raises the template's exceptions."""
+        """Return the prompt text of a chat. Raises the template's exceptions."""
         variables = {
             **self._variables,
             "add_generation_prompt": True,
@@ -120,7 +120,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _unmarked(match: re.Match[str]) -> str:
-    """A comment with the same whitespace trimming as the tag."""
+    """Return a template comment with the same whitespace trimming as the generation tag."""
     mark = match.group()
     left = "{#-" if mark.startswith("{%-") else "{#"
     return left + (" -#}" if mark.endswith("-%}") else " #}")

@@ -1,7 +1,7 @@
-"""Each engine's file matches its persona: counts, cached tokens, token IDs, KV events, abort,
-priority.
+"""Each engine module of the router matches the emulated persona: counts, cached tokens, token IDs,
+KV events, abort, priority.
 
-The personas were written from the engines' sources, not from these files.
+The personas were written from the engines' sources, not from these modules.
 """
 
 from __future__ import annotations

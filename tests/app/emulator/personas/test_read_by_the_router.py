@@ -1,6 +1,6 @@
 """Each persona read by the router's own readers: it is detected, and its load is read correctly.
 
-Both sides were written from the engines' sources, not from each other.
+Personas and readers were written from the engines' sources, not from each other.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _check(fleet: Fleet, name: str, source: Source, state: dict[str, Any]) -> No
     assert signals is not None, source.path
     assert not odd
     if name == "trtllm" and source.path.startswith("/prometheus"):
-        # Its gauges are from the end of the newest request: no other was running.
+        # The persona's gauges date from the end of the newest request, when no other request was
+        # running.
         assert (signals.running, signals.waiting) == (0, 0)
     else:
         assert signals.running == state["running"], source.path

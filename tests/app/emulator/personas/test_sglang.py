@@ -38,7 +38,7 @@ def test_a_head_comes_with_the_first_token_and_errors_before_it_are_errors(sglan
         ),
     ):
         pass
-    # it checks for disconnected clients only from time to time
+    # SGLang checks for disconnected clients only from time to time
     assert sglang.state()["waiting"] == 1
     sglang.http.post(sglang.url + "/abort_request", json={"abort_all": True})
 
@@ -88,7 +88,8 @@ def test_higher_is_sooner_none_is_last_and_ten_more_is_not_enough_to_displace(
     )
     told = [queued[name.format(priority)] for priority in ("", "1", "10", str(-(2**63)))]
     assert told == [3, 1, 1, 1]
-    # Eleven more than the lowest running one, which is preempted and resumes first.
+    # This priority is higher by eleven than the lowest running one, whose request is preempted and
+    # resumes first.
     holding.append(raw_post(sglang.url, "/v1/completions", {**LONG, "priority": 11}))
     sglang.until(lambda: sglang.state()["preemptions"] == 1, "one displaced")
     sglang.http.post(sglang.url + "/abort_request", json={"abort_all": True})

@@ -24,7 +24,7 @@ def stream(fleet: Fleet, rid: str, tokens: int) -> None:
     )
     assert sock.recv(1)
     sock.close()
-    for _ in range(3):  # answered after the close was seen and handled
+    for _ in range(3):  # each request is answered after the close was seen and handled
         fleet.state()
 
 

@@ -43,7 +43,7 @@ def labels_of(page: str) -> dict[str, str]:
         ('queue{a="b"}1\n', {"a": "b"}),
         ('queue{a="b",} 1\n', {"a": "b"}),
         ('queue{ a = "b" , c = "d" } 1\n', {"a": "b", "c": "d"}),
-        ('queue {a="b"} 1\n', None),  # no engine writes it
+        ('queue {a="b"} 1\n', None),  # no engine writes such a line
         ('queue{a="}"} 1\n', {"a": "}"}),
         ('queue{a="x,y=\\"z\\"",b="{}"} 1\n', {"a": 'x,y="z"', "b": "{}"}),
         ('queue{a="\\\\",b="\\n"} 1\n', {"a": "\\", "b": "\n"}),
@@ -106,12 +106,12 @@ def test_one_bad_sample_spoils_the_sum_and_the_largest() -> None:
 @pytest.mark.parametrize(
     "page",
     [
-        'queue{e="0"} 1\nqueue{e="0"} 2\n',  # twice
+        'queue{e="0"} 1\nqueue{e="0"} 2\n',  # the same series twice
         "queue 1\nqueue 1\n",
         'queue{e="0"} 1\nqueue{e="1 1\n',  # labels that do not end
         'queue{e="0"} 1\nqueue{e} 1\n',
         'queue{e="0"} 1\nqueue{e="1" f="2"} 1\n',
-        'queue{e="0"} 1\nqueue{e="1"} 1',  # cut off
+        'queue{e="0"} 1\nqueue{e="1"} 1',  # the page is cut off
         'queue{e="0"} 1\nqueue{e="1"',
     ],
 )

@@ -1,4 +1,4 @@
-"""The load header of an answer: one bad figure hides its sum, and no bytes raise."""
+"""The ORCA load header: an invalid figure makes its sum unknown, and no bytes raise an error."""
 
 from __future__ import annotations
 

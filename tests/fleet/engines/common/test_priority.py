@@ -1,4 +1,4 @@
-"""Priorities as virtual deadlines: the level, the scale without ends, and the engine's number."""
+"""Priorities as virtual deadlines: the level, the unbounded scale, and the engine's number."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_of_two_requests_at_one_time_the_more_urgent_is_due_first(
 
 @given(URGENCIES, st.floats(LEAST_LEVEL_S, MOST_LEVEL_S))
 def test_every_request_is_overtaken_for_a_limited_time_only(urgency: float, level: float) -> None:
-    """The most urgent request that arrives later is due later."""
+    """The most urgent request that arrives later has a later virtual deadline."""
     wait_s = (BATCH + 1) * level + CRITICAL_AHEAD_S + 1.0
     waiting = deadline_number(urgency, EPOCH, level)
     assert deadline_number(CRITICAL, EPOCH + wait_s, level) > waiting

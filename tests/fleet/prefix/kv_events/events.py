@@ -12,7 +12,7 @@ from router.fleet.prefix.kv_events.chains import TokenChains, pack
 def stored(
     hashes: list[Any], tokens: list[int], *, parent: Any = None, size: int = 4, **more: Any
 ) -> dict[str, Any]:
-    """A BlockStored in the map form."""
+    """A BlockStored event in the map form."""
     return {
         "type": "BlockStored",
         "block_hashes": hashes,
@@ -38,5 +38,5 @@ def payload(*events: Any, rank: int | None = 0, ts: float = 1.5) -> bytes:
 
 
 def prompt(*ids: int) -> TokenChains:
-    """A prompt of these tokens and one more: the last token is never a hit."""
+    """A prompt of these tokens and one more, because the last token is never a cache hit."""
     return TokenChains(pack([*ids, 0]))

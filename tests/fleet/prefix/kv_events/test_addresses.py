@@ -1,6 +1,6 @@
 """Host names in endpoints: resolved by the replica's resolver, kept while connected.
 
-While not connected, all addresses are tried in turn.
+While no address is connected, all addresses are tried in turn.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMED = Source(f"tcp://{HOST}:5557", f"tcp://{HOST}:5558", "kv", 1)
 
 
 class Resolver:
-    """The data plane's resolver; None: a name that never had an address."""
+    """Replaces the data plane's resolver; None: a name that never had an address."""
 
     def __init__(self, *found: str) -> None:
         self.found: list[str] | None = list(found)
@@ -103,7 +103,7 @@ def test_a_host_that_is_not_the_replica_keeps_its_own_last_answer(
             addresses.keep([other])
             assert await addresses.resolved(other, None, False) == at("tcp://10.0.0.9:5557")
         assert asked == ["events.test"]
-        addresses.keep([NAMED])  # the host is removed
+        addresses.keep([NAMED])  # the other host is removed
         assert await addresses.resolved(other, None, False) == at("tcp://10.0.0.9:5557")
         assert asked == ["events.test"] * 2
 

@@ -71,9 +71,9 @@ def test_block_sizes_may_differ() -> None:
     tell(index, "x", stored([1, 2, 3], [*A, *B, *C], size=4))
     tell(index, "y", stored([1, 2], [*A, *B], size=4), stored([9], [*A, *B], size=8))
     assert index.block_size("x") == 4
-    assert index.block_size("y") == 8  # the smaller ones were ends of prompts
+    assert index.block_size("y") == 8  # the smaller blocks were ends of prompts
     assert index.match(prompt(*A, *B, *C)) == {"x": 3, "y": 1}
-    # In one unit: 12 and 8 tokens in blocks of 4, 5.5 and 100 tokens.
+    # The same unit for all replicas: 12 and 8 tokens in blocks of 4, 5.5 and 100 tokens.
     assert index.match(prompt(*A, *B, *C), 4) == {"x": 3, "y": 2}
     assert index.match(prompt(*A, *B, *C), 5.5) == {"x": 2, "y": 1}
     assert index.match(prompt(*A, *B, *C), 100) == {}
@@ -87,7 +87,7 @@ def test_stored_twice_is_stored_once() -> None:
     for _ in range(3):
         tell(index, "x", stored([1, 2], [*A, *B]))
     assert (len(index), index.stats.stored, index.stats.duplicates) == (2, 2, 4)
-    tell(index, "x", removed([2]), removed([2]))  # an engine with copies reports each
+    tell(index, "x", removed([2]), removed([2]))  # the engine reports each copy
     assert (len(index), index.stats.removed) == (1, 1)
     assert index.match(prompt(*A, *B)) == {"x": 1}
 
@@ -132,7 +132,7 @@ def test_only_the_gpu_is_a_hit() -> None:
     assert len(index) == 2
     tell(index, "x", removed([1]))
     assert index.match(prompt(*A)) == {} and len(index) == 1
-    tell(index, "x", stored([2], B, parent=1))  # its parent is in host memory
+    tell(index, "x", stored([2], B, parent=1))  # the block's parent is in host memory
     tell(index, "x", stored([1], A))
     assert index.match(prompt(*A, *B)) == {"x": 2}
     tell(index, "x", removed([1], "CPU"), removed([1], "CPU"), removed([1], "DISK"))
@@ -390,7 +390,7 @@ class Comparison(RuleBasedStateMachine):
         if key in self.held:
             held = self.held[key]
             if medium == "CPU" and not self.index.block_size(key):
-                return  # its block size is the GPU's
+                return  # CPU blocks have the size of GPU blocks, still unknown
             if start and not any(prefixes[start - 1] in blocks for blocks in held.values()):
                 return
             held[medium] |= set(prefixes[start:])

@@ -1,4 +1,4 @@
-"""Publishers of replicas: from their own answers, from the configuration, and invalid ones."""
+"""KV event publishers: read from replicas' answers or the configuration; invalid publishers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_vllm_ranks() -> None:
     [
         {"enable_kv_cache_events": False},
         {"publisher": "null"},
-        {"endpoint": "tcp://router:5557"},  # it connects instead of binding
+        {"endpoint": "tcp://router:5557"},  # such a publisher connects instead of binding
         {"endpoint": "tcp://*:0"},
         {"endpoint": "tcp://*:99999"},
         {"endpoint": "tcp://*"},

@@ -75,7 +75,7 @@ def test_a_replay_closes_a_gap() -> None:
         [b"0.6"],
     ]
     assert brief(stream.replayed(END)) == []
-    assert brief(stream.live(message(6))) == []  # it already came by replay
+    assert brief(stream.live(message(6))) == []  # the message already came by replay
     assert brief(stream.live(message(7))) == [b"0.7"]
     assert (counters.gaps, counters.replays, counters.drops) == (1, 1, 0)
     assert counters.duplicates == 2
@@ -93,7 +93,7 @@ def ahead() -> tuple[Stream, Counters]:
 
 def test_what_came_by_replay_must_be_what_comes_live() -> None:
     stream, counters = ahead()
-    assert brief(stream.live(message(7))) == []  # 6 was lost, but the replay had it
+    assert brief(stream.live(message(7))) == []  # message 6 was lost, but the replay contained it
     assert brief(stream.live(message(8, 1))) == [False, 0]
     assert counters.restarts == 1
 
@@ -142,9 +142,9 @@ def test_a_replay_that_fails() -> None:
     stream.live(message(9))
     assert brief(stream.replay_failed()) == [False, False, b"0.9"]
     assert brief(stream.replay_failed()) == []
-    assert brief(stream.replayed(message(3))) == []  # too late
+    assert brief(stream.replayed(message(3))) == []  # the replayed message came too late
     assert brief(stream.live(message(10))) == [b"0.10"]
-    assert brief(stream.live(message(12))) == [10]  # the next gap is requested again
+    assert brief(stream.live(message(12))) == [10]  # a replay of the next gap is requested
     assert (counters.replays, counters.replays_failed) == (2, 1)
 
 
@@ -239,7 +239,7 @@ class World:
         return None
 
     def check(self) -> None:
-        """One process, no gap, nothing twice; complete means from its first message."""
+        """Messages are of one process, without gap or repetition; complete: from the first one."""
         if self.known:
             process, first = self.known[0]
             assert self.known == [(process, first + n) for n in range(len(self.known))]
@@ -253,7 +253,7 @@ EVENTS = st.lists(
 
 
 @settings(max_examples=500)
-# attempts to close a gap that is closed
+# attempts to close a gap that is already closed
 @example(["say", "restart", "lose", "say", "lose"], True, 4)
 @given(EVENTS, st.booleans(), st.integers(1, 6))
 def test_what_is_known_is_always_one_whole_piece(
@@ -272,7 +272,7 @@ def test_what_is_known_is_always_one_whole_piece(
         else:
             world.fails = event == "fail"
         assert not world.stream.is_replaying
-    # In every case: once messages arrive again, the last one is the last one known.
+    # Once messages arrive again, the subscriber's last message is the publisher's last message.
     world.fails = False
     world.publish(lost=False)
     assert world.known[-1] == (world.process, len(world.history) - 1)

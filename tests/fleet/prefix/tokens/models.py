@@ -46,7 +46,7 @@ def build(kind: str) -> Tokenizer:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", special_tokens=[("<s>", 1)]
     )
-    # Includes the space on its left, so a text must not be cut before it.
+    # The token includes the space on its left, so a text must not be cut before the token.
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
     tokenizer.add_tokens([AddedToken("<|im_start|>x", lstrip=True, normalized=False)])
     return tokenizer

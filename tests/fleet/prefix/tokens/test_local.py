@@ -150,7 +150,7 @@ def test_the_cache_is_bounded() -> None:
     assert kept.get(b"99") is not None and kept.get(b"0") is None
     kept.put(b"96", b"y")
     kept.put(b"100", b"x" * 300)
-    assert kept.get(b"96") == b"y"  # recently used
+    assert kept.get(b"96") == b"y"  # this entry was used recently
     kept.put(b"large", b"x" * 3000)
     assert (len(kept), kept.bytes) == (0, 0)
 
