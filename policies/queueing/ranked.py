@@ -112,7 +112,9 @@ class Ranked:
         return self._front[0].order
 
     def leading(self, most: int, key: float) -> list[Any]:
-        """The leading items whose key is at most `key`; at most `most` of them, all from the front."""
+        """The leading items whose key is at most `key`; at most `most` of them, all from the
+        front.
+        """
         found: list[Any] = []
         if len(self._front) < most and (self._tail or self._heap):
             self._refill()

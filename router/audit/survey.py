@@ -147,7 +147,9 @@ class Survey:
                 del self._places[stay.replica]
 
     def _served(self, now: float, stay: Stay, place: _Place) -> None:
-        """Handle a first token: check whether the stream was served straight on, in its own step."""
+        """Handle a first token: check whether the stream was served straight on, in its own
+        step.
+        """
         passed = now - place.served_at
         if passed < _ONE_STEP_S:
             place.straight = None  # two first tokens in one step

@@ -182,7 +182,9 @@ def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
 
 
 def _may_be_number(raw: msgspec.Raw) -> bool:
-    """Whether pydantic, as engines use it, could convert a JSON value (also a string) to a number."""
+    """Whether pydantic, as engines use it, could convert a JSON value (also a string) to a
+    number.
+    """
     value = value_of(raw)
     if isinstance(value, str):
         try:

@@ -222,7 +222,9 @@ class Metrics(Tally):
             classed.wait.observe(wait_s)
 
     def paced(self, urgency: str, tpot_s: float) -> None:
-        """Record that a stream of a class delivered a token every `tpot_s` seconds after the first."""
+        """Record that a stream of a class delivered a token every `tpot_s` seconds after the
+        first.
+        """
         classed = self.classes.get(urgency)
         if classed is not None:
             classed.tpot.observe(tpot_s)

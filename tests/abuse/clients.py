@@ -323,7 +323,9 @@ _BLANKS: Bytes = st.builds(
 
 
 def _pipelined(before: bytes, one: bytes, between: bytes, count: int) -> bytes:
-    """One request, repeated within the size limit, with empty lines before and between the copies."""
+    """One request, repeated within the size limit, with empty lines before and between the
+    copies.
+    """
     count = min(count, max(1, LARGE // (len(one) + len(between) + 1)))
     return before + (one + between) * (count - 1) + one
 

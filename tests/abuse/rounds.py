@@ -1,4 +1,6 @@
-"""One round: some generated crowds against a running router. The same seed gives the same crowds."""
+"""One round: some generated crowds against a running router. The same seed gives the same
+crowds.
+"""
 
 from __future__ import annotations
 

@@ -393,7 +393,9 @@ async def streams_of_tiny_pieces(victim: Victim) -> None:
 
 @recipe()
 async def events_without_end(victim: Victim) -> None:
-    """Streams of sixteen MiB: one event, line ends, the beginning of an error or of a usage event."""
+    """Streams of sixteen MiB: one event, line ends, the beginning of an error or of a usage
+    event.
+    """
     for unit in (b"x", b"\r", b"data: x\n", b'"_tokens"', b'{"error":', b'"usage":{'):
         data = chunk(unit * (65_536 // len(unit))) * 256
         await answered(victim, Answer(SSE_HEAD + chunk(b"data: ") + data, ends="closes"))

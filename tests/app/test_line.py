@@ -257,7 +257,9 @@ async def test_no_ticket_is_created_while_no_request_waits() -> None:
 
 @pytest.mark.parametrize("hedged", [False, True])
 def test_the_replica_that_answers_is_charged(hedged: bool) -> None:
-    """The queue charges the request to the replica that answers, be it a retry or the winning copy."""
+    """The queue charges the request to the replica that answers, be it a retry or the winning
+    copy.
+    """
 
     @scenario
     async def story() -> None:

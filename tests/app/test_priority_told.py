@@ -42,7 +42,9 @@ async def ask(
 
 
 def class_in(dialect: str, number: Any) -> Any:
-    """The class that a priority number means for a request that has just arrived; None: no number."""
+    """The class that a priority number means for a request that has just arrived; None: no
+    number.
+    """
     if number is None:
         return None
     seconds = number / 10.0 if dialect == "vllm" else -15.0 * number

@@ -91,7 +91,9 @@ class Peer:
         return self.take(size)
 
     async def expect_close(self) -> End:
-        """Read to the end of the connection and return how it ended; bytes before it stay readable."""
+        """Read to the end of the connection and return how it ended; bytes before it stay
+        readable.
+        """
         while await self.fill():
             pass
         assert self.ended is not None

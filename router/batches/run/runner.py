@@ -115,7 +115,9 @@ class Runner:
             self.lines.wake()
 
     def cancel(self, number: int) -> None:
-        """The batch is `cancelling` in the store: ends its lines in progress, and then the batch."""
+        """The batch is `cancelling` in the store: ends its lines in progress, and then the
+        batch.
+        """
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
             job.ending.set_result(CANCELLED)

@@ -16,7 +16,9 @@ _PARTS_MAX = 10  # the maximum of classes or tenants in a table
 
 
 def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
-    """The columns of the table of runs. Columns without information about these runs are left out."""
+    """The columns of the table of runs. Columns without information about these runs are left
+    out.
+    """
     columns: list[Column[Run]] = [
         Column("policy", "policy", text=lambda run: run.policy),
         Column("replicas", "replicas", value=lambda run: run.scenario.replicas),

@@ -233,7 +233,9 @@ async def test_only_its_topic_is_received() -> None:
 
 
 def test_a_burst_leaves_the_event_loop_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a time limit of 0, each turn of the loop still processes exactly one piece of the burst."""
+    """With a time limit of 0, each turn of the loop still processes exactly one piece of the
+    burst.
+    """
     monkeypatch.setattr(reader, "SLICE_S", 0.0)
     most = reader._BLOCKS
 

@@ -79,7 +79,9 @@ async def test_many_slow_readers_do_not_delay_other_streams() -> None:
 
 @scenario
 async def test_a_slow_steady_reader_is_never_killed() -> None:
-    """In total, the client takes far longer than the stall limit, but never that long for one read."""
+    """In total, the client takes far longer than the stall limit, but never that long for one
+    read.
+    """
     flood = Flood(16_000_000)
 
     async def ends(connection: ReplicaConnection) -> None:

@@ -24,7 +24,9 @@ QUICK_TOKENS = 50
 
 
 class Flood:
-    """A replica that streams endlessly, as fast as it is read; `quick` streams are short and paced."""
+    """A replica that streams endlessly, as fast as it is read; `quick` streams are short and
+    paced.
+    """
 
     def __init__(self) -> None:
         self.sent = 0

@@ -44,7 +44,9 @@ async def lost(replicas: int, **rules: Any) -> AsyncIterator[Router]:
 
 
 async def crowd(router: Router, waiting: int) -> list[asyncio.Task[Response]]:
-    """Send many requests; return once `waiting` of them wait for a connection to the first replica."""
+    """Send many requests; return once `waiting` of them wait for a connection to the first
+    replica.
+    """
     asked = [asyncio.ensure_future(router.ask(chat(), "POST")) for _ in range(CROWD)]
     pool = first(router).pool
     await eventually(lambda: pool.waiting == waiting, f"{waiting} wait for a connection")

@@ -62,7 +62,9 @@ async def test_the_only_replica_of_a_model_stays() -> None:
 
 @scenario
 async def test_no_pool_loses_more_than_its_share() -> None:
-    """Half of the four replicas of model b may be ejected; this must not affect the two of model a."""
+    """Half of the four replicas of model b may be ejected; this must not affect the two of
+    model a.
+    """
     engines = [Engine("a"), Engine("a"), Engine("b"), Engine("b"), Engine("b"), Engine("b")]
     async with fleet(*engines, eject_after=1) as router:
         for engine in engines:

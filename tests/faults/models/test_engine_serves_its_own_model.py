@@ -117,7 +117,9 @@ def test_a_key_for_the_replicas_own_model(
 
 
 def test_any_replica_may_get_the_request(tmp_path: Path) -> None:
-    """Two replicas have the adapter; one of them serves its own model, which the key may not use."""
+    """Two replicas have the adapter; one of them serves its own model, which the key may not
+    use.
+    """
 
     @scenario
     async def story() -> None:

@@ -65,7 +65,9 @@ def blackholed(made: HostileReplica) -> Iterator[None]:
 
 @asynccontextmanager
 async def asked(router: RouterProcess, *requests: bytes) -> AsyncIterator[list[RawClient]]:
-    """Clients whose requests have reached the router, because a later request was already answered."""
+    """Clients whose requests have reached the router, because a later request was already
+    answered.
+    """
     clients = []
     try:
         for data in requests:

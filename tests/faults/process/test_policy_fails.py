@@ -134,7 +134,9 @@ async def test_one_that_cannot_hear_of_the_fleet(monkeypatch: pytest.MonkeyPatch
 
 @scenario
 async def test_a_slow_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy's choice is synchronous: the loop is blocked in the meantime, and nothing is lost."""
+    """A policy's choice is synchronous: the loop is blocked in the meantime, and nothing is
+    lost.
+    """
     monkeypatch.setitem(contract.ROUTING.classes, "slow", Slow)
     async with running(json_ok, json_ok, policy="slow") as router:
         clients = [await router.client() for _ in range(10)]

@@ -1,4 +1,6 @@
-"""One flow fills a class of the queue: requests of this flow are evicted for those of other flows."""
+"""One flow fills a class of the queue: requests of this flow are evicted for those of other
+flows.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ async def flooded(router: Router, turnstile: Turnstile, ask: Callable[[int], byt
 
 @pytest.mark.parametrize("flood", ["one bearer", "invented bearers"])
 def test_a_flood_of_one_flow_does_not_block_others(tmp_path: Path, flood: str) -> None:
-    """Each new request of another flow evicts the flood's newest request, and is served before it."""
+    """Each new request of another flow evicts the flood's newest request, and is served before
+    it.
+    """
 
     def ask(number: int) -> bytes:
         return chat(*of("greedy" if flood == "one bearer" else f"invented-{number}"), tag="flood")

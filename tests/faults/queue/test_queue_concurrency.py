@@ -1,4 +1,6 @@
-"""A key limited to two requests at replicas: further requests wait without counting for the limit."""
+"""A key limited to two requests at replicas: further requests wait without counting for the
+limit.
+"""
 
 from __future__ import annotations
 

@@ -185,7 +185,9 @@ async def test_it_holds_for_the_first_content_and_blames_no_replica() -> None:
 
 @scenario
 async def test_nothing_is_sent_again_after_it() -> None:
-    """The first attempt failed on time; the pause before a second one is longer than the time left."""
+    """The first attempt failed on time; the pause before a second one is longer than the time
+    left.
+    """
     later = answer(json_response({"error": {"message": "later"}}, 503))
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
     async with running(later, later, queue=queue(), retry=retry) as router:
@@ -197,7 +199,9 @@ async def test_nothing_is_sent_again_after_it() -> None:
 
 @scenario
 async def test_the_time_in_the_queue_counts() -> None:
-    """The request gets a replica on time, but the replica has only the rest of the time to answer."""
+    """The request gets a replica on time, but the replica has only the rest of the time to
+    answer.
+    """
     turnstile = Turnstile()
     async with running(turnstile, replica=ONE, queue=queue()) as router:
         first = await send(router, "first", queued=False)

@@ -42,7 +42,9 @@ async def test_a_waiter_is_promoted_by_the_clock_without_any_release() -> None:
 
 @scenario
 async def test_batch_has_its_turn_while_urgent_ones_never_end() -> None:
-    """More urgent requests always wait, and the limit on the wait of a batch request still holds."""
+    """More urgent requests always wait, and the limit on the wait of a batch request still
+    holds.
+    """
     turnstile = Turnstile()
     classes = Classes(batch=BatchClass(starvation_s=0.4))
     rules = queue(order="strict", batch_becomes_normal_after_s=0.0)

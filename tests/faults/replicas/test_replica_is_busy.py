@@ -34,7 +34,9 @@ async def test_every_replica_is_busy(status: int) -> None:
 
 @scenario
 async def test_a_429_without_retry_after_is_the_clients() -> None:
-    """A 429 without Retry-After is the engine's answer to this client, and is passed on unchanged."""
+    """A 429 without Retry-After is the engine's answer to this client, and is passed on
+    unchanged.
+    """
     async with running(answer(json_response(FULL, 429))) as router:
         got = await router.ask(chat())
         assert got.status == 429

@@ -1,4 +1,6 @@
-"""Each family of APIs gets errors in its own shape, both before a stream has begun and inside it."""
+"""Each family of APIs gets errors in its own shape, both before a stream has begun and inside
+it.
+"""
 
 from __future__ import annotations
 
