@@ -34,7 +34,7 @@ class Spec:
     """Size and speed of a fleet."""
 
     count: int = COUNT
-    groups: int = GROUPS  # number of prefixes whose KV makes up KV_SHARE of the fleet's KV
+    groups: int = GROUPS  # shared prefixes; together they need KV_SHARE of the fleet's KV cache
     speed: float = SPEED  # factor on the profile's speed
     more: tuple[str, ...] = ()  # further options of `hedgerow emulate`
 

@@ -6,9 +6,9 @@ in the same way for every policy: which requests may be hedged, the budget, the 
 which no copy is sent, and which replicas may take a copy.
 
 The caller asks a policy for a delay about once a second for each model, not for each request. A
-policy is synchronous and deterministic and keeps no state. It must never use a socket, a clock or
-another module of the router. If it raises or returns an invalid value, no request is hedged and the
-error is counted.
+policy is synchronous and deterministic and keeps no state. A policy must never use a socket, a
+clock or another module of the router. If a policy raises or returns an invalid value, no request is
+hedged and the error is counted.
 
 Third parties register policies through the entry-point group `hedgerow.hedging`; the entry point's
 name is the policy's name.

@@ -47,7 +47,7 @@ class Stretch:
         return self.cut(0, self.size)
 
     def part(self, start: int, end: int) -> Stretch:
-        """The stretch of its bytes from `start` to `end`."""
+        """A part of this stretch of a body: its bytes from `start` to `end`."""
         return Stretch(self._pieces, self._start + start, self._start + end)
 
     def narrowed(self, start: int, end: int) -> Stretch:

@@ -3,7 +3,8 @@
 A tenant is the name of its API keys. Requests without a known key are counted as one tenant. The
 cost uses the prices in force when a request ends.
 
-The numbers are plain and are read on demand: GET /usage returns all of them, /metrics the totals.
+The counters are Python numbers, which are read on demand: GET /usage returns all of them, /metrics
+the totals.
 
 Must never: be reset, or hold more than TENANTS_MAX names (a megabyte). Further tenants are counted
 together: if names were removed and added again, their counters would decrease.

@@ -257,7 +257,7 @@ class Pool(Home):
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:
-        """Fails the owners that have waited for `timeouts.connect`."""
+        """Report a failure to each attempt that has waited for `timeouts.connect`."""
         while self._waiters:
             due = next(iter(self._waiters.values()))
             if due > now:

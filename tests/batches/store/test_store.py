@@ -134,7 +134,7 @@ for first in range(1, 1_000_000, 7):
 
 
 def test_killed_while_it_writes(store: Store, tmp_path: Path) -> None:
-    """After a kill, everything that `record` returned from is stored, and the counts agree."""
+    """After a kill, each result whose `record` call had returned is stored and counted."""
     store.validated(NUMBER, 1_000_000, 101)
     store.close()
     path = tmp_path / "batches.sqlite"
