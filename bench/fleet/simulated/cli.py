@@ -15,7 +15,7 @@ from typing import Any
 from bench.findings import page as pages
 from bench.findings import written
 from bench.findings.found import Found
-from bench.fleet.simulated import ladder, loads, matrix, page, speed
+from bench.fleet.simulated import ladder, loads, matrix, oracle, page, speed
 from bench.overhead.goals import missed
 from policies.contract import policy_names
 from router.replay import arguments as words
@@ -75,9 +75,9 @@ def _add_speed(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    unknown = [name for name in _policies(args) if name not in policy_names()]
+    unknown = [name for name in _policies(args) if name not in _contestants()]
     if unknown:
-        known = ", ".join(policy_names())
+        known = ", ".join(_contestants())
         return _mistake(f"unknown policy {unknown[0]!r}; known: {known}")
     run: Callable[[argparse.Namespace], Found] = args.part
     try:
@@ -133,7 +133,11 @@ def _speed(args: argparse.Namespace) -> Found:
 
 
 def _policies(args: argparse.Namespace) -> list[str]:
-    return args.policy.split(",") if args.policy else policy_names()
+    return args.policy.split(",") if args.policy else _contestants()
+
+
+def _contestants() -> list[str]:
+    return [*policy_names(), oracle.NAME]
 
 
 def _cpus() -> int:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bench.findings.found import Found
+from bench.fleet.simulated import oracle
 from bench.fleet.simulated.search import highest
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import LLMD, Warmed, cold_rate, routed
@@ -134,8 +135,8 @@ def task(policy: str, rate: float, seed: int, length: Length) -> Task:
 def find_capacity(
     policies: Sequence[str], seed: int, jobs: int, length: Length, precision: float
 ) -> tuple[float, list[str]]:
-    """The capacity in requests/s, and the policies that sustain it."""
-    alive = list(policies)
+    """The capacity in requests/s, and the policies that sustain it. The oracle does not count."""
+    alive = [policy for policy in policies if policy != oracle.NAME] or list(policies)
 
     def holds(rates: Sequence[float]) -> list[bool]:
         nonlocal alive

@@ -1,9 +1,10 @@
 """Every policy in every scenario as one table, losses included, and the best default policy.
 
 A figure is the policy's p90 time to first token over that of the best policy in the same scenario;
-the last column is the policy's worst figure. A request without a whole answer counts as slower than
-all others. The best default is the policy whose worst figure is lowest, because an operator does
-not know beforehand which scenario matches the traffic.
+the last column is the policy's worst figure. The oracle is shown beside the policies, and is none
+of them: it counts neither as the best policy nor as a default. A request without a whole answer
+counts as slower than all others. The best default is the policy whose worst figure is lowest,
+because an operator does not know beforehand which scenario matches the traffic.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import partial
 from math import inf, isfinite
 
 from bench.findings.found import Found
+from bench.fleet.simulated import oracle
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, routed, worlds
 from bench.overhead.goals import Verdict
@@ -55,8 +57,8 @@ def run(
         "where nothing else is said; load is a share of what the fleet carries without cache hits."
         f" TTFT p90 over that of the best policy; the first {WARM:.0%} are not counted.",
         build(rows, _columns(everything), sort="worst"),
-        remarks=[_supports(rows), *_legend(everything, rows)],
-        verdicts=[_judge(rows)],
+        remarks=[_supports(_real(rows)), *_legend(everything, _real(rows))] if _real(rows) else [],
+        verdicts=[_judge(_real(rows))],
         figures={
             "worlds": [
                 {"name": f"{world.name} {world.unit}", "words": world.words, "rate": world.rate}
@@ -86,7 +88,13 @@ def task(world: World, policy: str, seed: int) -> Task:
 
 def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> list[Row]:
     """The table of times and of each policy's ratio to the best one of each scenario."""
-    best = [min(result.ttft_p90 for result in here.values()) for here in by_world]
+    best = [
+        min(
+            (result.ttft_p90 for policy, result in here.items() if policy != oracle.NAME),
+            default=inf,
+        )
+        for here in by_world
+    ]
     rows = []
     for policy in policies:
         mine = [here[policy] for here in by_world]
@@ -116,6 +124,11 @@ def _columns(everything: Sequence[World]) -> list[Column[Row]]:
 
 def _regret(number: int, row: Row) -> float:
     return row.regret[number]
+
+
+def _real(rows: Sequence[Row]) -> list[Row]:
+    """The rows of policies that a router can have."""
+    return [row for row in rows if row.policy != oracle.NAME]
 
 
 def _supports(rows: Sequence[Row]) -> str:

@@ -11,13 +11,14 @@ from math import inf
 from time import perf_counter
 from typing import TextIO
 
+from bench.fleet.simulated import oracle
 from router.replay.report.run import Run
 from router.replay.report.slo import Slo
 from router.replay.report.summary import Summary
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
-from router.simulator.simulation import simulate
+from router.simulator.simulation import Simulation
 from router.simulator.totals import Totals
 from router.simulator.traffic import Traffic
 
@@ -60,10 +61,14 @@ class Task:
     measure_from: float = 0.0  # seconds: requests that arrive before it are not counted
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not written to. Raises the errors of `Simulation`."""
         summary = Summary(self.slo, self.scenario.replicas)
         began = perf_counter()
-        totals = simulate(self.scenario, self.traffic(), _Window(summary, self.measure_from))
+        recorder = _Window(summary, self.measure_from)
+        simulation = Simulation(self.scenario, self.traffic(), recorder)
+        if self.policy == oracle.NAME:
+            oracle.install(simulation)
+        totals = simulation.run()
         return Result(
             self.policy,
             self.scenario,

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from bench.fleet import capacity
+from bench.fleet.simulated import oracle
 from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import PROFILES
@@ -35,8 +36,9 @@ CONFIG = varied(queue={"enabled": False})
 
 
 def routed(fleet: Scenario, policy: str) -> Scenario:
-    """The same scenario with another routing policy."""
-    return replace(fleet, config=varied(fleet.config, routing={"policy": policy}))
+    """The same scenario with another routing policy, or with the one that the oracle replaces."""
+    name = oracle.BASE if policy == oracle.NAME else policy
+    return replace(fleet, config=varied(fleet.config, routing={"policy": name}))
 
 
 def core(kv_tokens: int) -> CoreConfig:
