@@ -52,11 +52,16 @@ class Synthetic:
     block_tokens: int = 128
     seed: int = 1
     name: str = ""
+    # Coefficient of variation of the times between arrivals; 1: a Poisson process. Above 1,
+    # requests arrive in bursts.
+    cv: float = 1.0
     _at: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not (self.rate > 0.0 and self.duration_s > 0.0 and self.block_tokens > 0):
             raise ValueError("rate, duration_s and block_tokens must be above 0")
+        if not self.cv > 0.0:
+            raise ValueError("cv must be above 0")
         self.name = self.name or type(self).__name__.lower()
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
@@ -69,12 +74,22 @@ class Synthetic:
         return Random(f"{type(self).__name__} {self.seed}")
 
     def _times(self, rng: Random, rate: float) -> Iterator[float]:
-        """The times of a Poisson process from 0 to `duration_s`."""
-        at = rng.expovariate(rate)
+        """The times of a renewal process from 0 to `duration_s`.
+
+        The times between arrivals are exponential, or gamma-distributed with `cv`.
+        """
+        shape = 1.0 / self.cv**2
+
+        def gap() -> float:
+            if shape == 1.0:
+                return rng.expovariate(rate)
+            return rng.gammavariate(shape, 1.0 / (shape * rate))
+
+        at = gap()
         while at < self.duration_s:
             self._at = at
             yield at
-            at += rng.expovariate(rate)
+            at += gap()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,6 +131,7 @@ class Unique(Synthetic):
     output: Lengths = Lengths(200.0, 0.6, 1000)
     tenant: str = ""
     priority: str = ""  # the class of all requests; `Mix` several sources for several classes
+    begins_s: float = 0.0  # seconds before the first arrivals
 
     def __iter__(self) -> Iterator[Arrival]:
         rng = self._rng()
@@ -124,7 +140,13 @@ class Unique(Synthetic):
             blocks = new_blocks(rng, prompt // self.block_tokens)
             output = self.output.draw(rng)
             yield Arrival(
-                number, at, prompt, output, blocks, tenant=self.tenant, priority=self.priority
+                number,
+                self.begins_s + at,
+                prompt,
+                output,
+                blocks,
+                tenant=self.tenant,
+                priority=self.priority,
             )
 
     def _prompt(self, rng: Random) -> int:

@@ -47,9 +47,18 @@ def core(kv_tokens: int) -> CoreConfig:
 
 def cold_rate(fleet: Scenario, sizes: Sequence[tuple[float, int]]) -> float:
     """Requests/s of these lengths at which the fleet saturates without a cache hit."""
-    kv_tokens = fleet.core.num_blocks * fleet.core.block_size
-    engine = capacity.Engine(fleet.timing, kv_tokens, fleet.core.max_num_seqs)
-    return capacity.saturation(engine, fleet.replicas, sizes)
+    return sum(
+        capacity.saturation(
+            capacity.Engine(
+                group.timing,
+                group.core.num_blocks * group.core.block_size,
+                group.core.max_num_seqs,
+            ),
+            group.replicas,
+            sizes,
+        )
+        for group in fleet.groups
+    )
 
 
 # -- llm-d's benchmark ----------------------------------------------------------------------------
@@ -90,6 +99,15 @@ class Warmed(Shared):
 
 # An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
 FLEET = Scenario(groups=equal(8, core(154_112), PROFILES["realistic"]), config=CONFIG)
+# The same capacity from four replicas and four that are half as fast.
+TWO_SPEEDS = Scenario(
+    groups=(
+        *equal(4, core(154_112), PROFILES["realistic"].scaled(0.75)),
+        *equal(4, core(154_112), PROFILES["realistic"].scaled(1.5)),
+    ),
+    config=CONFIG,
+)
+SURGE_S = 60.0  # seconds of overload
 WARM = 0.2  # share of a scenario in which nothing is counted
 _LAW = 4000  # number of requests from which a workload's lengths are estimated
 
@@ -107,7 +125,9 @@ class World:
     load: float  # requests/s as a share of `cold_rate`
     requests: int  # approximate number; includes the warm-up
     fleet: Scenario = FLEET
-    fault: tuple[Literal["slow", "kill"], float, float] | None = None  # times: shares of the run
+    # Kind, begin and end as shares of the run. "restart": every replica is killed and comes back,
+    # one after the other.
+    fault: tuple[Literal["slow", "kill", "restart"], float, float] | None = None
     rate: float = field(init=False)  # requests/s
 
     def __post_init__(self) -> None:
@@ -125,11 +145,22 @@ class World:
         if self.fault is not None:
             kind, begins, ends = self.fault
             at, until = begins * self.seconds, ends * self.seconds
-            faults = (Fault(at=at, replica=0, kind=kind, until=until, factor=5.0),)
+            if kind == "restart":
+                faults = tuple(_restarts(self.fleet.replicas, at, until))
+            else:
+                faults = (Fault(at=at, replica=0, kind=kind, until=until, factor=5.0),)
         return replace(self.fleet, faults=faults, seed=seed)
 
     def traffic(self, seed: int) -> Traffic:
         return self.make(self.rate, self.seconds, seed)
+
+
+def _restarts(replicas: int, at: float, until: float) -> Iterator[Fault]:
+    """One restart per replica; each takes two thirds of its turn."""
+    turn = (until - at) / replicas
+    for number in range(replicas):
+        begin = at + number * turn
+        yield Fault(at=begin, replica=number, kind="kill", until=begin + turn * 2.0 / 3.0)
 
 
 def _turns(traffic: Traffic) -> Iterator[Arrival]:
@@ -152,6 +183,21 @@ def chat(rate: float, seconds: float, seed: int) -> Chat:
 
 def unique(rate: float, seconds: float, seed: int) -> Unique:
     return Unique(rate=rate, duration_s=seconds, seed=seed)
+
+
+def bursty(rate: float, seconds: float, seed: int) -> Unique:
+    return Unique(rate=rate, duration_s=seconds, seed=seed, cv=4.0)
+
+
+def surge(rate: float, seconds: float, seed: int) -> Mix:
+    """Unique prompts at 70 % of the capacity, and at 120 % for a minute in the middle."""
+    more = Unique(
+        rate=rate * (1.2 / 0.7 - 1.0),
+        duration_s=min(SURGE_S, 0.3 * seconds),
+        begins_s=0.4 * seconds,
+        seed=seed + 1_000_000,
+    )
+    return Mix(unique(rate, seconds, seed), more)
 
 
 def stragglers(rate: float, seconds: float, seed: int) -> Stragglers:
@@ -221,6 +267,46 @@ def worlds(requests: int) -> list[World]:
             words="1,000 tokens, one prompt in twenty ten times as long, at 70 %",
             make=stragglers,
             load=0.7,
+        ),
+        world(
+            name="bursts",
+            unit="unique",
+            words="unique prompts at 70 %, times between arrivals with a coefficient of variation "
+            "of 4",
+            make=bursty,
+            load=0.7,
+        ),
+        world(
+            name="surge",
+            unit="120 %",
+            words="unique prompts at 70 %, and at 120 % for a minute",
+            make=surge,
+            load=0.7,
+        ),
+        world(
+            name="two",
+            unit="speeds",
+            words="unique prompts at 70 % of the capacity of four replicas and four half as fast",
+            make=unique,
+            load=0.7,
+            fleet=TWO_SPEEDS,
+        ),
+        world(
+            name="two speeds",
+            unit="shared",
+            words="shared prefixes at 70 % on the same fleet",
+            make=shared,
+            load=0.7,
+            fleet=TWO_SPEEDS,
+        ),
+        world(
+            name="restarts",
+            unit="rolling",
+            words="shared prefixes at 50 %, every replica restarts with an empty cache, one after "
+            "the other",
+            make=shared,
+            load=0.5,
+            fault=("restart", 0.3, 0.9),
         ),
         world(
             name="slow",
