@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf, isfinite
+from math import exp, inf, isfinite, log
 
 from bench.findings.found import Found
+from bench.findings.intervals import LEVEL, PAIRS_MIN, difference
 from bench.fleet.simulated import oracle
 from bench.fleet.simulated.task import Result, Task, play
 from bench.fleet.simulated.worlds import FLEET, WARM, World, routed, worlds
@@ -57,7 +58,7 @@ def run(
         "where nothing else is said; load is a share of what the fleet carries without cache hits."
         f" TTFT p90 over that of the best policy; the first {WARM:.0%} are not counted.",
         build(rows, _columns(everything), sort="worst"),
-        remarks=[_supports(_real(rows)), *_legend(everything, _real(rows))] if _real(rows) else [],
+        remarks=_remarks(everything, rows),
         verdicts=[_judge(_real(rows))],
         figures={
             "worlds": [
@@ -131,12 +132,36 @@ def _real(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if row.policy != oracle.NAME]
 
 
+def _remarks(everything: Sequence[World], rows: Sequence[Row]) -> list[str]:
+    real = _real(rows)
+    if not real:
+        return []
+    return [_supports(real), *_beside_oracle(rows), *_legend(everything, real)]
+
+
 def _supports(rows: Sequence[Row]) -> str:
     least = min(rows, key=lambda row: row.worst)
     where = ", ".join(
         f"{row.policy} {row.worst:.2f}" for row in sorted(rows, key=lambda row: row.worst)[:3]
     )
     return f"The table speaks for {least.policy} as the default: least worst regret ({where})."
+
+
+def _beside_oracle(rows: Sequence[Row]) -> list[str]:
+    """The default's p90 over the oracle's, as the geometric mean over the scenarios."""
+    at = {row.policy: row.ttft_s for row in rows}
+    ours, seeing = at.get(DEFAULT), at.get(oracle.NAME)
+    if ours is None or seeing is None:
+        return []
+    pairs = [pair for pair in zip(ours, seeing, strict=True) if max(pair) < inf and min(pair) > 0.0]
+    if len(pairs) < PAIRS_MIN:
+        return []
+    found = difference([log(mine) for mine, _ in pairs], [log(other) for _, other in pairs])
+    low, mean, high = exp(found.low), exp(found.value), exp(found.high)
+    return [
+        f"{DEFAULT}'s p90 is {mean:.2f} times the oracle's in the geometric mean of {len(pairs)} "
+        f"scenarios ({LEVEL:.0%} of the resampled means: {low:.2f} to {high:.2f})."
+    ]
 
 
 def _legend(everything: Sequence[World], rows: Sequence[Row]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -50,6 +51,15 @@ def test_it_counts_neither_as_the_best_policy_nor_as_a_default() -> None:
     plain, seeing = matrix.rank(policies, [here])
     assert plain.regret == [1.0]
     assert seeing.regret[0] < 1.0
+
+
+def test_the_default_is_compared_with_it_over_the_scenarios() -> None:
+    policies = [matrix.DEFAULT, oracle.NAME]
+    found = matrix.run(policies, requests=matrix.QUICK)
+    (remark,) = (one for one in found.remarks if "oracle's" in one)
+    assert re.match(r"kv_aware's p90 is [0-9.]+ times the oracle's in the geometric", remark)
+    found = matrix.run([matrix.DEFAULT], requests=matrix.QUICK)
+    assert not any("oracle" in one for one in found.remarks)
 
 
 def test_a_repeated_run_is_the_same() -> None:
