@@ -12,19 +12,17 @@ engine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
 
 from router.emulator.core.engine_core import EngineCore
 from router.emulator.core.request import DECODING, Request
-from router.emulator.core.step_time import step_s
 
 _STEPS_MAX = 10_000  # played steps; decode steps without another change count as one
 _OUTPUT = 100  # output tokens of a request that has not arrived, which nobody knows
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Prefill:
     """A request without a first token yet."""
 
@@ -32,10 +30,9 @@ class _Prefill:
     end: int  # tokens to prefill
     output: int  # output tokens after its first one
     hashes: Sequence[int]  # of the prompt's full blocks
-    is_own: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Decode:
     """A decoding request."""
 
@@ -59,21 +56,8 @@ def first_token_s(
     core.settle(now)
     if core._stalled_at is not None:
         return inf
-    size = core.kv.block_size
-    step = core.steps
-    decoding: list[_Decode] = []
-    begun: list[_Prefill] = []
-    free = core.kv.free
-    for request in core.rows():
-        if request._state == DECODING:
-            decoding.append(_Decode(request._finish_step - step, len(request._blocks)))
-        else:
-            begun.append(
-                _Prefill(request._computed, request._target, _more(request), request.block_hashes)
-            )
+    own = _Prefill(0, prompt_tokens, 0, hashes)
     waiting: list[_Prefill] = []
-    own = _Prefill(0, prompt_tokens, 0, hashes, is_own=True)
-    played: set[int] = set()  # hashes of the blocks that the played steps computed
     behind: list[_Prefill] = []  # They may fill the step in which the own prefill ends.
     for request in core.queued():
         tokens = request.prompt_tokens + request.generated
@@ -82,57 +66,115 @@ def first_token_s(
             _Prefill(0, tokens, _more(request), request.block_hashes)
         )
     waiting += [_Prefill(0, tokens, _OUTPUT, known) for tokens, known in before]
-    waiting += [own, *behind]
+    played = _Played(core, [*waiting, own, *behind])
     seconds = _rest_s(core, now)
     for _ in range(_STEPS_MAX):
-        # The boundary: ended requests free their places.
-        ended = [one for one in decoding if one.left <= 0]
-        free += sum(one.blocks for one in ended)
-        decoding = [one for one in decoding if one.left > 0]
-        for one in [one for one in begun if one.start == one.end]:
-            begun.remove(one)
-            if one.is_own:
-                return seconds
-            if one.output > 0:
-                decoding.append(_Decode(one.output, -(-(one.end + one.output) // size)))
-            else:
-                free += -(-one.end // size)
-        budget = core.config.max_num_batched_tokens - len(decoding)
-        tokens = squares = 0
-        chunks: list[tuple[_Prefill, int]] = []
-        for one in begun:
-            chunk = min(one.end - one.start, budget)
-            if chunk <= 0:
-                break
-            chunks.append((one, chunk))
-            played.update(one.hashes[one.start // size : (one.start + chunk) // size])
-            budget -= chunk
-        while waiting and budget > 0:
-            head = waiting[0]
-            blocks = _find_prefix(core, head, played)
-            if len(begun) + len(decoding) >= core.config.max_num_seqs or blocks > free:
-                break
-            begun.append(waiting.pop(0))
-            free -= blocks
-            chunk = min(head.end - head.start, budget)
-            chunks.append((head, chunk))
-            # As in the scheduler, the next request of this step may share these blocks.
-            played.update(head.hashes[head.start // size : (head.start + chunk) // size])
-            budget -= chunk
-        steps = 1
-        if chunks:
-            for one, chunk in chunks:
-                squares += (one.start + chunk) ** 2 - one.start**2
-                tokens += chunk
-                one.start += chunk
-        elif decoding:
-            steps = min(one.left for one in decoding)  # nothing can begin before one of them ends
-        else:
-            return inf
-        seconds += steps * _step_s(core, tokens, squares, len(decoding))
-        for running in decoding:
-            running.left -= steps
+        if own in played.end_step():
+            return seconds
+        step_s = played.step_s()
+        if step_s == inf:
+            break
+        seconds += step_s
     return inf
+
+
+class _Played:
+    """A copy of an engine's numbers, on which its steps are played."""
+
+    def __init__(self, core: EngineCore[Request], waiting: list[_Prefill]) -> None:
+        self._core = core
+        self._size = core.kv.block_size
+        self._free = core.kv.free
+        self._waiting = waiting  # the next one first
+        self._prefilling: list[_Prefill] = []
+        self._decoding: list[_Decode] = []
+        self._hashes: set[int] = set()  # hashes of the blocks that the played steps computed
+        for request in core.rows():
+            if request._state == DECODING:
+                left = request._finish_step - core.steps
+                self._decoding.append(_Decode(left, len(request._blocks)))
+            else:
+                self._prefilling.append(
+                    _Prefill(
+                        request._computed, request._target, _more(request), request.block_hashes
+                    )
+                )
+
+    def end_step(self) -> list[_Prefill]:
+        """Free the places of ended requests; returns the requests whose first token is made."""
+        self._free += sum(one.blocks for one in self._decoding if one.left <= 0)
+        self._decoding = [one for one in self._decoding if one.left > 0]
+        done = [one for one in self._prefilling if one.start == one.end]
+        self._prefilling = [one for one in self._prefilling if one.start < one.end]
+        for one in done:
+            blocks = -(-(one.end + one.output) // self._size)
+            if one.output > 0:
+                self._decoding.append(_Decode(one.output, blocks))
+            else:
+                self._free += blocks
+        return done
+
+    def step_s(self) -> float:
+        """Play the next step, or all steps until a decoding request ends if nothing is prefilled.
+
+        Returns their seconds; infinity if nothing can run.
+        """
+        sequences = len(self._decoding)
+        tokens, squares = self._prefill(self._core.config.max_num_batched_tokens - sequences)
+        steps = 1
+        if not tokens:
+            if not sequences:
+                return inf
+            steps = min(one.left for one in self._decoding)
+        for one in self._decoding:
+            one.left -= steps
+        context = self._core._scheduler.batch.context
+        step_s = self._core.timing.step_s(tokens, squares, sequences, context)
+        return steps * self._core.slowdown * step_s
+
+    def _prefill(self, budget: int) -> tuple[int, int]:
+        """Prefill chunks of at most `budget` tokens; returns their tokens and `Timing`'s squares.
+
+        Requests that wait begin while there is budget, a slot and room for the whole prompt.
+        """
+        tokens = squares = index = 0
+        while tokens < budget and (index < len(self._prefilling) or self._admit()):
+            one = self._prefilling[index]
+            end = min(one.end, one.start + budget - tokens)
+            tokens += end - one.start
+            squares += end * end - one.start * one.start
+            # As in the scheduler, the next request of this step may share these blocks.
+            self._hashes.update(one.hashes[one.start // self._size : end // self._size])
+            one.start = end
+            index += 1
+        return tokens, squares
+
+    def _admit(self) -> bool:
+        """Let the head of the queue begin. False: there is none, or no place for it."""
+        if not self._waiting:
+            return False
+        head = self._waiting[0]
+        cached, blocks = self._prefix(head)
+        slots = self._core.config.max_num_seqs - len(self._prefilling) - len(self._decoding)
+        if slots <= 0 or blocks > self._free:
+            return False
+        head.start = cached
+        self._free -= blocks
+        self._prefilling.append(self._waiting.pop(0))
+        return True
+
+    def _prefix(self, one: _Prefill) -> tuple[int, int]:
+        """Cached tokens of a waiting request, and the blocks that it would take."""
+        kv, size = self._core.kv, self._size
+        blocks = -(-one.end // size)
+        if not self._core.config.prefix_caching:
+            return 0, blocks
+        most = (one.end - 1) // size  # The last token is always computed.
+        hits = kv.match(one.hashes, most)
+        count = len(hits)
+        while count < min(most, len(one.hashes)) and one.hashes[count] in self._hashes:
+            count += 1
+        return size * count, blocks - count + kv.idle(hits)
 
 
 def _rest_s(core: EngineCore[Request], now: float) -> float:
@@ -144,35 +186,6 @@ def _rest_s(core: EngineCore[Request], now: float) -> float:
     return max(end - now, 0.0)
 
 
-def _step_s(core: EngineCore[Request], tokens: int, squares: int, sequences: int) -> float:
-    timing = core.timing
-    return core.slowdown * step_s(
-        timing.prefill_s,
-        timing.prefill_token_s,
-        timing.prefill_square_s,
-        timing.decode_s,
-        timing.decode_sequence_s,
-        timing.decode_context_s,
-        tokens,
-        squares,
-        sequences,
-        core._scheduler.batch.context if sequences else 0,
-    )
-
-
 def _more(request: Request) -> int:
+    """Output tokens that follow the next one."""
     return max(request.output_tokens - request.generated - 1, 0)
-
-
-def _find_prefix(core: EngineCore[Request], one: _Prefill, played: AbstractSet[int]) -> int:
-    """Set the start of a prefill to the end of its cached prefix; returns the blocks it takes."""
-    size = core.kv.block_size
-    if not core.config.prefix_caching:
-        return -(-one.end // size)
-    most = (one.end - 1) // size  # The last token is always computed.
-    hits = core.kv.match(one.hashes, most)
-    count = len(hits)
-    while count < min(most, len(one.hashes)) and one.hashes[count] in played:
-        count += 1
-    one.start = size * count
-    return -(-one.end // size) - count + core.kv.idle(hits)
