@@ -48,13 +48,15 @@ class Synthetic:
     """The base class of the generators. Each iteration begins anew."""
 
     rate: float  # requests per second
-    duration_s: float  # no request arrives after it, except later turns of conversations
+    # Seconds of arrivals. No request arrives later, except later turns of conversations.
+    duration_s: float
     block_tokens: int = 128
     seed: int = 1
     name: str = ""
     # Coefficient of variation of the times between arrivals; 1: a Poisson process. Above 1,
     # requests arrive in bursts.
     cv: float = 1.0
+    begins_s: float = 0.0  # seconds before the arrivals begin
     _at: float = field(default=0.0, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class Synthetic:
         return Random(f"{type(self).__name__} {self.seed}")
 
     def _times(self, rng: Random, rate: float) -> Iterator[float]:
-        """The times of a renewal process from 0 to `duration_s`.
+        """The times of a renewal process that begins at `begins_s` and lasts `duration_s`.
 
         The times between arrivals are exponential, or gamma-distributed with `cv`.
         """
@@ -88,7 +90,7 @@ class Synthetic:
         at = gap()
         while at < self.duration_s:
             self._at = at
-            yield at
+            yield self.begins_s + at
             at += gap()
 
 
@@ -131,7 +133,6 @@ class Unique(Synthetic):
     output: Lengths = Lengths(200.0, 0.6, 1000)
     tenant: str = ""
     priority: str = ""  # the class of all requests; `Mix` several sources for several classes
-    begins_s: float = 0.0  # seconds before the first arrivals
 
     def __iter__(self) -> Iterator[Arrival]:
         rng = self._rng()
@@ -140,13 +141,7 @@ class Unique(Synthetic):
             blocks = new_blocks(rng, prompt // self.block_tokens)
             output = self.output.draw(rng)
             yield Arrival(
-                number,
-                self.begins_s + at,
-                prompt,
-                output,
-                blocks,
-                tenant=self.tenant,
-                priority=self.priority,
+                number, at, prompt, output, blocks, tenant=self.tenant, priority=self.priority
             )
 
     def _prompt(self, rng: Random) -> int:
@@ -174,7 +169,6 @@ class PowerUser(Synthetic):
     `rate` is the rate within the burst.
     """
 
-    begins_s: float = 0.0
     document_tokens: int = 4000
     question: Lengths = Lengths(200.0, 0.5, 2000)
     output: Lengths = Lengths(300.0, 0.6, 2000)
@@ -188,7 +182,7 @@ class PowerUser(Synthetic):
             prompt = self.document_tokens + self.question.draw(rng)
             blocks = document + new_blocks(rng, prompt // size - len(document))
             output = self.output.draw(rng)
-            yield Arrival(number, self.begins_s + at, prompt, output, blocks, tenant=self.tenant)
+            yield Arrival(number, at, prompt, output, blocks, tenant=self.tenant)
 
 
 # -- conversations --------------------------------------------------------------------------------
