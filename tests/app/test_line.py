@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import Any
 
-import msgspec
 import pytest
 
 from policies.queueing.ticket import CLASSES, ENDED, SENT
@@ -413,23 +411,18 @@ async def test_a_reload_makes_room_and_changes_the_rules() -> None:
         first = await send(router, "first", queued=False)
         second = await send(router, "second")
 
-        def read_again() -> Any:
-            replicas = [msgspec.structs.replace(r, max_inflight=2) for r in app.config.replicas]
-            return msgspec.structs.replace(
-                app.config,
-                replicas=tuple(replicas),
-                queue=queue(policy="fifo"),
-                classes=of_normal(depth=1),
-            )
-
-        app.read_again = read_again
+        router.change(
+            replicas=(router.at(0, max_inflight=2),),
+            queue=queue(policy="fifo"),
+            classes=of_normal(depth=1),
+        )
         await app.reload()
         await eventually(lambda: len(turnstile.tags) == 2, "there is room for the second")
         third = await send(router, "third")
         fourth = await router.client()
         await fourth.send(chat(tag="fourth"))
         assert_error(await fourth.recv_response(), Reason.QUEUE_FULL)
-        app.read_again = lambda: msgspec.structs.replace(app.config, queue=Queue(enabled=False))
+        router.change(queue=Queue(enabled=False))
         with pytest.raises(ConfigError, match="restart"):
             await app.reload()
         turnstile.open(3)

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
@@ -122,9 +121,8 @@ async def test_without_prices_there_is_no_cost() -> None:
 async def test_prices_are_read_again() -> None:
     async with running(tells) as router:
         await router.ask(chat(), "POST")
-        app = router.app
-        app.read_again = lambda: msgspec.structs.replace(app.config, usage=PRICES)
-        await app.reload()
+        router.change(usage=PRICES)
+        await router.app.reload()
         await router.ask(chat(), "POST")
         (told,) = (await tenants(router)).values()
         assert told["cost"] == pytest.approx(COST)

@@ -213,7 +213,8 @@ class Router:
         """Wait until every request that has no answer yet got the router's own 200."""
         exchanges = self.app.parts.dispatcher.exchanges
         await eventually(
-            lambda: all(exchange.reply.status == 200 for exchange in exchanges), "an early 200"
+            lambda: bool(exchanges) and all(one.reply.status == 200 for one in exchanges),
+            "an early 200",
         )
 
     def busy(self) -> dict[str, int]:

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from router.config.model import Continuation
 from router.core.errors import Reason
@@ -328,7 +327,7 @@ async def test_a_reload_leaves_streams_as_they_are() -> None:
         client = await router.client()
         await client.send(asking("chat"))
         await client.recv_until(b"met")
-        app.read_again = lambda: replace(router.config, continuation=Continuation())
+        router.change(continuation=Continuation())
         await app.reload()
         assert app.census()["kept_text"] > 0
         go.set()

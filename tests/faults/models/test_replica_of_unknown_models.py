@@ -60,8 +60,7 @@ async def add(router: Router, *engines: Engine) -> None:
             engine.start()
         router.replicas.append(engine)
     more = tuple(Replica(url=e.url, id=f"added-{e.port}") for e in engines)
-    config = msgspec.structs.replace(router.config, replicas=(*router.config.replicas, *more))
-    router.app.read_again = lambda: config
+    router.change(replicas=(*router.config.replicas, *more))
     await router.app.reload()
 
 

@@ -6,7 +6,6 @@ import asyncio
 import os
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from router.config.model import AccessLog
@@ -156,8 +155,6 @@ async def test_a_reload_that_moves_the_log_loses_no_count(tmp_path: Path) -> Non
         for _ in range(5):
             assert (await router.ask(chat())).status == 200
         await eventually(lambda: router.app.parts.log.dropped == 5, "five lines lost")
-        moved = AccessLog(path=str(tmp_path / "log"), flush_s=0.02)
-        new = msgspec.structs.replace(router.config, access_log=moved)
-        router.app.read_again = lambda: new
+        router.change(access_log=AccessLog(path=str(tmp_path / "log"), flush_s=0.02))
         await router.app.reload()
         assert await number(router.app.admin_port, DROPPED) == 5

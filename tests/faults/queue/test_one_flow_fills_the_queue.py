@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from router.config.model import QueueLimits
@@ -271,13 +270,11 @@ async def test_a_reload_with_a_smaller_queue_evicts_no_request() -> None:
     ) as router:
         clients = [await waits_not(router)]
         clients += [await waits(router, *of("greedy"), tag=f"{n}") for n in range(6)]
-        app = router.app
-        smaller = {
-            "queue": queue(limits=QueueLimits(bytes=100_000)),
-            "classes": of_normal(depth=3),
-        }
-        app.read_again = lambda: msgspec.structs.replace(app.config, **smaller)
-        await app.reload()
+        router.change(
+            queue=queue(limits=QueueLimits(bytes=100_000)),
+            classes=of_normal(depth=3),
+        )
+        await router.app.reload()
         assert waiting(router) == 6
         small = await waits(router, *of("small", "192.0.2.2"), tag="small")
         gone = clients[3:]

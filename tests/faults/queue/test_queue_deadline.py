@@ -6,7 +6,6 @@ import asyncio
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
 from router.config.model import Queue
@@ -292,9 +291,7 @@ async def test_a_reload_changes_whose_deadlines_are_used() -> None:
         app = router.app
         data = chat("x-stainless-timeout: 0.1")
         assert_error(await router.ask(data, "POST"), Reason.DEADLINE_PASSED)
-        app.read_again = lambda: msgspec.structs.replace(
-            app.config, queue=queue(sdk_timeouts=False)
-        )
+        router.change(queue=queue(sdk_timeouts=False))
         await app.reload()
         client = await router.client()
         await client.send(data)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import msgspec
 import pytest
 
 from router.config.model import Aborts, Hedging, Keys
@@ -286,8 +285,7 @@ async def test_a_reload_switches_it_off() -> None:
     async with running(scripted, replica=SGLANG) as router:
         (await begin(router)).rst()
         await eventually(lambda: bool(scripted.aborts), "it is told")
-        off = msgspec.structs.replace(router.config, aborts=Aborts(enabled=False))
-        router.app.read_again = lambda: off
+        router.change(aborts=Aborts(enabled=False))
         await router.app.reload()
         (await begin(router)).rst()
         await eventually(lambda: not scripted.open, "closed")
