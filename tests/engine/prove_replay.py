@@ -3,10 +3,12 @@
     python -m tests.engine.prove_replay FOLDER
 
 Two vLLM engines, each on a core of its own, behind a router with the shipped configuration (queue
-and hedging on). `LOAD` is run twice with other prompts; the second half of the log has at least
-`JUDGED` requests. Arrivals are open loop and below saturation: a replay repeats the logged arrival
-times, so a queue that grows without bound would make any small error of the engine model large.
-Then `hedgerow replay LOG --config FILE` runs twice:
+and hedging on). `LOAD` is run once for each block of each half, with other prompts; the second half
+of the log has at least `JUDGED` requests. The blocks of the two halves alternate, because the speed
+of a shared machine drifts within minutes, which no engine model can know. In the log all blocks of
+the first half come first (`loads/blocks.py`). Arrivals are open loop and below saturation: a replay
+repeats the logged arrival times, so a queue that grows without bound would make any small error of
+the engine model large. Then `hedgerow replay LOG --config FILE` runs twice:
 
 1. with `--calibrate`: it fits the engine model to the first half, prints logged beside simulated of
    the second half, and must trust it (status 0: TTFT and TPOT within 20 % at p50, 30 % at p90);
@@ -29,20 +31,24 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from router.cli import main as hedgerow
-from tests.engine.loads.halves import open_half
+from tests.engine.loads.blocks import in_order
+from tests.engine.loads.halves import open_load
 from tests.engine.loads.rounds import running_pair
 from tests.engine.machine import environment
 from tests.engine.machine.fleet import SLOTS, configured
 from tests.engine.machine.processes import eventually
 
-LOAD = {1.2: 250, 1.6: 400, 2.0: 400}  # number of requests by arrival rate per second
+LOAD = {1.2: 50, 1.6: 80, 2.0: 80}  # requests of one block, by arrivals per second
+BLOCKS = 5  # of each half
 JUDGED = 1000
-HALF_WITHIN_S = 1800.0
-HALF = sum(LOAD.values())
+BLOCK_WITHIN_S = 360.0
+BLOCK = sum(LOAD.values())
+HALF = BLOCKS * BLOCK
 LOG_WITHIN_S = 10.0
 WRONG = 3.0  # factor on all coefficients of the deliberately wrong engine model
 TRUSTED, REFUSED = 0, 3  # exit statuses of a replay
@@ -62,7 +68,7 @@ def main(folder: Path) -> int:
     wrong = replayed([*words, "--timing", timing])
     wanted = ((right, TRUSTED), (wrong, REFUSED))
     lines = [f"A log of two real engines, {commit}, {datetime.now():%Y-%m-%d}: {2 * HALF:,}"]
-    lines[0] += " requests in two halves"
+    lines[0] += f" requests in two halves of {BLOCKS} blocks, recorded in turns"
     for (status, text), due in wanted:
         lines += ["", text.rstrip(), f"exit status {status}, wanted {due}"]
     report = "\n".join(lines) + "\n"
@@ -86,15 +92,22 @@ def record(folder: Path, log: Path) -> None:
             "prefix": {"block_bytes": 64},  # a token of this model is a character
         }
         router = stack.enter_context(configured(settings, folder))
-        for name in ("first", "second"):
-            answers = asyncio.run(open_half(router.url, name, LOAD, HALF_WITHIN_S))
-            failed = [answer.error for answer in answers if answer.error]
+        for block in range(2 * BLOCKS):
+            load = open_load(router.url, f"block {block}", LOAD, BLOCK_WITHIN_S)
+            failed = [answer.error for answer in asyncio.run(load) if answer.error]
             assert not failed, failed[:5]
-        eventually(
-            lambda: log.exists() and log.read_bytes().count(b"\n") >= 2 * HALF,
-            LOG_WITHIN_S,
-            "every request in the log",
-        )
+            eventually(
+                partial(_has_lines, log, (block + 1) * BLOCK),
+                LOG_WITHIN_S,
+                "every request in the log",
+            )
+    lines = log.read_bytes().splitlines()
+    blocks = [lines[at : at + BLOCK] for at in range(0, len(lines), BLOCK)]
+    log.write_bytes(b"".join(line + b"\n" for line in in_order([*blocks[::2], *blocks[1::2]])))
+
+
+def _has_lines(log: Path, count: int) -> bool:
+    return log.exists() and log.read_bytes().count(b"\n") >= count
 
 
 def replayed(words: Sequence[str]) -> tuple[int, str]:

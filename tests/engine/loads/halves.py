@@ -1,7 +1,7 @@
 """The load of a log whose first half calibrates an engine model and whose second half judges it.
 
 Streams of prompts of any length, some of which share a prefix. `half` sends them from a growing
-number of clients, each of which waits for its answer (closed loop). `open_half` sends them at
+number of clients, each of which waits for its answer (closed loop). `open_load` sends them at
 Poisson arrivals of growing rates, as the users of a service do (open loop). Both halves have other
 prompts and the same distributions. Must never judge the results.
 """
@@ -52,7 +52,7 @@ async def half(url: str, seed: str, load: Mapping[int, int], within_s: float) ->
     return answers
 
 
-async def open_half(
+async def open_load(
     url: str, seed: str, load: Mapping[float, int], within_s: float
 ) -> list[Answer]:
     """Poisson arrivals, each on a connection of its own. `load`: requests by their rate per second.
