@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
+
+_NO_SLO: Final = float("inf")
 
 
 class RequestView:
@@ -21,6 +23,7 @@ class RequestView:
     """
 
     __slots__ = (
+        "arrived",
         "attempts",
         "block_tokens",
         "blocks",
@@ -34,6 +37,11 @@ class RequestView:
         "prompt_tokens",
         "session",
         "stream",
+        "tpot_slo_s",
+        "ttft_slo_min_s",
+        "ttft_slo_s",
+        "urgency",
+        "worth",
     )
 
     def __init__(
@@ -51,6 +59,12 @@ class RequestView:
         session: str | None = None,
         output_tokens: int = -1,
         output_limit: int = -1,
+        urgency: int = 2,
+        worth: float = 1.0,
+        arrived: float = 0.0,
+        ttft_slo_s: float = _NO_SLO,
+        tpot_slo_s: float = _NO_SLO,
+        ttft_slo_min_s: float = 0.0,
     ) -> None:
         self.kind = kind  # the route: "chat", "completions", "embeddings", ... or "other"
         self.model = model  # None: the request names no model
@@ -68,6 +82,17 @@ class RequestView:
         self.output_tokens = output_tokens
         # The client's limit of output tokens; below 0: the queue was not used, or no limit is set.
         self.output_limit = output_limit
+        self.urgency = urgency  # the class: 0 critical, 1 high, 2 normal, 3 low, 4 batch
+        self.worth = worth  # the weight of one token, > 0; all tokens of a request have the same
+        self.arrived = arrived  # monotonic seconds
+        # The SLOs, in seconds, > 0: the time from the arrival to the first token, and the time that
+        # each further token adds to its deadline. Infinity: the caller sets no SLO.
+        self.ttft_slo_s = ttft_slo_s
+        self.tpot_slo_s = tpot_slo_s
+        # The shortest TTFT SLO that the client may state, at most `ttft_slo_s`. A deadline of the
+        # client's own counts as if it were no earlier, so that no client gives a request the
+        # deadline of another class.
+        self.ttft_slo_min_s = ttft_slo_min_s
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -11,6 +11,10 @@ from typing import Any
 from policies.facts import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
+from router.config.model import Classes
+from router.dispatch.slos import class_slos
+
+SLOS = class_slos(Classes())  # as shipped
 
 
 def make_ticket(
@@ -28,13 +32,14 @@ def make_ticket(
     streamed: bool = True,
     look: Callable[[], Mapping[Any, int]] | None = None,
     block_tokens: float = 1.0,
+    ttft_slo_s: float | None = None,
     **facts: Any,
 ) -> Ticket:
     """Make a ticket.
 
     `key` and `user` give its flow; by default a user is a flow of its own. `look`: result of the
-    test pool's prefix lookup (`looked_up`); None: no prefix is known. `facts`: fields of the ticket
-    itself.
+    test pool's prefix lookup (`looked_up`); None: no prefix is known. `ttft_slo_s`: the SLO that
+    the client states; None: that of its class. `facts`: fields of the ticket itself.
     """
     view = RequestView(
         stream=streamed,
@@ -53,7 +58,11 @@ def make_ticket(
         is_member_counted=bool(user) if is_member_counted is None else is_member_counted,
         weight=weight,
     )
-    return Ticket(request, view, flow, **facts)
+    ticket = Ticket(request, view, flow, **facts)
+    slo = SLOS[ticket.urgency]
+    slo.fill(view, ticket.arrival)
+    slo.state(view, None, ttft_slo_s or 0.0, 0.0)
+    return ticket
 
 
 def looked_up(view: RequestView) -> Mapping[Any, int]:

@@ -216,6 +216,17 @@ class Router:
     def is_idle(self, client: int) -> bool:
         return self._clients[client].exchange is None
 
+    async def begin(self, request: bytes) -> asyncio.Protocol:
+        """A request of the first client reaches a replica. Returns the connection on which the
+        replica answers.
+        """
+        self._clients[0].data_received(request)
+        for _ in range(_TURNS):
+            if self._asked:
+                return self._asked.popleft()
+            await asyncio.sleep(0)
+        raise RuntimeError("a request did not reach a replica")
+
     async def one(self, request: bytes) -> None:
         """One request of the first client, from its arrival to the end of its answer."""
         self._clients[0].data_received(request)

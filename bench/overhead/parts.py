@@ -35,6 +35,13 @@ PARTS: Final = (
         "and the event loop",
     ),
     Part(
+        "token",
+        "token of a stream",
+        None,
+        "between transports in memory: a read with one token is parsed, counted and written to the "
+        "client; without the turn of the event loop that writes it",
+    ),
+    Part(
         "decision_64",
         "decision, 64 replicas",
         15,

@@ -56,6 +56,29 @@ def _plain(router: Router, header: bytes) -> Work:
     return block
 
 
+async def token(folder: Path) -> Work:
+    """Tokens of one stream, each in a read of its own."""
+    router = Router(folder)
+    prompt = shapes.Prompt("127.0.0.1:8080", ask=shapes.Ask(1000, 0.0))
+
+    async def block(marks: Marks, count: int) -> float:
+        replica = await router.begin(prompt.next())
+        replica.data_received(shapes.STREAM_HEAD + shapes.ROLE_CHUNK + shapes.TOKEN_CHUNKS[0])
+        for number in range(count):
+            await asyncio.sleep(0)  # the writes of a turn are combined
+            event = shapes.TOKEN_CHUNKS[number % len(shapes.TOKEN_CHUNKS)]
+            marks.begin()
+            replica.data_received(event)
+            marks.end()
+        replica.data_received(shapes.LAST_CHUNKS)
+        await asyncio.sleep(0)
+        if not router.is_idle(0):
+            raise RuntimeError("a stream did not end")
+        return marks.take() / count
+
+    return block
+
+
 def _difference(one: Work, other: Work) -> Work:
     async def block(marks: Marks, count: int) -> float:
         cost = 0.0
@@ -194,7 +217,7 @@ def _queue(depth: int) -> Work:
 WORKS: dict[str, Callable[[Path], Awaitable[Work]]] = {
     work.__name__: work
     for work in (
-        *(json_request, decision_64, decision_1024, queue_10, queue_deeper),
+        *(json_request, token, decision_64, decision_1024, queue_10, queue_deeper),
         *(hedging_never, hedging_armed),
     )
 }

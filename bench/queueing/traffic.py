@@ -22,6 +22,7 @@ from router.core.errors import RouterError
 from router.core.kv_estimate import report_kv
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
+from router.dispatch.slos import class_slos
 
 FLOWS = 100
 
@@ -74,7 +75,9 @@ class Traffic:
         none_full = {"depth": 10**6, "wait": 1e6}
         classes = dict.fromkeys(("critical", "high", "normal", "low", "batch"), none_full)
         rules = {"queue": {"policy": policy, "limits": _LIMITS}, "classes": classes}
-        self.queue = Queue(msgspec.convert(rules, Config), self.fleet)
+        config = msgspec.convert(rules, Config)
+        self.queue = Queue(config, self.fleet)
+        self._slos = class_slos(config.classes)
         self.now = 1000.0
         self.leases: dict[Ticket, Lease] = {}
         self._rng = Random(1)
@@ -97,6 +100,7 @@ class Traffic:
             blocks=(flow,) if self._prefixes else (),
         )
         view.chains = held
+        self._slos[int(number)].fill(view, self.now)
         return Ticket(None, view, self._flows[flow], lane="model", number=number, arrival=self.now)
 
     def lease(self, ticket: Ticket, place: Replica) -> None:

@@ -51,3 +51,9 @@ def check_amount(name: str, value: float, least: float = 0.0) -> None:
     """Raise PolicyConfigError unless `value` is between `least` and `TOKENS_MAX`."""
     if not least <= value <= TOKENS_MAX:
         raise PolicyConfigError(f"{name} must be {least:g} to {TOKENS_MAX:g}", name)
+
+
+def check_share(name: str, value: float) -> None:
+    """Raise PolicyConfigError unless `value` is between 0 and 1."""
+    if not 0.0 <= value <= 1.0:
+        raise PolicyConfigError(f"{name} must be a share, 0 to 1", name)

@@ -6,48 +6,38 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
+from policies.queueing.shared import check_share
 from policies.queueing.sliding import SlidingLine, Slope
-from policies.queueing.slos import SLO_S, PerClass, check_per_class, check_width
 
 
 @order_policy("slide")
 @dataclass(slots=True)
 class Slide(OrderPolicy):
     """A request is urgent if the waiting work takes longer than the time to its deadline. Urgent
-    requests are ordered by worth per second of prefill, the others by deadline.
+    requests are ordered by worth per second of prefill, the others by deadline. The worth of a
+    request is the `weight` of its class times that of its key.
     """
 
     by_class: ClassVar[bool] = False
 
-    # The time to a first token of each class, in seconds: critical, high, normal, low, batch.
-    slo_s: PerClass = SLO_S
-    weights: PerClass = (16.0, 8.0, 4.0, 2.0, 1.0)  # The worth of a timely first token, by class.
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
     base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
     eagerness: float = 1.0  # With a higher value, more requests are urgent.
-    # A request that is late by this many times its class's `slo_s` goes before urgent requests.
+    # A request that is late by this many times its TTFT SLO goes before urgent requests.
     starvation: float = 1.0
-    # A cached prefix decides among deadlines that differ by at most this share of `slo_s`, and
+    # A cached prefix decides among deadlines that differ by at most this share of the TTFT SLO, and
     # among urgent requests whose worth per second differs by at most this share.
     width: float = 0.25
 
     _slope: Slope = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        check_per_class("slo_s", self.slo_s)
-        check_per_class("weights", self.weights)
-        check_width(self.width)
+        check_share("width", self.width)
         for option in ("prefill_rate", "base_s", "eagerness", "starvation"):
             if not 0.0 < getattr(self, option) < float("inf"):
                 raise PolicyConfigError(f"{option} must be above 0", option)
         self._slope = Slope(
-            self.slo_s,
-            self.weights,
-            self.prefill_rate,
-            self.base_s,
-            self.eagerness,
-            self.starvation,
-            self.width,
+            self.prefill_rate, self.base_s, self.eagerness, self.starvation, self.width
         )
 
     def line(self, urgency: int) -> Line:

@@ -5,7 +5,7 @@ sliding boundary is the time that all waiting work takes. A ticket whose deadlin
 boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
 earliest deadline goes first. Under overload nearly all tickets are urgent. Then not all deadlines
 can be met, and the ticket with the most worth per second of prefill goes first. A ticket that is
-late by `starvation` times the `slo_s` of its class is starved and goes before the urgent ones.
+late by `starvation` times its TTFT SLO is starved and goes before the urgent ones.
 
 An engine applies this rule to every step, decodes included. Here the unit is a dispatch, the
 service time is the predicted prefill time, and the work is divided among the replicas.
@@ -19,8 +19,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from policies.queueing.base import BaseLine
+from policies.queueing.deadlines import due
 from policies.queueing.ranked import Ranked
-from policies.queueing.slos import due
 from policies.queueing.ticket import Ticket
 
 STARVED: Final = 0
@@ -37,31 +37,20 @@ class Slope:
         "eagerness",
         "prefill_rate",
         "replicas",
-        "slo_s",
         "starvation",
-        "weights",
         "width",
         "work_s",
     )
 
     def __init__(
-        self,
-        slo_s: tuple[float, ...],
-        weights: tuple[float, ...],
-        prefill_rate: float,
-        base_s: float,
-        eagerness: float,
-        starvation: float,
-        width: float,
+        self, prefill_rate: float, base_s: float, eagerness: float, starvation: float, width: float
     ) -> None:
-        self.slo_s = slo_s  # time to a first token, by class
-        self.weights = weights  # worth of a timely first token, by class
         self.prefill_rate = prefill_rate  # tokens/s of one replica
         # Part of a prefill's time, in seconds, that does not depend on the prompt's length.
         self.base_s = base_s
         self.eagerness = eagerness
         self.starvation = starvation
-        # Width of a band, as a share of `slo_s` or of the worth per second.
+        # Width of a band, as a share of the TTFT SLO or of the worth per second.
         self.width = width
         self.replicas = 1
         self.work_s = 0.0
@@ -69,14 +58,38 @@ class Slope:
     def prefill_s(self, ticket: Ticket) -> float:
         return _LEAST_S + ticket.view.prompt_tokens / self.prefill_rate
 
-    def deadline(self, ticket: Ticket) -> float:
-        return due(ticket, self.slo_s)
+    def starves_at(self, ticket: Ticket) -> float:
+        return due(ticket) + self.starvation * ticket.view.ttft_slo_s
+
+    def worth(self, ticket: Ticket) -> float:
+        """The worth per second of prefill."""
+        return ticket.view.worth * ticket.flow.weight / self.prefill_s(ticket)
 
     def boundary_s(self, earliest_s: float) -> float:
         """A ticket with less time left is urgent. `earliest_s`: time to the first deadline."""
         budget_s = max(earliest_s, 2.0 * self.base_s)
         work_s = self.work_s / self.replicas
-        return self.eagerness * work_s * budget_s / (budget_s - self.base_s)
+        return self.eagerness * work_s / (1.0 - self.base_s / budget_s)
+
+
+class Timetable:
+    """Tickets by a time, the earliest first. The entries of a removed ticket stay until they are
+    the first, or until there are more of them than of waiting tickets.
+    """
+
+    __slots__ = ("entries",)
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []  # heap of (time, order, ticket)
+
+    def add(self, when: float, ticket: Ticket, waiting: int) -> None:
+        """`waiting`: the number of tickets in the line."""
+        if len(self.entries) > 64 + 2 * waiting:
+            # Removed tickets still have entries, and a ticket that was put back has several.
+            entries = dict.fromkeys(self.entries)
+            self.entries = [entry for entry in entries if entry[2].node is not None]
+            heapify(self.entries)
+        heappush(self.entries, (when, ticket.order, ticket))
 
 
 class SlidingLine(BaseLine):
@@ -84,30 +97,28 @@ class SlidingLine(BaseLine):
     tickets, by deadline.
     """
 
-    __slots__ = ("_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
+    __slots__ = ("_due", "_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
 
     def __init__(self, slope: Slope) -> None:
         self._slope = slope
         self._starved = Ranked()
         self._urgent = Ranked()
         self._normal = Ranked()
-        self._late: list[Any] = []  # heap of (time at which the ticket starves, order, ticket)
+        # Urgent and normal tickets by deadline, and by the time at which they starve. The order
+        # differs, because requests of one class may have different SLOs.
+        self._due = Timetable()
+        self._late = Timetable()
         self._waiting = 0
 
     def push(self, ticket: Ticket, now: float) -> None:
         slope = self._slope
-        deadline = slope.deadline(ticket)
+        deadline = due(ticket)
         slope.work_s += slope.prefill_s(ticket)
         self._waiting += 1
         ticket.node = self._normal
         self._normal.add(ticket, deadline, ticket.order)
-        patience_s = slope.starvation * slope.slo_s[ticket.urgency]
-        if len(self._late) > 64 + 2 * self._waiting:
-            # Removed tickets still have heap entries, and a ticket that was put back has several.
-            late = dict.fromkeys(self._late)
-            self._late = [entry for entry in late if entry[2].node is not None]
-            heapify(self._late)
-        heappush(self._late, (deadline + patience_s, ticket.order, ticket))
+        self._due.add(deadline, ticket, self._waiting)
+        self._late.add(slope.starves_at(ticket), ticket, self._waiting)
 
     def drop(self, ticket: Ticket) -> None:
         slope = self._slope
@@ -128,28 +139,35 @@ class SlidingLine(BaseLine):
 
     def _slide(self, now: float) -> None:
         slope = self._slope
-        late = self._late
-        while late and (late[0][0] <= now or late[0][2].node is None):
+        late = self._late.entries
+        while late and (late[0][0] <= now or not self._may_starve(late[0][2])):
             ticket: Ticket = heappop(late)[2]
-            if ticket.node is self._urgent or ticket.node is self._normal:
-                self._move(ticket, self._starved, slope.deadline(ticket))
+            if self._may_starve(ticket):
+                self._move(ticket, self._starved, due(ticket))
+        by_deadline = self._due.entries
+        while by_deadline and not self._may_starve(by_deadline[0][2]):
+            heappop(by_deadline)
         normal, urgent = self._normal, self._urgent
         # The earliest deadline of urgent and normal tickets. If it came from the normal tickets
         # alone, the boundary would move when a ticket becomes urgent, and a second call would
         # differ.
-        earliest_s = slope.deadline(late[0][2]) - now if late else 0.0
+        earliest_s = by_deadline[0][0] - now if by_deadline else 0.0
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:
             ticket = normal.first()
-            worth = slope.weights[ticket.urgency] * ticket.flow.weight
-            self._move(ticket, urgent, -worth / slope.prefill_s(ticket))
+            self._move(ticket, urgent, -slope.worth(ticket))
         # The waiting work has decreased, so the next urgent ticket may have enough time again.
         while urgent.count:
             ticket = urgent.first()
-            deadline = slope.deadline(ticket)
+            deadline = due(ticket)
             if deadline < until:
                 break
             self._move(ticket, normal, deadline)
+
+    def _may_starve(self, ticket: Ticket) -> bool:
+        """Whether the ticket waits here and is urgent or normal."""
+        node: Ranked | None = ticket.node
+        return node is self._urgent or node is self._normal
 
     def _row(self, now: float) -> tuple[int, Ranked]:
         self._slide(now)
@@ -173,7 +191,7 @@ class SlidingLine(BaseLine):
         if row is self._urgent:
             return key + self._slope.width * abs(key)
         first: Ticket = row.first()
-        return key + self._slope.width * self._slope.slo_s[first.urgency]
+        return key + self._slope.width * first.view.ttft_slo_s
 
     def band(self, most: int, now: float) -> list[Ticket]:
         row = self._row(now)[1]

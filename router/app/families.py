@@ -98,6 +98,11 @@ def _clamped(parts: Parts) -> dict[tuple[str, ...], float]:
     }
 
 
+def _slos(parts: Parts, attribute: str) -> dict[str, float]:
+    slos = parts.dispatcher.context.rules.slos
+    return {name: getattr(slos[n], attribute) for n, name in enumerate(CLASSES)}
+
+
 def _prefix_index(parts: Parts) -> dict[str, float]:
     stats = parts.knowledge.prefixes.stats
     return {"lookups": stats.lookups, "hits": stats.hits, "evictions": stats.evictions}
@@ -286,6 +291,20 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Requests whose priority was lowered to their ceiling, by source and resulting class.",
         _clamped,
         ("source", "class"),
+    ),
+    Family(
+        "slo_ttft_seconds",
+        GAUGE,
+        "SLO for the time to first token, by class; a key or a request may have another one.",
+        lambda parts: _slos(parts, "ttft_s"),
+        ("class",),
+    ),
+    Family(
+        "slo_tpot_seconds",
+        GAUGE,
+        "SLO for the time per output token, by class.",
+        lambda parts: _slos(parts, "tpot_s"),
+        ("class",),
     ),
     Family(
         "stream_silence_seconds",

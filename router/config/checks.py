@@ -58,6 +58,8 @@ _NOT_SEEN = frozenset(
         "x-router-model",
         "x-priority",
         "x-hedge",
+        "x-slo-ttft-ms",
+        "x-slo-tpot-ms",
     ]
 )
 _VISIBLE = re.compile(r"/[!-~]*\Z")
@@ -73,6 +75,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
     _check_classes(config, problems)
+    _check_slos(config, problems)
     _check_exact(config, problems)
     _check_priority(config, problems)
     _check_keys(config, problems)
@@ -207,6 +210,27 @@ def _check_classes(config: Config, problems: Problems) -> None:
             )
     if are_shares_used and shares > 1.0 + 1e-9:
         problems.add("classes", f"the shares of all classes add up to {shares:.4g}; at most 1")
+
+
+def _check_slos(config: Config, problems: Problems) -> None:
+    """Checks that no class has a tighter SLO than a more urgent class.
+
+    The SLO of the more urgent class limits what a client of the less urgent class may state."""
+    for field in ("ttft_slo_s", "tpot_slo_s"):
+        before, before_path = 0.0, ""
+        for name, rules in config.classes.by_name.items():
+            path = f"classes.{name}.{in_file(field)}"
+            if problems.is_spoiled(path):
+                continue
+            slo_s: float = getattr(rules, field)
+            if slo_s < before:
+                problems.add(
+                    path,
+                    f"must be at least {before_path} ({duration_text(before)}), "
+                    f"not {duration_text(slo_s)}: a more urgent class has the tighter SLO",
+                )
+            else:
+                before, before_path = slo_s, path
 
 
 def _check_exact(config: Config, problems: Problems) -> None:

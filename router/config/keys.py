@@ -28,6 +28,7 @@ SHORTEST: Final = 20  # characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
 _BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
+SloMs = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
 # A name appears in log lines and metric labels.
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
@@ -51,6 +52,10 @@ class KeyLine(
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
     weight: Weight = 1.0  # the tenant's share relative to other tenants
+    # SLOs of its requests in milliseconds, instead of the SLOs of their class, and the shortest
+    # ones that its clients may state. They apply to all classes but batch.
+    ttft_slo_ms: SloMs | None = None
+    tpot_slo_ms: SloMs | None = None
     names_users: bool = False  # its requests may name the tenant's user
     may_hedge: bool = False  # `x-hedge: on` is accepted in its requests
 

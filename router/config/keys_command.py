@@ -43,6 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--requests-per-minute", type=float, metavar="N")
     add("--tokens-per-minute", type=float, metavar="N", help="prompt and output tokens together")
     add("--weight", type=float, default=1.0, help="share relative to other tenants (default: 1)")
+    add("--ttft-slo-ms", type=float, metavar="N", help="SLO for the time to first token")
+    add("--tpot-slo-ms", type=float, metavar="N", help="SLO for the time per output token")
     add("--names-users", action="store_true", help="requests with this key may name their user")
     add("--may-hedge", action="store_true", help="requests with this key may ask for hedging")
     add("--stdin", action="store_true", help="read the key from standard input, do not create one")
@@ -65,6 +67,8 @@ def main(args: argparse.Namespace) -> int:
         "requests_per_minute": args.requests_per_minute,
         "tokens_per_minute": args.tokens_per_minute,
         "weight": args.weight,
+        "ttft_slo_ms": args.ttft_slo_ms,
+        "tpot_slo_ms": args.tpot_slo_ms,
         "names_users": args.names_users,
         "may_hedge": args.may_hedge,
     }

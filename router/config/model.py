@@ -249,8 +249,15 @@ class ClassTimeouts(Frozen, frozen=True):
 class ClassSettings(Frozen, frozen=True):
     """The settings of one class. An unset limit of a replica is that of `queue.gates`."""
 
-    # Share of turns where classes compete. The class `critical` goes first without a turn.
+    # Share of turns where classes compete. The class `critical` goes first without a turn. It is
+    # also the worth of a token of this class: for the order `slide`, and in the gain of /metrics.
     weight: Weight = 4.0
+    # SLO for the time to first token, from the arrival. It is no timeout: it orders requests where
+    # a policy uses deadlines, and /metrics shows how many requests meet it. A client or a key can
+    # state another one, a client none below the SLO of the next more urgent class.
+    ttft_slo_s: Seconds = 2.0
+    # SLO for the time per output token. Token n is due at `ttft_slo` + (n - 1) x `tpot_slo`.
+    tpot_slo_s: Seconds = 0.1
     depth: Count = 10_000  # Requests that wait at once. More return 429.
     # Longest wait in the queue; then the request returns 503. 0: as long as the client waits.
     wait_s: SecondsOrOff = 0.0
@@ -273,6 +280,8 @@ class ClassSettings(Frozen, frozen=True):
 
 class CriticalClass(ClassSettings, frozen=True):
     weight: Weight = 16.0
+    ttft_slo_s: Seconds = 0.25
+    tpot_slo_s: Seconds = 0.05
     depth: Count = 1000
     starvation_s: Seconds = 5.0
     # One more than for other classes, so that their requests do not block a critical one.
@@ -283,6 +292,8 @@ class CriticalClass(ClassSettings, frozen=True):
 
 class HighClass(ClassSettings, frozen=True):
     weight: Weight = 8.0
+    ttft_slo_s: Seconds = 0.5
+    tpot_slo_s: Seconds = 0.05
     depth: Count = 5000
     starvation_s: Seconds = 15.0
     share: Share = 0.3
@@ -290,6 +301,8 @@ class HighClass(ClassSettings, frozen=True):
 
 class LowClass(ClassSettings, frozen=True):
     weight: Weight = 2.0
+    ttft_slo_s: Seconds = 10.0
+    tpot_slo_s: Seconds = 0.2
     starvation_s: Seconds = 300.0
     kv_usage: Share | None = 0.9
     share: Share = 0.15
@@ -297,6 +310,8 @@ class LowClass(ClassSettings, frozen=True):
 
 class BatchClass(ClassSettings, frozen=True):
     weight: Weight = 1.0
+    ttft_slo_s: Seconds = 600.0
+    tpot_slo_s: Seconds = 1.0
     depth: Count = 100_000
     # Longer than for other classes: a restart that loads a large model takes minutes.
     absent_s: SecondsOrOff = 600.0

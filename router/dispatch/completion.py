@@ -12,6 +12,7 @@ from time import monotonic, time
 from typing import Final
 
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.urgency import BATCH
 from router.dispatch.driver.request_end import class_of, status_of
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
@@ -62,6 +63,11 @@ class Completion:
         hedge = head.routing.hedge
         replica = work.replica
         slots = None if replica is None else slots_of(replica)
+        ttft_slo_s, tpot_slo_s = head.routing.ttft_slo_s, head.routing.tpot_slo_s
+        key = asked.key
+        if key is not None and urgency.rank != BATCH:
+            ttft_slo_s = ttft_slo_s or key.ttft_slo_s
+            tpot_slo_s = tpot_slo_s or key.tpot_slo_s
         log.write(
             Record(
                 time() - (now - arrived),
@@ -106,6 +112,9 @@ class Completion:
                 "" if hedge is None else _HEDGE.get(hedge, ""),
                 None if slots is None else int(slots + 0.5),
                 None if replica is None else replica.kv_tokens,
+                milliseconds(ttft_slo_s) if ttft_slo_s else None,
+                milliseconds(tpot_slo_s) if tpot_slo_s else None,
+                int(work.tokens_on_time + 0.5) if work.tokens_on_time < work.tokens_due else None,
             )
         )
 

@@ -252,6 +252,9 @@ class Dispatcher(Handler, Keeper):
         client.exchange = exchange
         self.exchanges.add(exchange)
         if is_inference:
+            routing = head.routing
+            if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:
+                exchange.state_slos(key, routing.ttft_slo_s, routing.tpot_slo_s)
             self._measure(exchange, head, fields, size)
         try:
             if self.context.closing:

@@ -342,11 +342,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             context.metrics.continuation(Outcome.CONTINUED)
             context.chooser.finished(self.view, before, stream.tokens)
             stream.resume(tap)
-            reply.watch(tap, stream)
         elif begins:
-            reply.watch(tap, Continuation(self.route.kind, self.context.store, tap))
-        else:
-            reply.watch(tap)
+            stream = Continuation(self.route.kind, self.context.store, tap)
+        view = self.view
+        reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)
 
     def awaits_rest(self, now: float) -> None:
         """Note that another replica was asked for the rest of the broken stream."""
@@ -702,6 +701,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         work, reply, measured = self.work, self.reply, self.view.prompt_tokens
         if self.route.inference:
             work.usage = usage_at_end(work, reply, self.asked, measured, is_whole=is_whole)
+            work.timely = reply.timely(is_whole)
         if reply.continuation is not None:
             reply.continuation.close()
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from router.core.errors import RouterError
 from router.core.progress import Progress
+from router.core.token_gain import StreamGain
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
 from router.dispatch.usage.token_counts import (
@@ -51,6 +52,8 @@ class Reply:
         "_chunked",
         "_client",
         "_end",
+        "_gain",
+        "_gain_at",
         "_has_ended",
         "_http_1_0",
         "_is_sized",
@@ -105,6 +108,9 @@ class Reply:
         self._look: Callable[[bytes], bytes] | None = None
         self._tap: UsageTap | None = None
         self._end: BodyEnd | None = None
+        # Finds the tokens of a stream that are late; `None`: its events cannot be read.
+        self._gain: StreamGain | None = None
+        self._gain_at = NEVER  # Copy of `StreamGain.check_at`.
         self._whole: Usage | None = None  # The usage of an answer that came in one piece.
         # Wraps the stream's `UsageTap` if the stream may be continued.
         self.continuation: Continuation | None = None
@@ -166,13 +172,26 @@ class Reply:
         self._client.write(lines)
         self.is_work = counts_tokens
 
-    def watch(self, tap: UsageTap, continuation: Continuation | None = None) -> None:
+    def watch(
+        self,
+        tap: UsageTap,
+        first_due: float,
+        tpot_s: float,
+        continuation: Continuation | None = None,
+    ) -> None:
         """Read the token counts of an event stream from now on. Called before `begin`, if the
         response has not begun.
 
-        `continuation` wraps the tap. If another replica continues the stream, this method is called
-        again with another tap.
+        `first_due`, `tpot_s`: the deadline of the first token, and the TPOT SLO. `continuation`
+        wraps the tap. If another replica continues the stream, this method is called again with
+        another tap.
         """
+        gain, before = self._gain, self._tap
+        if gain is None or before is None:
+            self._gain = StreamGain(first_due, tpot_s)
+            self._gain_at = first_due
+        else:
+            gain.before += max(0, before.content_so_far)
         self._tap = tap
         self.continuation = continuation
         self._has_ended = False
@@ -194,6 +213,8 @@ class Reply:
                     self.progress.at = now
                 look = self._look
                 if look is not None:
+                    if now >= self._gain_at:
+                        self._look_at_gain(now)
                     body = look(body)
                 if reader.state == COMPLETE:
                     self._finish(body)
@@ -207,6 +228,13 @@ class Reply:
             return False
         self._finish(b"")
         return True
+
+    def _look_at_gain(self, now: float) -> None:
+        """Find out whether the read at `now`, which is not counted yet, has late tokens."""
+        gain, tap = self._gain, self._tap
+        if gain is not None and tap is not None:
+            gain.reads(now, tap.content_so_far)
+            self._gain_at = gain.check_at
 
     def _finish(self, body: bytes) -> None:
         """Write the last bytes of a complete response."""
@@ -261,6 +289,17 @@ class Reply:
         """The number of content events of a stream; -1: the response is not a stream, or its events
         cannot be read."""
         return -1 if self._tap is None else self._tap.content_events
+
+    def timely(self, is_whole: bool) -> float:
+        """Return the share of a stream's content events that came before their deadlines, 0 to 1.
+
+        -1: there were none, or they cannot be read. Called once, at the end. `is_whole`: see
+        `usage`.
+        """
+        gain, tap = self._gain, self._tap
+        if gain is None or tap is None:
+            return -1.0
+        return gain.share(tap.content_at_end(is_whole))
 
     @property
     def has_failed(self) -> bool:

@@ -9,6 +9,7 @@ An instance must never be changed after it is made.
 from __future__ import annotations
 
 from router.config.model import ClassTimeouts, Config, Timeouts
+from router.dispatch.slos import class_slos
 from router.fleet.engines.common.priority import level_s
 
 
@@ -63,6 +64,7 @@ class Rules:
         "level_s",
         "response_hold",
         "retry_body",
+        "slos",
         "steps",
         "times",
         "write_stall_s",
@@ -77,6 +79,7 @@ class Rules:
             for name, settings in config.classes.by_name.items()
             if settings.timeouts != none
         }
+        self.slos = class_slos(config.classes)  # The SLOs of each class, by its number.
         self.write_stall_s = timeouts.write_stall_s
         # Maximum bytes of a response that are held before it is relayed.
         self.response_hold = limits.response_hold

@@ -33,6 +33,8 @@ class Key:
         "requests_per_minute",
         "tier",
         "tokens_per_minute",
+        "tpot_slo_s",
+        "ttft_slo_s",
         "weight",
     )
 
@@ -46,6 +48,9 @@ class Key:
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
         self.weight = line.weight
+        # The SLOs of the key's requests, in seconds; 0: the SLOs of their class.
+        self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0
+        self.tpot_slo_s = 0.0 if line.tpot_slo_ms is None else line.tpot_slo_ms / 1000.0
         self.names_users = line.names_users
         self.may_hedge = line.may_hedge
 

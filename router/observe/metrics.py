@@ -35,6 +35,11 @@ TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
 )
 
+# Whether a request met an SLO. UNJUDGED: the SLO does not apply to it.
+MET: Final = 1
+MISSED: Final = 0
+UNJUDGED: Final = -1
+
 UNCLASSED = "none"  # an inference request without a priority class
 TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # label values for models; the rest is "other"
@@ -101,16 +106,48 @@ class KindCounts:
         self.bytes_out = 0
 
 
+class SloCounts:
+    """How many requests one SLO applied to, and how many of them met it."""
+
+    __slots__ = ("met", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.met = 0
+
+    def count(self, verdict: int) -> None:
+        if verdict != UNJUDGED:
+            self.requests += 1
+            self.met += verdict
+
+
 class ClassCounts:
     """The counters of one priority class, for requests that generate text."""
 
-    __slots__ = ("duration", "tpot", "ttft", "wait")
+    __slots__ = (
+        "duration",
+        "gain_achieved",
+        "gain_attainable",
+        "slo_tpot",
+        "slo_ttft",
+        "slo_whole",
+        "tpot",
+        "ttft",
+        "wait",
+    )
 
     def __init__(self) -> None:
         self.ttft = Histogram()  # time to first token of streams, in seconds
         self.tpot = Histogram(TPOT_BOUNDS_S)  # seconds per token of streams of at least two tokens
         self.duration = Histogram()  # seconds of requests that succeeded
         self.wait = Histogram()  # seconds of requests that waited in the queue
+        # Tokens before their deadlines, and tokens of answers with all tokens before theirs; each
+        # token counts with its worth.
+        self.gain_achieved = 0.0
+        self.gain_attainable = 0.0
+        self.slo_ttft = SloCounts()  # streams, by their time to first token
+        self.slo_tpot = SloCounts()  # streams of at least two tokens, by their time per token
+        self.slo_whole = SloCounts()  # requests, by all SLOs that apply to them
 
 
 class Metrics(Tally):
@@ -228,6 +265,20 @@ class Metrics(Tally):
         classed = self.classes.get(urgency)
         if classed is not None:
             classed.tpot.observe(tpot_s)
+
+    def judged(
+        self, urgency: str, achieved: float, attainable: float, ttft: int, tpot: int, whole: int
+    ) -> None:
+        """Count the gain of a request of a class, and whether it met its SLOs: MET, MISSED or
+        UNJUDGED.
+        """
+        classed = self.classes.get(urgency)
+        if classed is not None:
+            classed.gain_achieved += achieved
+            classed.gain_attainable += attainable
+            classed.slo_ttft.count(ttft)
+            classed.slo_tpot.count(tpot)
+            classed.slo_whole.count(whole)
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
         """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""

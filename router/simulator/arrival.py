@@ -39,6 +39,8 @@ class Arrival:
         "session",
         "stream",
         "tenant",
+        "tpot_slo_s",
+        "ttft_slo_s",
         "user",
         "within",
     )
@@ -66,6 +68,8 @@ class Arrival:
         leaves_s: float = inf,
         max_tokens: int = -1,
         hedging: str = "",
+        ttft_slo_s: float = 0.0,
+        tpot_slo_s: float = 0.0,
         logged: Logged | None = None,
     ) -> None:
         self.number = number  # unique number in the traffic: the order in the source
@@ -93,4 +97,7 @@ class Arrival:
         self.leaves_s = leaves_s
         self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: none
         self.hedging = hedging  # the client requests a second copy ("on") or forbids it ("off")
+        # The SLOs that the client states, in seconds; 0: none.
+        self.ttft_slo_s = ttft_slo_s
+        self.tpot_slo_s = tpot_slo_s
         self.logged = logged  # the request's result in the access log; None: not from an access log

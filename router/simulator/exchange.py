@@ -443,6 +443,9 @@ class SimulatedExchange(RoutedRequest):
         end_request(self, reason, 200 if shown else 0, 0, tokens if self.view.stream else -1, now)
         outcome.ended = now
         outcome.reason = reason
+        work, worth = self.work, self.view.worth
+        outcome.gain_achieved = worth * max(0.0, work.tokens_on_time)
+        outcome.gain_attainable = worth * max(0.0, work.tokens_due)
         outcome.attempts = len(state.attempts)
         if outcome.attempts > 1:
             outcome.hedged = any(one.kind == Kind.HEDGE for one in state.attempts)

@@ -24,6 +24,8 @@ class Outcome:
         "ended",
         "expected_tokens",
         "first",
+        "gain_achieved",
+        "gain_attainable",
         "hedge_won",
         "hedged",
         "queued_s",
@@ -52,6 +54,10 @@ class Outcome:
         self.hedged = False  # a second copy of the request was sent
         self.hedge_won = False  # the second copy answered first
         self.wasted_tokens = 0  # prompt tokens computed for copies that lost
+        # Tokens before their deadlines, and tokens that could have been, times the worth of a token
+        # (`core/token_gain.py`). Both are 0 if the request does not count.
+        self.gain_achieved = 0.0
+        self.gain_attainable = 0.0
         self.reason = Reason.OK
 
     @property

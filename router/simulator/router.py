@@ -146,6 +146,8 @@ class SimulatedRouter(RouterPort):
             may_hedge(key),
             now,
         )
+        if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
+            exchange.state_slos(key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange
         self._clock.unfinished += 1
         if refused is not None:

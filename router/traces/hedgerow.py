@@ -66,6 +66,9 @@ _DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
 _ROWS_MIN: Final = 20  # the number of rows that a measurement of the block size needs
 
 
+_SloMs = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
+
+
 class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     ts: float  # arrival, in seconds since 1970
     kind: str = ""
@@ -97,6 +100,8 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     hedge: Literal["", "on", "off"] = ""
     slots: Annotated[int, msgspec.Meta(ge=0)] | None = None
     kv_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    ttft_slo_ms: _SloMs | None = None
+    tpot_slo_ms: _SloMs | None = None
 
     @property
     def is_refused(self) -> bool:
@@ -218,6 +223,8 @@ def _requests(
             leaves_s=row.duration_ms / 1000.0 if row.has_left else inf,
             max_tokens=-1 if row.max_tokens is None else row.max_tokens,
             hedging=row.hedge,
+            ttft_slo_s=(row.ttft_slo_ms or 0.0) / 1000.0,
+            tpot_slo_s=(row.tpot_slo_ms or 0.0) / 1000.0,
             logged=row.logged(),
         )
         is_empty = False

@@ -1,9 +1,10 @@
-"""Pages of a running router's admin port."""
+"""Pages of a running router's admin port, and its metrics by class."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from tests.faults.process.metrics import scrape
 from tests.harness.client import RawClient
 from tests.harness.messages import request
 from tests.harness.running import Router
@@ -23,3 +24,9 @@ async def page_at(admin_port: int, path: str) -> Any:
         client.close()
     assert answer.status == 200, answer
     return answer.json()
+
+
+async def by_class(router: Router, family: str) -> dict[str, float]:
+    """The samples of a family whose only label is the class."""
+    found = await scrape(router.app.admin_port)
+    return {dict(labels)["class"]: n for (name, labels), n in found.items() if name == family}

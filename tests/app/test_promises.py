@@ -9,7 +9,7 @@ from typing import Any
 from router.audit.examine import examine
 from router.config.model import Classes, LowClass
 from router.core.errors import Reason
-from tests.app.pages import page
+from tests.app.pages import by_class, page
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import chat_either, sse_tokens, stream_then_hang
 from tests.harness.messages import (
@@ -25,12 +25,6 @@ from tests.harness.messages import (
 from tests.harness.queueing import ONE, Turnstile, queue, send, waiting
 from tests.harness.replica import ReplicaConnection, eventually
 from tests.harness.running import Router, assert_error, running, scenario
-
-
-async def by_class(router: Router, family: str) -> dict[str, float]:
-    """The samples of a family whose only label is the class."""
-    found = await scrape(router.app.admin_port)
-    return {dict(labels)["class"]: n for (name, labels), n in found.items() if name == family}
 
 
 @scenario

@@ -39,6 +39,10 @@ def test_the_names_are_those_of_the_fields() -> None:
         ("classes: {low: {wait: 600, starvation: never}}", "classes.low.starvation"),
         ("classes: {high: {timeouts: {whole: 0s}}}", "classes.high.timeouts.whole"),
         ("classes: {high: {timeouts: {head: 1s}}}", "classes.high.timeouts.head"),
+        ("classes: {high: {ttft_slo: 200ms}}", "classes.high.ttft_slo"),
+        ("classes: {normal: {ttft_slo: 11s}}", "classes.low.ttft_slo"),
+        ("classes: {batch: {tpot_slo: 199ms}}", "classes.batch.tpot_slo"),
+        ("classes: {low: {tpot_slo: 0s}}", "classes.low.tpot_slo"),
         (RESERVES + "classes: {batch: {share: 0}}", "classes.batch.share"),
         (RESERVES + "classes: {batch: {share: 0.5}}", "classes"),
     ],
@@ -46,6 +50,18 @@ def test_the_names_are_those_of_the_fields() -> None:
 def test_what_is_wrong_is_named(text: str, path: str) -> None:
     (problem,) = problems_of(text)
     assert problem.startswith(f"{path}:"), problem
+
+
+def test_the_default_slos_rise_from_class_to_class() -> None:
+    classes = Classes().by_name.values()
+    assert [one.ttft_slo_s for one in classes] == [0.25, 0.5, 2.0, 10.0, 600.0]
+    assert [one.tpot_slo_s for one in classes] == [0.05, 0.05, 0.1, 0.2, 1.0]
+    assert [one.weight for one in classes] == [16.0, 8.0, 4.0, 2.0, 1.0]
+
+
+def test_an_slo_may_equal_that_of_a_more_urgent_class() -> None:
+    found = parse(REPLICA + "classes: {normal: {ttft_slo: 500ms, tpot_slo: 50ms}}").classes
+    assert (found.normal.ttft_slo_s, found.normal.tpot_slo_s) == (0.5, 0.05)
 
 
 def test_shares_need_not_fit_where_nothing_is_reserved() -> None:

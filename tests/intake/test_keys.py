@@ -45,6 +45,8 @@ def test_a_line_says_everything_and_is_read_as_it_was_written() -> None:
         requests_per_minute=60.0,
         tokens_per_minute=1e5,
         weight=2.0,
+        ttft_slo_ms=300.0,
+        tpot_slo_ms=25.0,
         names_users=True,
         may_hedge=True,
     )
@@ -72,6 +74,7 @@ GOOD = line_of(a_line())
         (GOOD[:-1] + ',"ceiling":"top"}', "line 1: Invalid enum value 'top'"),
         (GOOD[:-1] + ',"concurrency":0}', "line 1: Expected `int` >= 1"),
         (GOOD[:-1] + ',"requests_per_minute":0}', "line 1: Expected `float` > 0"),
+        (GOOD[:-1] + ',"ttft_slo_ms":0}', "line 1: Expected `float` >= 0.001"),
         (GOOD[:-1] + ',"color":"red"}', "line 1: Object contains unknown field"),
         ("\xff", "line 1: "),
     ],

@@ -44,14 +44,21 @@ def any_view(rng: Random) -> RequestView:
         view = copy(rng.choice(REAL))
         view.attempts = rng.choice((0, 0, 1, 2))
         view.output_limit = rng.choice((-1, 16, 4096))
-        return view
-    blocks = tuple(rng.getrandbits(64) for _ in range(rng.choice((0, 1, 40))))
-    return RequestView(
-        prompt_tokens=rng.choice((0, 1, 5000)),
-        blocks=blocks,
-        block_tokens=rng.choice((16.0, 128.0, 0.5)),
-        session=rng.choice((None, "", "s1", "\ud800")),
-    )
+    else:
+        blocks = tuple(rng.getrandbits(64) for _ in range(rng.choice((0, 1, 40))))
+        view = RequestView(
+            prompt_tokens=rng.choice((0, 1, 5000)),
+            blocks=blocks,
+            block_tokens=rng.choice((16.0, 128.0, 0.5)),
+            session=rng.choice((None, "", "s1", "\ud800")),
+        )
+    view.urgency = rng.randrange(5)
+    view.worth = rng.choice((1.0, rng.uniform(0.01, 100.0)))
+    view.arrived = rng.uniform(0.0, 10_000.0)
+    view.ttft_slo_s = rng.choice((0.25, rng.uniform(0.001, 600.0), float("inf")))
+    view.tpot_slo_s = rng.choice((0.05, rng.uniform(0.001, 1.0), float("inf")))
+    view.ttft_slo_min_s = rng.choice((0.0, view.ttft_slo_s))
+    return view
 
 
 def any_context(view: RequestView, someone: list[Candidate], rng: Random) -> Context:

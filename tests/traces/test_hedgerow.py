@@ -121,7 +121,16 @@ def test_refusals_by_a_keys_limits_are_noted(tmp_path: Path) -> None:
 
 def test_what_the_client_asked_for(tmp_path: Path) -> None:
     content = written(
-        record(0.0, number=1.75, deadline_ms=2500.0, max_tokens=70, hedge="off", priority="normal"),
+        record(
+            0.0,
+            number=1.75,
+            deadline_ms=2500.0,
+            max_tokens=70,
+            hedge="off",
+            priority="normal",
+            ttft_slo_ms=750.0,
+            tpot_slo_ms=40.0,
+        ),
         record(1.0, deadline_ms=0.0, hedge="on"),
         record(2.0),
     )
@@ -131,6 +140,8 @@ def test_what_the_client_asked_for(tmp_path: Path) -> None:
     assert (second.deadline_s, second.max_tokens, second.hedging) == (0.0, -1, "on")
     assert isnan(third.priority_number)
     assert (third.deadline_s, third.max_tokens, third.hedging) == (inf, -1, "")
+    assert (first.ttft_slo_s, first.tpot_slo_s) == (0.75, 0.04)
+    assert (second.ttft_slo_s, second.tpot_slo_s) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

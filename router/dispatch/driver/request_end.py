@@ -10,6 +10,7 @@ Must never: raise, do I/O, read a clock, or keep a reference to the request.
 from __future__ import annotations
 
 from router.core.errors import STATUS, Reason
+from router.dispatch.driver.gain import count_gain
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.replica import Replica
@@ -33,10 +34,11 @@ def end_request(
         tokens, output = _cost(work.usage, reason, replica is not None)
         queue.over(request, reason, replica, tokens, output, now)
     metrics, view, arrived = context.metrics, request.view, request.arrived
+    status, label = status_of(sent, reason), class_of(request)
     metrics.finished(
         route.kind,
         reason,
-        status_of(sent, reason),
+        status,
         now - arrived,
         work.first_at - arrived if replica is not None else None,
         view.body_bytes,
@@ -44,15 +46,17 @@ def end_request(
         # The model by which the request was routed, because the client may have invented the name
         # in the body.
         view.model,
-        class_of(request),
-        request.view.stream and sent == 200,
+        label,
+        view.stream and sent == 200,
     )
+    tpot_s = _tpot_s(request, events, now)
+    count_gain(request, label, reason, status, tpot_s, now)
     state = request.driver.state
     if replica is not None:
         winner = state.winner
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
-        _learn(request, replica, events, now)
+        _learn(request, replica, label, events, tpot_s)
     for attempt in state.attempts:
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
 
@@ -72,9 +76,23 @@ def class_of(request: RoutedRequest) -> str:
     return request.urgency.stated or UNCLASSED if request.route.inference else ""
 
 
-def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) -> None:
+def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
+    """Return the mean seconds per output token after the first of a stream; -1: unknown."""
+    usage = request.work.usage
+    output = usage.output_tokens
+    # An estimate from the bytes of an answer does not measure its speed.
+    if output is None or output < 2 or not request.view.stream:
+        return -1.0
+    if request.work.replica is None or not (usage.exact or events >= 0):
+        return -1.0
+    return max(0.0, (now - request.work.first_at) / (output - 1))
+
+
+def _learn(
+    request: RoutedRequest, replica: Replica, label: str, events: int, tpot_s: float
+) -> None:
     """Learn from the token counts of a request about `replica`, which answered it, and about its
-    model."""
+    model. `label`: its class. `tpot_s`: as `_tpot_s` returns it."""
     context, work, view = request.context, request.work, request.view
     usage = work.usage
     if usage is not UNKNOWN:
@@ -82,11 +100,8 @@ def _learn(request: RoutedRequest, replica: Replica, events: int, now: float) ->
         context.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
         if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
-        # An estimate from the bytes of an answer does not measure its speed.
-        is_paced = request.view.stream and (is_exact or events >= 0)
-        if is_paced and output is not None and output > 1:
-            tpot_s = (now - work.first_at) / (output - 1)
-            context.metrics.paced(class_of(request), tpot_s)
+        if tpot_s >= 0.0 and output is not None:
+            context.metrics.paced(label, tpot_s)
             # The pause before a continuation would falsify the measured speed of both replicas.
             if request.driver.state.continuations == 0:
                 replica.paced(tpot_s)

@@ -19,6 +19,7 @@ from router.dispatch.driver.work import Work
 from router.dispatch.tenants import TenantShare
 from router.dispatch.usage.token_counts import UNKNOWN
 from router.fleet.replica import Replica
+from router.intake.keys import Key
 from router.intake.routes import Route
 from router.wire.sweep import NEVER
 
@@ -41,7 +42,9 @@ class RoutedRequest(DrivenRequest):
         route: Route,
         request_id: bytes,
     ) -> None:
-        times = context.rules.times_of(urgency.stated)
+        rules = context.rules
+        times = rules.times_of(urgency.stated)
+        rules.slos[urgency.rank].fill(view, arrived)
         super().__init__(view, urgency, arrived, route, times, request_id)
         self.context = context
         self.driver = RequestDriver(self, context)
@@ -49,6 +52,13 @@ class RoutedRequest(DrivenRequest):
         self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
         # Time at which the total timeout of the request passes.
         self.total_due = arrived + times.total_s if times.total_s else NEVER
+
+    def state_slos(self, key: Key | None, ttft_s: float, tpot_s: float) -> None:
+        """Set the SLOs that are stated for the request. Called before it is measured or queued.
+
+        `key`: its key, if it has one. `ttft_s`, `tpot_s`: the client's SLOs in seconds; 0: none.
+        """
+        self.context.rules.slos[self.urgency.rank].state(self.view, key, ttft_s, tpot_s)
 
     def leave_tenant(self, is_work: bool, now: float) -> None:
         """Release the request's share of its tenant's limits, when the request is over.

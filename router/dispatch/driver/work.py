@@ -13,7 +13,16 @@ from router.fleet.replica import Replica
 class Work:
     """The work for one request. Times are monotonic seconds."""
 
-    __slots__ = ("_cadence", "broke_at", "first_at", "replica", "usage")
+    __slots__ = (
+        "_cadence",
+        "broke_at",
+        "first_at",
+        "replica",
+        "timely",
+        "tokens_due",
+        "tokens_on_time",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.replica: Replica | None = None  # The replica whose content was sent to the client.
@@ -24,6 +33,13 @@ class Work:
         # The token counts, set when the request ends. If the client left before any content, the
         # counts are an estimate.
         self.usage = UNKNOWN
+        # Share of the stream's content events that came before their deadlines; below 0: they were
+        # not read one by one.
+        self.timely = -1.0
+        # Tokens before their deadlines, and tokens that could have been: set when the request ends
+        # (`gain.py`). Below 0: the request does not count.
+        self.tokens_on_time = -1.0
+        self.tokens_due = -1.0
         # The speed measurement (`Cadence`) of the replica whose stream is relayed now.
         self._cadence: Cadence | None = None
 

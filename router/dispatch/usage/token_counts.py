@@ -353,6 +353,19 @@ class UsageTap:
         return self._events - self._quiet - 2
 
     @property
+    def content_so_far(self) -> int:
+        """The number of events so far without those before the first content; below 0 before it."""
+        return self._events - self._quiet
+
+    def content_at_end(self, is_whole: bool) -> int:
+        """The number of content events of a stream that has ended. `is_whole`: it ended normally.
+
+        A normal end is [DONE], and an event with the counts before it if the engine reports them.
+        """
+        closing = (2 if self._last else 1) if is_whole else 0
+        return self._events - self._quiet - closing
+
+    @property
     def events(self) -> int:
         """The number of events that have ended."""
         return self._events

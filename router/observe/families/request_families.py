@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
-from router.observe.metrics import OTHER, TOKEN_KINDS, Histogram, KindCounts, Metrics
+from router.observe.metrics import (
+    OTHER,
+    TOKEN_KINDS,
+    ClassCounts,
+    Histogram,
+    KindCounts,
+    Metrics,
+    SloCounts,
+)
 
 
 def _kinds(metrics: Metrics) -> dict[str, KindCounts]:
@@ -41,6 +50,23 @@ def _tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
 
 def _attempts(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {(name, kind, why.value): n for (name, kind, why), n in metrics.attempts.items()}
+
+
+def _slos(metrics: Metrics, count: Callable[[SloCounts], int]) -> dict[tuple[str, ...], float]:
+    return {
+        (name, slo): count(counts)
+        for name, each in metrics.classes.items()
+        if each.slo_whole.requests
+        for slo, counts in (
+            ("ttft", each.slo_ttft),
+            ("tpot", each.slo_tpot),
+            ("all", each.slo_whole),
+        )
+    }
+
+
+def _gains(metrics: Metrics, gain: Callable[[ClassCounts], float]) -> dict[str, float]:
+    return {n: gain(each) for n, each in metrics.classes.items() if each.slo_whole.requests}
 
 
 FAMILIES: Final[tuple[Family[Metrics], ...]] = (
@@ -84,6 +110,34 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         HISTOGRAM,
         "From the first byte to the end, of successful requests, by priority class.",
         lambda m: _filled({name: counts.duration for name, counts in m.classes.items()}),
+        ("class",),
+    ),
+    Family(
+        "slo_requests",
+        COUNTER,
+        "Requests to which an SLO applied, by class. `all`: every SLO that applies to the request.",
+        lambda m: _slos(m, lambda counts: counts.requests),
+        ("class", "slo"),
+    ),
+    Family(
+        "slo_met",
+        COUNTER,
+        "Requests that met the SLO, by class.",
+        lambda m: _slos(m, lambda counts: counts.met),
+        ("class", "slo"),
+    ),
+    Family(
+        "gain_achieved",
+        COUNTER,
+        "Output tokens before their deadlines, times the weight of the class, by class.",
+        lambda m: _gains(m, lambda counts: counts.gain_achieved),
+        ("class",),
+    ),
+    Family(
+        "gain_attainable",
+        COUNTER,
+        "The same if every token had come before its deadline, of failed requests as well.",
+        lambda m: _gains(m, lambda counts: counts.gain_attainable),
         ("class",),
     ),
     Family(

@@ -66,6 +66,13 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     # What the router knew of the replica whose answer the client got, when the request ended.
     slots: int | None = None  # requests that the replica runs at once, reported or learned
     kv_tokens: int | None = None  # tokens that fit into the replica's KV cache, as reported by it
+    # The SLOs that the client states, else those of its key; None: the SLO of the class. A client's
+    # SLO is logged as stated, before it is limited (`dispatch/slos.py`).
+    ttft_slo_ms: float | None = None
+    tpot_slo_ms: float | None = None
+    # Output tokens that came before their deadlines (`core/token_gain.py`). None: all of them, or
+    # the request does not count, because it ended through the client's own fault.
+    tokens_on_time: int | None = None
 
 
 # A mutable default is stored in __struct_defaults__ as a factory.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from router.wire.http1 import timeout_headers
+from router.wire.http1 import slo_headers, timeout_headers
 
 
 class RoutingHeaders:
@@ -21,7 +21,16 @@ class RoutingHeaders:
     The object does not change after the head is sorted, so copies of the head share it.
     """
 
-    __slots__ = ("hedge", "model", "patience_s", "priority", "sdk_patience_s", "session")
+    __slots__ = (
+        "hedge",
+        "model",
+        "patience_s",
+        "priority",
+        "sdk_patience_s",
+        "session",
+        "tpot_slo_s",
+        "ttft_slo_s",
+    )
 
     def __init__(self) -> None:
         # the model that the client names for a body that the router does not read
@@ -31,6 +40,9 @@ class RoutingHeaders:
         self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
         self.patience_s = inf  # the client's timeout in seconds
         self.sdk_patience_s = inf  # the SDK's timeout to the first byte, in seconds
+        # The SLOs that the client states, in seconds; 0: none.
+        self.ttft_slo_s = 0.0
+        self.tpot_slo_s = 0.0
 
 
 class RoutingHeader:
@@ -93,12 +105,25 @@ class _SdkTimeout(RoutingHeader):
         into.sdk_patience_s = min(into.sdk_patience_s, timeout_headers.seconds(value))
 
 
+class _TtftSlo(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.ttft_slo_s = slo_headers.of_client(self.name, value)
+
+
+class _TpotSlo(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.tpot_slo_s = slo_headers.of_client(self.name, value)
+
+
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
     _Session(b"x-session-id", passes=True, is_memoized=False),
     # the field is not forwarded, because a second router behind this one would obey it
     _Priority(b"x-priority"),
     _Hedge(b"x-hedge"),
+    # The SLOs count from the arrival at this router, so the fields are not forwarded.
+    _TtftSlo(b"x-slo-ttft-ms"),
+    _TpotSlo(b"x-slo-tpot-ms"),
     # The remaining time decreases while the request is in this router, so the field is not
     # forwarded.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.config.model import BatchClass, Queue
+from router.config.model import BatchClass, HighClass, Queue
 from router.observe.metrics import BOUNDS_S
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import sse_tokens
@@ -105,6 +105,7 @@ def test_what_is_not_there_would_be_noticed(expr: str, text: str, wanted: list[s
 def test_bounds_are_those_of_the_configuration() -> None:
     bounds = {rule["alert"]: rule["expr"].split(">")[-1].strip() for rule in rules()}
     assert float(bounds["HedgerowBatchStarving"]) == BatchClass().starvation_s
+    assert float(bounds["HedgerowHighFirstTokenLate"]) == HighClass().ttft_slo_s
     # A threshold must be a bucket bound, because a quantile is only as exact as its bucket.
     assert float(bounds["HedgerowHighFirstTokenLate"]) in BOUNDS_S
 

@@ -201,7 +201,7 @@ def test_counts_of_the_engine_are_not_estimated() -> None:
     tap.feed(b'data: {"usage":{"prompt_tokens":3,"completion_tokens":4}}\n\n')
     tap.feed(b"data: [DONE]\n\n")
     reply = a_reply(10_000)
-    reply.watch(tap)
+    reply.watch(tap, 0.0, 1.0)
     assert end(reply) == Usage(3, 4, None, True)
 
 

@@ -24,12 +24,13 @@ def test_all_that_were_asked_for_are_there() -> None:
         ("aging", "ceiling", 5.0),
         ("drr", "quantum", 0.0),
         ("dlpm", "output", -1.0),
-        ("edf", "slo_s", [1, 2, 3, 4, 0]),
+        ("edf", "width", 1.5),
         ("fair", "output", -1.0),
         ("fair", "what", 1.0),
         ("shortest", "width", float("nan")),
         ("slide", "prefill_rate", 0.0),
-        ("slide", "slo_s", [1, 2]),
+        ("slide", "starvation", 0.0),
+        ("slide", "width", -0.1),
         ("strict", "width", 2.0),
     ],
 )
@@ -244,9 +245,9 @@ def test_when_the_load_is_gone_deadlines_count_again() -> None:
 
 def test_near_deadlines_and_worth_count_as_equal_where_the_prefix_decides() -> None:
     for name in ("edf", "slide"):
-        policy = make_order(name, {"slo_s": (1.0, 1.0, 4.0, 10.0, 600.0)})
-        near = [ticket(number=2.0, arrival=moment) for moment in (0.0, 0.5, 1.0)]
-        far = ticket(number=2.0, arrival=1.1)  # beyond a quarter of four seconds
+        policy = make_order(name)
+        near = [ticket(number=2.0, arrival=at, ttft_slo_s=4.0) for at in (0.0, 0.5, 1.0)]
+        far = ticket(number=2.0, arrival=1.1, ttft_slo_s=4.0)  # beyond a quarter of four seconds
         line = pushed(policy.line(2), [*near, far])
         assert line.band(64, 0.0) == near
         assert line.within(near[2], 0.0) and not line.within(far, 0.0)

@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from policies.queueing.deadlines import due
 from policies.queueing.sliding import NORMAL, STARVED, URGENT, SlidingLine, Slope
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, ticket
-
-SLO_S = (0.25, 0.5, 2.0, 10.0, 600.0)
 
 
 def a_slope(**changes: Any) -> Slope:
     return Slope(
         **{
-            "slo_s": SLO_S,
-            "weights": (16.0, 8.0, 4.0, 2.0, 1.0),
             "prefill_rate": 1000.0,
             "base_s": 0.05,
             "eagerness": 1.0,
@@ -73,6 +70,14 @@ def test_waiting_work_is_that_of_all_lines_and_never_below_0() -> None:
     assert slope.work_s >= 0.0
 
 
+def test_worth_is_that_of_the_class_times_that_of_the_key() -> None:
+    slope = a_slope()
+    usual = slope.worth(ticket(tokens=500))
+    assert slope.worth(ticket(tokens=500, number=1.0)) == 2.0 * usual
+    assert slope.worth(ticket(tokens=500, weight=3.0)) == 3.0 * usual
+    assert slope.worth(ticket(tokens=1000)) == pytest.approx(usual / 2.0, rel=0.01)
+
+
 # -- the queue --------------------------------------------------------------------------------
 
 
@@ -107,7 +112,8 @@ def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
     line.push(other, 0.0)
     for _ in range(1000):
         line.push(one, 0.0)
-        assert len(line._late) <= 64 + 2 * 2 + 1
+        assert len(line._late.entries) <= 64 + 2 * 2 + 1
+        assert len(line._due.entries) <= 64 + 2 * 2 + 1
         line.drop(one)
     line.push(one, 0.0)
     assert line.first(1.0) is one
@@ -137,21 +143,21 @@ def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | 
     """The rule, from all waiting tickets anew."""
 
     def starves(each: Ticket) -> bool:
-        return slope.deadline(each) + slope.starvation * slope.slo_s[each.urgency] <= now
+        return due(each) + slope.starvation * each.view.ttft_slo_s <= now
 
     def worth(each: Ticket) -> float:
-        return slope.weights[each.urgency] * each.flow.weight / slope.prefill_s(each)
+        return each.view.worth * each.flow.weight / slope.prefill_s(each)
 
     starved = [each for each in waiting if starves(each)]
     if starved:
-        return min(starved, key=lambda each: (slope.deadline(each), each.order))
+        return min(starved, key=lambda each: (due(each), each.order))
     if not waiting:
         return None
-    until = now + slope.boundary_s(min(map(slope.deadline, waiting)) - now)
-    urgent = [each for each in waiting if slope.deadline(each) < until]
+    until = now + slope.boundary_s(min(map(due, waiting)) - now)
+    urgent = [each for each in waiting if due(each) < until]
     if urgent:
         return min(urgent, key=lambda each: (-worth(each), each.order))
-    return min(waiting, key=lambda each: (slope.deadline(each), each.order))
+    return min(waiting, key=lambda each: (due(each), each.order))
 
 
 @settings(deadline=None)
@@ -162,21 +168,23 @@ def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | 
             st.integers(0, 3000),
             st.sampled_from([0.0, 0.25, 1.0]),
             st.sampled_from([inf, 0.75, 1.5]),
+            st.sampled_from([None, 0.6, 3.0]),
         ),
         max_size=40,
     ),
     st.integers(1, 8),
 )
 def test_the_first_ticket_is_that_of_the_rule(
-    steps: list[tuple[str, int, float, float]], replicas: int
+    steps: list[tuple[str, int, float, float, float | None]], replicas: int
 ) -> None:
     slope = a_slope()
     slope.replicas = replicas
     line, waiting, now = SlidingLine(slope), list[Ticket](), 0.0
-    for act, tokens, after_s, deadline_s in steps:
+    for act, tokens, after_s, deadline_s, slo_s in steps:
         now += after_s
         if act == "push":
-            made = ticket(tokens=tokens, arrival=now, deadline=now + deadline_s)
+            until = now + deadline_s
+            made = ticket(tokens=tokens, arrival=now, deadline=until, ttft_slo_s=slo_s)
             line.push(made, now)
             waiting.append(made)
         elif waiting and act == "drop":

@@ -28,7 +28,10 @@ def test_names_are_unique_and_in_lower_case() -> None:
 def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
     """A second router behind this one would apply the priority or the timeout again."""
     kept = {name for name, header in BY_NAME.items() if not header.passes}
-    assert kept == {b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"}
+    assert kept == {
+        *(b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"),
+        *(b"x-slo-ttft-ms", b"x-slo-tpot-ms"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,13 @@ def test_only_the_routers_own_timeout_is_an_error_when_unreadable() -> None:
     for name in (b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-stainless-timeout"):
         found = read((name, b"soon"))
         assert found.patience_s == found.sdk_patience_s == inf
+
+
+def test_the_slos_are_separate_and_the_last_one_counts() -> None:
+    none = read()
+    assert (none.ttft_slo_s, none.tpot_slo_s) == (0.0, 0.0)
+    found = read((b"x-slo-ttft-ms", b"900"), (b"x-slo-tpot-ms", b"40"), (b"x-slo-ttft-ms", b"700"))
+    assert (found.ttft_slo_s, found.tpot_slo_s) == (0.7, 0.04)
 
 
 def test_a_header_without_a_reader_is_noticed() -> None:
