@@ -51,6 +51,10 @@ class Verdict:
     def met(self) -> bool:
         return self.value is not None and self.value <= self.limit
 
+    @property
+    def missed(self) -> bool:
+        return self.value is not None and not self.met
+
     def words(self) -> str:
         if self.value is None:
             return f"not measured: {self.note}"
@@ -95,8 +99,7 @@ def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
     A goal that could not be judged is not missed. In a quick run no goal is missed, because its
     figures are not reliable.
     """
-    judged = [verdict for verdict in verdicts if verdict.value is not None]
-    return not is_quick and not all(verdict.met for verdict in judged)
+    return not is_quick and any(verdict.missed for verdict in verdicts)
 
 
 def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]]:

@@ -35,6 +35,11 @@ class Cadence:
         self._event_tokens = 1.0
         self._last_s: float | None = None
 
+    @property
+    def streams(self) -> int:
+        """The number of streams that run now."""
+        return self._streams
+
     def begins(self, now: float, events: int = 0) -> None:
         """Add a stream that starts to run.
 

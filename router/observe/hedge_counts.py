@@ -22,7 +22,7 @@ class Refusal(StrEnum):
     ALONE = "alone"  # there is no other replica
     UTILISATION = "utilisation"  # the pool is too busy
     SAME_ENGINE = "same_engine"  # the other replicas are other addresses of the same engine
-    # The other replicas are suspect, on trial, at their limit or asked for a pause.
+    # The other replicas are suspect, silent, on trial, at their limit or asked for a pause.
     HEALTH = "health"
     WAITING = "waiting"  # requests wait at each of the other replicas
     KV = "kv"  # the KV caches of the other replicas are nearly full

@@ -29,7 +29,9 @@ from router.simulator.scenario import Fault, Straggling
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EngineAttempt(Request):
-    """One attempt at an engine: the request to run, and the callbacks for its events."""
+    """One request at an engine, and the callbacks for its events: an attempt of a router, or the
+    request of another client, whose `replica` is `None`.
+    """
 
     __slots__ = ("made", "relayed", "replica", "streamed")
 
@@ -40,7 +42,7 @@ class EngineAttempt(Request):
         output_tokens: int,
         block_hashes: Sequence[int],
         priority: int,
-        replica: Replica,
+        replica: Replica | None,
         streamed: bool,
     ) -> None:
         super().__init__(id, prompt_tokens, output_tokens, block_hashes, priority)
@@ -159,6 +161,11 @@ class SimulatedEngine:
         self.core.settle(self._clock.now)
         return attempt.computed
 
+    def stepped_at(self) -> float:
+        """The end of the latest step."""
+        self.core.settle(self._clock.now)
+        return self.core.clock
+
     def count_tokens(self, replica: Replica) -> None:
         """Add the tokens that a router's streams generated since the last call to its cadence."""
         core = self.core
@@ -207,6 +214,13 @@ class SimulatedEngine:
         """Send an attempt to the engine, which calls the attempt's callbacks."""
         clock = self._clock
         clock.at(clock.now + self._network_s, partial(self._arrives, attempt))
+
+    def receive(self, request: EngineAttempt, now: float) -> bool:
+        """Queue the request of another client at once. False: the engine is down."""
+        if self._kills:
+            return False
+        self._submit(request, now)
+        return True
 
     def cancel(self, attempt: EngineAttempt) -> None:
         """Close the connection of an attempt; the engine notices it after the network delay."""

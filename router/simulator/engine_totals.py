@@ -20,6 +20,8 @@ class EngineTotals:
     aborted: int = 0  # requests that routers cancelled
     prompt_tokens: int = 0  # prompt tokens of scheduled requests
     cached_tokens: int = 0  # prompt tokens that were found in the prefix cache
+    # Tokens computed by prefills, as in `EngineCore`; those of neighbours are included.
+    prefilled_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
     peak_waiting: int = 0
@@ -32,6 +34,7 @@ class EngineTotals:
         self.aborted += core.aborted
         self.prompt_tokens += core.prompt_tokens
         self.cached_tokens += core.prefix_hits
+        self.prefilled_tokens += core.prefilled_tokens
         self.generated_tokens += core.generation_tokens
         self.preemptions += core.preemptions
         self.peak_waiting = max(self.peak_waiting, core.peak_waiting)

@@ -284,6 +284,13 @@ class SimulatedExchange(RoutedRequest):
             shown = self.context.scheduler.now() if since is None else since
             replica.progress.at = max(replica.progress.at, shown)
 
+    def see_work_of(self, pool: Sequence[Replica]) -> None:
+        """Each running stream has a token at the end of each step of its engine."""
+        for replica in pool:
+            if replica.cadence.streams:
+                worked_at = self._port.engine_of(replica).stepped_at()
+                replica.progress.at = max(replica.progress.at, worked_at)
+
     def answer_failure(self, reason: Reason) -> None:
         self._finish(reason, self.context.scheduler.now())
 
@@ -463,7 +470,7 @@ class SimulatedExchange(RoutedRequest):
         elif output:
             self.work.usage = Usage(None, output, None, False)
         if answered.relayed:
-            answered.replica.cadence.events += max(0, output - answered.relayed)
+            answered.attempt.at.cadence.events += max(0, output - answered.relayed)
         return output
 
 

@@ -64,12 +64,34 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbour:
+    """A request that another client sends straight to one replica, past all routers, at `at` (s).
+
+    It is queued, prefilled and decoded like any other request, and its prompt is in no cache. So a
+    long prompt delays all requests behind it, and many requests fill the KV cache. A router sees
+    it in the engine's metrics only.
+    """
+
+    at: float
+    replica: int  # the replica's number, from 0
+    prompt_tokens: int
+    output_tokens: int
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.at < float("inf"):
+            raise ValueError("a neighbour's request must arrive at 0 s or later")
+        if self.prompt_tokens < 1 or self.output_tokens < 1:
+            raise ValueError("a neighbour's request must have at least 1 token of each kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Straggling:
     """A share of attempts that are slow at random, independent of their replica.
 
-    A straggling attempt reaches its engine's queue later, by (`factor` - 1) times the duration of
-    its prefill on an idle engine. The selection depends only on the seed, the request's number and
-    the attempt's index. So the same first attempts straggle with every policy.
+    The engine is free meanwhile: a straggling attempt reaches its engine's queue later, by
+    (`factor` - 1) times the duration of its prefill on an idle engine. The selection depends only
+    on the seed, the request's number and the attempt's index. So the same first attempts straggle
+    with every policy.
     """
 
     share: float = 0.0
@@ -133,6 +155,7 @@ class Scenario:
     network_s: float = NETWORK_S  # one-way delay between router and engine
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
     straggling: Straggling = Straggling()
     sample_s: float = 1.0  # interval at which a `LoadRecorder` gets the loads; 0: never
     seed: int = 1
@@ -150,11 +173,18 @@ class Scenario:
             raise ValueError("sample_s must be 0 or more seconds")
         if any(not 0 <= fault.replica < self.replicas for fault in self.faults):
             raise ValueError("a fault names a replica that does not exist")
+        if any(not 0 <= one.replica < self.replicas for one in self.neighbours):
+            raise ValueError("a neighbour names a replica that does not exist")
 
     @property
     def replicas(self) -> int:
         """The number of replicas in all groups."""
         return sum(group.replicas for group in self.groups)
+
+    def on_node(self, node: str) -> list[int]:
+        """The numbers of the replicas on this node."""
+        nodes = [group.node for group in self.groups for _ in range(group.replicas)]
+        return [number for number, name in enumerate(nodes) if name == node]
 
     @property
     def core(self) -> CoreConfig:

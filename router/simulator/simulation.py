@@ -22,12 +22,13 @@ from router.core.errors import Reason
 from router.simulator.clock import Clock
 from router.simulator.engine import SimulatedEngine
 from router.simulator.hedges import Hedges
+from router.simulator.neighbour import NeighbourRequest
 from router.simulator.outcome import Outcome
 from router.simulator.probes import SimulatedProber
 from router.simulator.queue_counts import counted
 from router.simulator.recorder import LoadRecorder, Recorder
 from router.simulator.router import SimulatedRouter
-from router.simulator.scenario import Fault, Group, Scenario
+from router.simulator.scenario import Fault, Group, Neighbour, Scenario
 from router.simulator.signals import SimulatedPoller
 from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, ContinuesAfterFailure, Traffic
@@ -119,6 +120,8 @@ class Simulation:
             clock.at(fault.at, partial(self._begin_fault, fault))
             if fault.until < inf:
                 clock.at(fault.until, partial(self._end_fault, fault))
+        for number, neighbour in enumerate(scenario.neighbours):
+            clock.at(neighbour.at, partial(self._neighbour_arrives, number, neighbour))
 
     def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
         # No events for single tokens are needed: an engine may skip to the next finished request.
@@ -220,6 +223,11 @@ class Simulation:
 
     def _end_fault(self, fault: Fault, now: float) -> None:
         self.engines[fault.replica].end_fault(fault, now)
+
+    def _neighbour_arrives(self, number: int, neighbour: Neighbour, now: float) -> None:
+        request = NeighbourRequest(number, neighbour, self.clock)
+        if self.engines[neighbour.replica].receive(request, now):
+            self.clock.unfinished += 1
 
     def _sample(self, recorder: LoadRecorder, now: float) -> None:
         recorder.sampled(now, [engine.load for engine in self.engines])

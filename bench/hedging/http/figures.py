@@ -40,7 +40,8 @@ class Figures:
     urgent_share: float  # share of the script's prompt tokens that is urgent
     copies: int  # requests that engines got beyond those that clients sent
     extra_asked: float  # prompt tokens of the copies, as a share of the script's
-    # the share of copies that entered a batch: a cancelled copy may leave before that
+    # prompt tokens that the engines computed beyond the script's, as a share of the script's: a
+    # cancelled copy may leave before it is computed
     extra_computed: float
     errors: dict[str, int]  # error counts of all requests of the run
     urgent_errors: int  # errors of measured urgent requests
@@ -57,7 +58,6 @@ def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures
     normal = [r for r in records if normal_from <= r["due"] < script.measure_from]
     late = sorted(r["sent"] - r["due"] for r in measured if r["sent"])
     tokens = _tokens(script)
-    let_in = _gained(told, "prompt_tokens") - _gained(told, "prefix_cache_hits")
     return Figures(
         urgent=times(r for r in measured if r["urgency"] == URGENT),
         other=times(r for r in measured if r["urgency"] != URGENT),
@@ -65,7 +65,7 @@ def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures
         urgent_share=_tokens(script, URGENT) / tokens,
         copies=round(_gained(told, "asked")) - len(records),
         extra_asked=_gained(told, "asked_tokens") / tokens - 1,
-        extra_computed=let_in / tokens - 1,
+        extra_computed=_gained(told, "prefilled_tokens") / tokens - 1,
         errors=dict(Counter(r["error"] for r in records if r["error"])),
         urgent_errors=sum(1 for r in measured if r["error"] and r["urgency"] == URGENT),
         late_p99=quantile(late, 0.99),

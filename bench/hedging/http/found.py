@@ -33,8 +33,8 @@ def found(results: Results) -> Found:
         f"of the requests and of the tokens are of the class {URGENT}. One contestant after the "
         "other over fresh engines, all with the same requests at the same moments, of which the "
         "same first attempts are slow; TTFT from when a request was due, without a whole answer: "
-        "the slowest. Copies and their prompt tokens "
-        "(extra; computed: of those that got into a batch) are the engines' own counts. Each row "
+        "the slowest. Copies and their prompt tokens (extra; computed: those of them that were "
+        "prefilled) are the engines' own counts. Each row "
         f"{size.measured:g} s after {size.warm:g} s to warm up; before: {size.normal:g} s with "
         f"nothing wrong. {place}.",
         build(measured, columns(), group=lambda row: row.scenario),

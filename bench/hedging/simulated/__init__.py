@@ -1,5 +1,6 @@
-"""Runs a hundred simulated replicas with and without hedging, with equal traffic and seeds.
+"""Simulates a fleet with and without hedging, with equal traffic and equal stragglers.
 
-Reading order: `world` (fleet and traffic), `task` (one run and its figures), `cases` (the goals and
-whether they hold), `policies`, `frontier` and `harm` (further results), `page` (the plots).
+The goals: `nodes` (fleet and traffic), `cases` (the stragglers), `figures` (one run), `promises`
+(what is promised, and whether it holds). The sweeps: `world` (fleet and traffic), `policies`,
+`frontier` and `harm`; `page` (their plots). `task` runs one simulation for both.
 """

@@ -1,285 +1,175 @@
-"""The goals of hedging, case by case, with and without hedging.
+"""The cases in which hedging is judged: where stragglers come from, and what is promised there.
 
-- *half*: utilisation 0.5, one attempt in twenty is ten times slower;
-- *full*: like *half*, but at utilisation 0.9;
-- *slow*: at 0.5 the whole fleet becomes three times as slow for a while, so that it is overloaded;
-- *frozen*: at 0.5, no stragglers, one replica after the other stalls for half a minute. `calm` is
-  the same without the stalls, for comparison;
-- *mixed*: every second replica takes three times as long for everything, and one attempt in twenty
-  is ten times slower; the load is half of what this fleet sustains.
+All but `late` have stragglers that occupy their engine, so that a request waits behind them:
 
-The same seeds give both sides the same requests at the same times, and the same first attempts
-straggle. Figures combine several seeds.
+- *calm*: none;
+- *late*: one attempt in twenty reaches its engine late; the engine is free meanwhile;
+- *steps*: every step of a replica takes ten times as long, for 15 s at a time;
+- *node*: the same for all four replicas of a node together;
+- *neighbour*: another client sends a prompt of 32,000 tokens straight to a replica;
+- *kv*: another client fills the KV cache of a replica, so that requests wait for blocks and are
+  preempted; the caches are smaller in this case;
+- *frozen*: replicas make no progress for 20 s, one after the other;
+- *full*: like *steps*, but at load 0.9;
+- *slow*: like *steps*, and the whole fleet becomes three times as slow for a while;
+- *mixed*: like *steps*, and every second replica takes three times as long for everything.
+
+`share` is the share of the time at each replica (or node) during which there is a straggler. The
+same seed gives every contestant the same requests and the same stragglers. Must never depend on a
+hedging policy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
+from random import Random
+from typing import Literal
 
-from bench.findings.found import Found
-from bench.hedging import goals
-from bench.hedging.simulated import world
-from bench.hedging.simulated.task import Class, Result, Task, play, pooled
-from bench.overhead.goals import Verdict
+from bench.hedging.simulated import nodes
+from bench.hedging.simulated.task import Task
+from bench.hedging.stragglers import Spell, spells
 from router.config.model import Hedging
-from router.replay.report.table import Column, build
-from router.simulator.scenario import Fault, Scenario, Straggling
+from router.simulator.scenario import Fault, Neighbour, Scenario, Straggling
 
-OFF, ON = Hedging(policy="off"), Hedging()
-WITHOUT, WITH = "without", "with"
-WARM_S = 60.0  # seconds that are not counted: batches fill, the hedger learns
-SLOW_FACTOR = 3.0
-KIND_FACTOR = 3.0
-BUDGET = ON.budget
+HALF, FULL = 0.5, 0.9  # load
+SHARE, FACTOR = 0.05, 10.0  # 5 % stragglers that are ten times slower
+STEPS_S = 15.0  # length of a slow time
+FREEZE_S = 20.0
+FLEET_FACTOR = 3.0  # of `slow` and `mixed`
+LONG_TOKENS = 32_000  # the prompt of a neighbour
+LONG_S = nodes.TIMING.prefill_alone_s(LONG_TOKENS)
+# A neighbour that fills a KV cache: its requests, one every `FILL_EVERY_S`, and the seconds until
+# the cache is free again.
+FILL_REQUESTS, FILL_EVERY_S, FILL_PROMPT, FILL_OUTPUT, FILL_S = 30, 0.2, 2000, 600, 60.0
+SMALL_KV_TOKENS = 64_000
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
     """Amount of simulated traffic."""
 
-    measured_s: float = 400.0
-    seeds: int = 3
-    replicas: int = world.REPLICAS
-    freezes: int = 10
-    freeze_s: float = 20.0
-    slow_s: float = 60.0
+    measured_s: float = 300.0
+    seeds: int = 10
+    nodes: int = nodes.NODES
+    warm_s: float = 60.0  # seconds that are not counted: batches fill, the hedger learns
+    slow_s: float = 60.0  # how long the whole fleet is slow in `slow`
 
     @classmethod
     def quick(cls) -> Length:
-        return cls(20.0, 1, 8, 1, 10.0, 10.0)
+        return cls(20.0, 1, 2, 10.0, 10.0)
+
+    @property
+    def until_s(self) -> float:
+        return self.warm_s + self.measured_s
+
+    @property
+    def replicas(self) -> int:
+        return self.nodes * nodes.PER_NODE
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
+    """`promise`: "cut": p99 of the hedged classes is lower by 60 %; "kept": it is not worse;
+    "bounded": the slowest is within twice the p99 of `calm`.
+    """
+
     name: str
     words: str
-    load: float
-    straggling: Straggling = world.STRAGGLING
+    promise: Literal["cut", "kept", "bounded"]
+    load: float = HALF
+    share: float = SHARE
+    kv_tokens: int = nodes.KV_TOKENS
 
-    def faults(self, length: Length) -> tuple[Fault, ...]:
+    def rate(self, length: Length) -> float:
+        """Requests/s."""
+        return self.load * nodes.saturation(length.replicas, self.kv_tokens)
+
+    def scenario(self, hedging: Hedging, seed: int, length: Length) -> Scenario:
+        """The fleet with the stragglers of a seed."""
+        fleet = nodes.fleet(hedging, length.nodes, self.kv_tokens)
+        late = Straggling(share=SHARE, factor=FACTOR)
+        return replace(
+            fleet,
+            seed=seed,
+            straggling=late if self.name == "late" else Straggling(),
+            faults=tuple(self._faults(fleet, seed, length)),
+            neighbours=tuple(self._neighbours(seed, length)),
+        )
+
+    def _spells(self, seed: int, length: Length, places: int, length_s: float) -> list[Spell]:
+        return spells(f"{self.name} {seed}", places, length.until_s, self.share, length_s)
+
+    def _faults(self, fleet: Scenario, seed: int, length: Length) -> Iterator[Fault]:
+        if self.name in ("steps", "full", "slow", "mixed"):
+            for one in self._spells(seed, length, length.replicas, STEPS_S):
+                yield _slow(one.place, one.at, one.until, FACTOR)
+        elif self.name == "node":
+            for one in self._spells(seed, length, length.nodes, STEPS_S):
+                for replica in fleet.on_node(nodes.node_name(one.place)):
+                    yield _slow(replica, one.at, one.until, FACTOR)
+        elif self.name == "frozen":
+            for one in self._spells(seed, length, length.replicas, FREEZE_S):
+                yield Fault(at=one.at, replica=one.place, kind="freeze", until=one.until)
         if self.name == "slow":
             # The slow time is early enough for the backlog to be served before the run ends.
-            at = WARM_S + length.measured_s / 4
-            return tuple(
-                Fault(
-                    at=at,
-                    replica=number,
-                    kind="slow",
-                    until=at + length.slow_s,
-                    factor=SLOW_FACTOR,
-                )
-                for number in range(length.replicas)
-            )
+            at = length.warm_s + length.measured_s / 4
+            for replica in range(length.replicas):
+                yield _slow(replica, at, at + length.slow_s, FLEET_FACTOR)
         if self.name == "mixed":
-            return tuple(
-                Fault(
-                    at=0.0,
-                    replica=number,
-                    kind="slow",
-                    until=10.0 * (WARM_S + length.measured_s),
-                    factor=KIND_FACTOR,
+            for replica in range(0, length.replicas, 2):
+                yield _slow(replica, 0.0, 10.0 * length.until_s, FLEET_FACTOR)
+
+    def _neighbours(self, seed: int, length: Length) -> Iterator[Neighbour]:
+        if self.name == "neighbour":
+            for one in self._spells(seed, length, length.replicas, LONG_S):
+                yield Neighbour(
+                    at=one.at, replica=one.place, prompt_tokens=LONG_TOKENS, output_tokens=100
                 )
-                for number in range(0, length.replicas, 2)
-            )
-        if self.name == "frozen":
-            every_s = length.measured_s / length.freezes
-            return tuple(
-                Fault(
-                    at=WARM_S + number * every_s,
-                    replica=number,
-                    kind="freeze",
-                    until=WARM_S + number * every_s + length.freeze_s,
-                )
-                for number in range(length.freezes)
-            )
-        return ()
+        elif self.name == "kv":
+            for one in self._spells(seed, length, length.replicas, FILL_S):
+                for number in range(FILL_REQUESTS):
+                    yield Neighbour(
+                        at=one.at + number * FILL_EVERY_S,
+                        replica=one.place,
+                        prompt_tokens=FILL_PROMPT,
+                        output_tokens=FILL_OUTPUT,
+                    )
 
 
+def _slow(replica: int, at: float, until: float, factor: float) -> Fault:
+    return Fault(at=at, replica=replica, kind="slow", until=until, factor=factor)
+
+
+_MIXED_LOAD = HALF * (1.0 + 1.0 / FLEET_FACTOR) / 2.0  # half of what the mixed fleet sustains
 CASES = (
-    Case("half", "5 % stragglers at 0.5", 0.5),
-    Case("full", "5 % stragglers at 0.9", 0.9),
-    Case("slow", f"5 % stragglers at 0.5, all replicas {SLOW_FACTOR:g} × slower for a while", 0.5),
-    Case("frozen", "no stragglers at 0.5, one replica frozen", 0.5, Straggling()),
-    Case("calm", "no stragglers at 0.5", 0.5, Straggling()),
-    Case(
-        "mixed",
-        f"5 % stragglers at 0.33, every second replica {KIND_FACTOR:g} × slower",
-        0.5 * (1.0 + 1.0 / KIND_FACTOR) / 2.0,
-    ),
+    Case("calm", "no stragglers", "kept"),
+    Case("late", "5 % of the attempts reach their engine late", "cut"),
+    Case("steps", "replicas with slow steps", "cut"),
+    Case("node", "nodes with slow steps", "cut", share=0.1),
+    Case("neighbour", "a neighbour's prompt of 32,000 tokens", "cut"),
+    Case("kv", "a neighbour fills the KV cache", "cut", share=0.1, kv_tokens=SMALL_KV_TOKENS),
+    Case("frozen", "replicas that freeze", "bounded"),
+    Case("full", "replicas with slow steps, at load 0.9", "kept", FULL),
+    Case("slow", "replicas with slow steps, the whole fleet slow for a while", "kept"),
+    Case("mixed", "replicas with slow steps, half of the fleet 3 × slower", "kept", _MIXED_LOAD),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    case: Case
-    result: Result
-
-    @property
-    def urgent(self) -> Class:
-        return self.result.of(world.URGENT)
-
-    @property
-    def other(self) -> Class:
-        return self.result.of(world.OTHER)
-
-
-def run(*, seed: int = 1, jobs: int = 1, length: Length | None = None) -> Found:
-    """The table of the cases, and the verdict on each goal."""
-    length = length or Length()
-    rate = world.saturation(world.fleet(length.replicas))
-    places = [
-        (case, label, hedging, number)
-        for case in CASES
-        for label, hedging in ((WITHOUT, OFF), (WITH, ON))
-        for number in range(seed, seed + length.seeds)
-    ]
-    results = iter(
-        play(
-            [task(case, label, hedging, rate, n, length) for case, label, hedging, n in places],
-            jobs,
-        )
-    )
-    rows = []
-    for case in CASES:
-        mine = [next(results) for one, *_ in places if one is case]
-        rows += [Row(case, result) for result in pooled(mine).values()]
-    at = {(row.case.name, row.result.label): row for row in rows}
-    return Found(
-        "Hedging on a simulated fleet, with and without",
-        f"{length.replicas} replicas of an 8B model on an A100, routed by kv_aware; "
-        f"{rate:.0f} requests/s saturate them. Unique prompts of 3,000 tokens (lognormal), "
-        f"{world.URGENT_SHARE:.0%} of the requests and of the prefill tokens are of the class "
-        f"{world.URGENT}. Settings are the defaults. Each row {length.seeds} runs of "
-        f"{length.measured_s:g} s after {WARM_S:g} s that are not counted; both sides have the "
-        "same arrivals, and the same first attempts straggle.",
-        build(rows, columns(), group=lambda row: row.case.name),
-        verdicts=judge(at),
-        figures={"rows_by_case": [_document(row) for row in rows]},
-    )
-
-
-def task(case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length) -> Task:
-    scenario: Scenario = replace(
-        world.hedged(world.fleet(length.replicas), hedging),
-        straggling=case.straggling,
-        faults=case.faults(length),
-        seed=seed,
-    )
-    until = WARM_S + length.measured_s
+def task(
+    case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length, again: bool
+) -> Task:
+    """One run. `rate`: requests/s. `again`: the routers draw other random numbers,
+    while traffic and stragglers are those of the seed. (In `late`, other attempts straggle.)
+    """
+    scenario = case.scenario(hedging, seed, length)
+    if again:
+        scenario = replace(scenario, seed=Random(f"again {seed}").getrandbits(32))
     return Task(
         policy=label,
         scenario=scenario,
-        traffic=partial(world.traffic, case.load * rate, until, seed),
-        measure_from=WARM_S,
-        measure_until=until,
+        traffic=partial(nodes.traffic, rate, length.until_s, seed, length.replicas),
+        measure_from=length.warm_s,
+        measure_until=length.until_s,
     )
-
-
-def columns() -> list[Column[Row]]:
-    return [
-        Column("case", "case", text=lambda row: row.case.words),
-        Column("hedging", "hedging", text=lambda row: row.result.label),
-        Column("requests", f"{world.URGENT}", "requests", lambda row: row.urgent.requests),
-        *(
-            Column(f"u{q}", f"TTFT p{q:g}", f"s, {world.URGENT}", partial(_urgent, q=q), "low")
-            for q in (50, 99, 99.9)
-        ),
-        Column("most", "slowest", "s", lambda row: row.urgent.ttft(1.0), "low"),
-        Column("o99", "TTFT p99", "s, others", lambda row: row.other.ttft(0.99), "low"),
-        Column("hedged", "hedged", f"% of {world.URGENT}", _hedged),
-        Column("won", "won", "% of copies", _won),
-        Column("extra", "extra tokens", "% of all", lambda row: 100.0 * (row.result.extra or 0.0)),
-    ]
-
-
-def _urgent(row: Row, q: float) -> float | None:
-    return row.urgent.ttft(q / 100.0)
-
-
-def _hedged(row: Row) -> float | None:
-    seen = row.urgent
-    return 100.0 * seen.hedged / seen.requests if seen.requests else None
-
-
-def _won(row: Row) -> float | None:
-    seen = row.urgent
-    return 100.0 * seen.won / seen.hedged if seen.hedged else None
-
-
-def judge(at: dict[tuple[str, str], Row]) -> list[Verdict]:
-    """All goals for a simulated fleet."""
-    verdicts: list[Verdict] = []
-    for case in CASES:
-        if case.name == "calm":
-            continue
-        without, with_ = at[case.name, WITHOUT], at[case.name, WITH]
-        p99, p99_with = without.urgent.ttft(0.99), with_.urgent.ttft(0.99)
-        name = f"{case.name}: {world.URGENT}"
-        if case.name == "half":
-            note = without.urgent.chance
-            verdicts.append(goals.cut(f"{name}, p99 TTFT", p99, p99_with, 0.6, note))
-        elif case.name == "frozen":
-            normal = at["calm", WITHOUT].urgent.ttft(0.99)
-            slowest = with_.urgent.ttft(1.0)
-            verdicts.append(
-                goals.times(
-                    f"{name}, slowest", slowest, normal, 2.0, "normal p99", _above(at, normal)
-                )
-            )
-        else:
-            note = without.urgent.chance
-            verdicts.append(goals.kept(f"{name}, p99 TTFT", p99, p99_with, 0.02, note))
-        verdicts.append(
-            goals.kept(
-                f"{case.name}: others, p99 TTFT",
-                without.other.ttft(0.99),
-                with_.other.ttft(0.99),
-                0.03,
-                without.other.chance,
-            )
-        )
-        verdicts.append(
-            goals.within(f"{case.name}: extra prefill tokens", with_.result.extra, BUDGET)
-        )
-    return verdicts
-
-
-def _above(at: dict[tuple[str, str], Row], normal: float | None) -> str:
-    """The number of values above the limit, on both sides."""
-    if normal is None:
-        return ""
-    counts = [
-        sum(ttft > 2.0 * normal for ttft in at["frozen", label].urgent.ttfts)
-        for label in (WITHOUT, WITH)
-    ]
-    calm = sum(ttft > 2.0 * normal for ttft in at["calm", WITHOUT].urgent.ttfts)
-    requests = at["frozen", WITH].urgent.requests
-    return (
-        f"above it: {counts[0]} of {requests:,} without, {counts[1]} with, {calm} without freezes"
-    )
-
-
-_QUANTILES = (50, 90, 99, 99.9, 100)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and isfinite(value) else None
-
-
-def _document(row: Row) -> dict[str, object]:
-    return {
-        "case": row.case.name,
-        "hedging": row.result.label,
-        "extra": row.result.extra,
-        **{
-            name: {
-                "requests": seen.requests,
-                "hedged": seen.hedged,
-                "won": seen.won,
-                "ttft_s": {f"p{q:g}": _finite(seen.ttft(q / 100.0)) for q in _QUANTILES},
-            }
-            for name, seen in sorted(row.result.classes.items())
-        },
-    }

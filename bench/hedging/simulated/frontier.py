@@ -1,7 +1,7 @@
 """The effect of the budget when every request may be hedged: p99 against extra prefill tokens.
 
 The budget is swept for the policy that waits for a fixed quantile and for the adaptive one, at half
-load, with one attempt in twenty ten times slower.
+load, with one attempt in twenty late.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from functools import partial
 from bench.findings.found import Found
 from bench.hedging.goals import change
 from bench.hedging.simulated import world
-from bench.hedging.simulated.cases import WARM_S, Length
 from bench.hedging.simulated.task import Result, Task, play
 from router.config.model import Hedging
 from router.replay.report.table import Column, build
 from router.simulator.scenario import Scenario
 
-LOAD = 0.5
 POLICIES = ("adaptive", "quantile")
 BUDGETS = (0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.2)
 QUICK = (0.0, 0.05)
@@ -44,18 +42,18 @@ def run(
     *,
     seed: int = 1,
     jobs: int = 1,
-    length: Length | None = None,
+    extent: world.Extent | None = None,
     budgets: Sequence[float] = BUDGETS,
 ) -> tuple[Found, list[Point]]:
     """The table, and the points for the plot."""
-    length = length or Length()
-    scenario = world.fleet(length.replicas)
+    extent = extent or world.Extent()
+    scenario = world.fleet(extent.replicas)
     rate = world.saturation(scenario)
     places = [(policy, budget) for policy in POLICIES for budget in budgets]
     results = play(
         [
             all_hedgeable(
-                scenario, Hedging(policy=policy, budget=budget), LOAD * rate, seed, length
+                scenario, Hedging(policy=policy, budget=budget), world.LOAD * rate, seed, extent
             )
             for policy, budget in places
         ],
@@ -67,8 +65,8 @@ def run(
     ]
     found = Found(
         "What a budget buys where every request may be hedged",
-        f"Load {LOAD:g}, 5 % stragglers; a run of {length.measured_s:g} s for each, all requests "
-        f"of the class {world.MOST_URGENT}.",
+        f"Load {world.LOAD:g}, 5 % late attempts; a run of {extent.measured_s:g} s for each, "
+        f"all requests of the class {world.MOST_URGENT}.",
         build(points, _columns(points), group=lambda point: point.policy),
         figures={
             "points": [
@@ -81,18 +79,15 @@ def run(
 
 
 def all_hedgeable(
-    scenario: Scenario, hedging: Hedging, rate: float, seed: int, length: Length
+    scenario: Scenario, hedging: Hedging, rate: float, seed: int, extent: world.Extent
 ) -> Task:
     """A run in which every request is urgent."""
-    until = WARM_S + length.measured_s
     return Task(
         policy=hedging.policy,
         scenario=replace(world.hedged(scenario, hedging), seed=seed),
-        traffic=partial(
-            world.traffic, rate, until, seed, urgent=1.0, urgent_class=world.MOST_URGENT
-        ),
-        measure_from=WARM_S,
-        measure_until=until,
+        traffic=partial(world.traffic, rate, extent.until_s, seed, urgent=1.0),
+        measure_from=extent.warm_s,
+        measure_until=extent.until_s,
     )
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from bench.findings.found import Found
 from bench.hedging.simulated import world
-from bench.hedging.simulated.cases import Length
 from bench.hedging.simulated.frontier import all_hedgeable
 from bench.hedging.simulated.task import Result, play
 from router.config.model import Hedging
@@ -52,15 +51,19 @@ class Point:
 
 
 def run(
-    *, seed: int = 1, jobs: int = 1, length: Length | None = None, loads: tuple[float, ...] = LOADS
+    *,
+    seed: int = 1,
+    jobs: int = 1,
+    extent: world.Extent | None = None,
+    loads: tuple[float, ...] = LOADS,
 ) -> tuple[Found, list[Point]]:
     """The table, and the points for the plot."""
-    length = length or Length()
-    scenario = world.fleet(length.replicas)
+    extent = extent or world.Extent()
+    scenario = world.fleet(extent.replicas)
     rate = world.saturation(scenario)
     places = [(load, way) for load in loads for way in WAYS]
     results = play(
-        [all_hedgeable(scenario, WAYS[way], load * rate, seed, length) for load, way in places],
+        [all_hedgeable(scenario, WAYS[way], load * rate, seed, extent) for load, way in places],
         jobs,
     )
     at = dict(zip(places, results, strict=True))
@@ -69,8 +72,9 @@ def run(
     ]
     found = Found(
         "Where a second copy harms",
-        f"5 % stragglers, all requests of the class {world.MOST_URGENT}, no limit of utilisation; "
-        f"{length.measured_s:g} s each. Times over those without hedging at the same load.",
+        f"5 % late attempts, all requests of the class {world.MOST_URGENT}, no limit of "
+        f"utilisation; {extent.measured_s:g} s each. Times over those without hedging at the "
+        "same load.",
         build(points, _columns(), group=lambda point: point.load),
         remarks=[line for way in WAYS if way != "off" for line in _remarks(way, points)],
         figures={

@@ -6,11 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from bench.findings import page as pages
 from bench.findings.found import Found
-from bench.hedging.simulated import cases, frontier, harm, page, policies
+from bench.hedging.simulated import cases, frontier, harm, page, policies, promises, world
 from router.replay import arguments as words
 
 
@@ -20,17 +22,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
     )
     group.add_argument("--cases-only", action="store_true", help="only what goals are set for")
+    group.add_argument("--case", metavar="A,B", help="only these cases")
+    group.add_argument("--seeds", type=words.count, metavar="N", help="seeds of each case (10)")
+    group.add_argument(
+        "--store",
+        metavar="FILE",
+        type=Path,
+        help="keep the figures of finished runs, and use those that it has for the same code",
+    )
     pages.add_argument(group)
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
-    """Return all tables. Raises the errors of `run_all`, and OSError for the page."""
+    """Return all tables.
+
+    Raises the errors of `run_all`, OSError for the page or the store, and ValueError for a case
+    that does not exist or for a store that cannot be read.
+    """
     length = cases.Length.quick() if args.quick else cases.Length()
-    common: dict[str, Any] = {"seed": args.seed, "jobs": args.jobs, "length": length}
+    if args.seeds is not None:
+        length = replace(length, seeds=args.seeds)
+    common: dict[str, Any] = {"seed": args.seed, "jobs": args.jobs}
     _say("simulating what is promised, with hedging and without")
-    founds = [cases.run(**common)]
+    named = _named(args.case)
+    founds = [promises.run(**common, length=length, path=args.store, cases=named, say=_say)]
     if args.cases_only:
         return founds
+    common["extent"] = world.Extent.quick() if args.quick else world.Extent()
     _say("simulating every policy")
     founds.append(policies.run(**common))
     _say("simulating budgets")
@@ -42,6 +60,16 @@ def run(args: argparse.Namespace) -> Sequence[Found]:
     founds += [budgets, loads]
     pages.save(args, lambda: page.page(founds, by_budget, by_load))
     return founds
+
+
+def _named(names: str | None) -> Sequence[cases.Case]:
+    if names is None:
+        return cases.CASES
+    known = {case.name: case for case in cases.CASES}
+    unknown = [name for name in names.split(",") if name not in known]
+    if unknown:
+        raise ValueError(f"unknown case {unknown[0]!r}; known: {', '.join(known)}")
+    return [known[name] for name in names.split(",")]
 
 
 def _cpus() -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from math import fsum, inf
 from typing import TextIO
 
-from bench.fleet.statistics import quantile, quantile_bounds
+from bench.fleet.statistics import quantile
 from router.core.errors import Reason
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
@@ -26,7 +26,7 @@ from router.simulator.traffic import Traffic
 
 @dataclass(slots=True)
 class Class:
-    """The requests of one class, of one run or of several."""
+    """The requests of one class."""
 
     ttfts: array[float] = field(default_factory=lambda: array("d"))  # seconds; inf: no answer
     hedged: int = 0
@@ -43,14 +43,6 @@ class Class:
         self.won += outcome.hedge_won
         self.prefill_tokens += arrival.prompt_tokens - outcome.cached_tokens
         self.wasted_tokens += outcome.wasted_tokens
-
-    def add(self, other: Class) -> None:
-        self.ttfts.extend(other.ttfts)
-        self._ranked = []
-        self.hedged += other.hedged
-        self.won += other.won
-        self.prefill_tokens += other.prefill_tokens
-        self.wasted_tokens += other.wasted_tokens
 
     @property
     def ranked(self) -> Sequence[float]:
@@ -70,30 +62,17 @@ class Class:
     def mean(self) -> float | None:
         return fsum(self.ttfts) / len(self.ttfts) if self.ttfts else None
 
-    @property
-    def chance(self) -> str:
-        """The 95 % confidence interval of the p99."""
-        bounds = quantile_bounds(self.ranked, 0.99)
-        if bounds is None:
-            return f"of {self.requests:,} requests: too few for a p99"
-        return f"p99 of {self.requests:,} requests, by chance {bounds[0]:.2f} to {bounds[1]:.2f} s"
-
 
 @dataclass(slots=True)
 class Result:
-    """The result of one run, or of several with different seeds."""
+    """The result of one run."""
 
     label: str
     classes: dict[str, Class]
-    totals: list[Totals]
+    totals: Totals
 
     def of(self, name: str) -> Class:
         return self.classes.get(name) or Class()
-
-    def add(self, other: Result) -> None:
-        for name, seen in other.classes.items():
-            self.classes.setdefault(name, Class()).add(seen)
-        self.totals += other.totals
 
     @property
     def extra(self) -> float | None:
@@ -117,7 +96,7 @@ class Task:
         """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
         seen = _Window(self.measure_from, self.measure_until)
         totals = simulate(self.scenario, self.traffic(), seen)
-        return Result(self.policy, seen.classes, [totals])
+        return Result(self.policy, seen.classes, totals)
 
 
 class _Window:
@@ -139,14 +118,3 @@ def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
     Raises the errors of `run_all`.
     """
     return run_all(tasks, at_once)
-
-
-def pooled(results: Sequence[Result]) -> dict[str, Result]:
-    """Merge runs of the same label, in the order in which they came."""
-    found: dict[str, Result] = {}
-    for result in results:
-        if result.label in found:
-            found[result.label].add(result)
-        else:
-            found[result.label] = result
-    return found

@@ -129,6 +129,10 @@ class DrivenRequest(QueuedRequest):
         """Update the replica's recorded progress before a failure counts against the replica."""
         return
 
+    def see_work_of(self, pool: Sequence[Replica]) -> None:
+        """Update the recorded progress of all replicas before one of them may get a copy."""
+        return
+
     # -- the client ---------------------------------------------------------------------------
 
     @abstractmethod

@@ -178,6 +178,7 @@ class RequestDriver:
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         pool = context.fleet.serving(request.view.model)
+        request.see_work_of(pool)
         others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
         if others and first.index:
             tried = self._tried()

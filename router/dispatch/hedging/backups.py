@@ -1,9 +1,11 @@
 """Selects the replicas that may take a copy of a request that is running at another replica.
 
-A copy must not wait or make another request wait. A copy must not fail for the same cause as the
-first attempt. So it never goes to the same engine at another address, and prefers another zone,
-then another node. A list of checks is applied to each replica. If no replica can take the copy, the
-reported reason is the one of the replica that passed the most checks.
+A copy must not wait or make another request wait. So it never goes to a replica whose running
+streams are all silent: its engine stands still, or is in a long step for another client. A copy
+must not fail for the same cause as the first attempt. So it never goes to the same engine at
+another address, and prefers another zone, then another node. A list of checks is applied to each
+replica. If no replica can take the copy, the reported reason is the one of the replica that passed
+the most checks.
 
 In a large pool, only some replicas are checked: a window, which moves with each call, and some
 replicas that hold the prompt's prefix. 64 of a thousand replicas are enough to choose from, and
@@ -25,6 +27,11 @@ WINDOW: Final = 64  # Maximum number of replicas in a window.
 HOLDERS: Final = 16
 # Number of replicas that passed all checks, after which no more replicas are checked.
 ENOUGH: Final = 32
+
+# A replica with running streams, none of which has had content for so many seconds, takes no copy.
+# Decode steps take below 0.1 s, a prefill step of 8,192 tokens 1.4 s (`emulator/core/timing.py`, an
+# 8B model on an A100): a copy would begin after a longer step only.
+SILENT_S: Final = 1.0
 
 # The reasons for which a replica is refused, in the order of the checks.
 _ORDER: Final = (
@@ -86,6 +93,11 @@ def is_sound(replica: Replica, now: float) -> bool:
     )
 
 
+def is_silent(replica: Replica, now: float) -> bool:
+    """Whether streams run at a replica, and none of them has had content for `SILENT_S`."""
+    return replica.cadence.streams > 0 and now - replica.progress.at > SILENT_S
+
+
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
     """Return why `other` cannot take a copy now; `None`: it can take a copy.
 
@@ -95,7 +107,7 @@ def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> R
         return Refusal.ALONE
     if same_engine(primary, other):
         return Refusal.SAME_ENGINE
-    if not is_sound(other, now):
+    if not is_sound(other, now) or is_silent(other, now):
         return Refusal.HEALTH
     if other.waiting:
         return Refusal.WAITING

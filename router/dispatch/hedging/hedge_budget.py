@@ -7,9 +7,10 @@ and is never overdrawn, so at any time
 
     tokens of copies <= b * tokens of all requests.
 
-The size of the bucket is a few median prompts, or the deposits of ten seconds if that is more
-(ten seconds as in Finagle's RetryBudget). So the deposits of an hour without copies cannot be used
-in one second.
+The size of the bucket is a few median prompts, or the deposits of thirty seconds if that is more.
+So the deposits of an hour without copies cannot be used in one second. Ten seconds, as in Finagle's
+RetryBudget, hold too few copies: where prompts share prefixes, a copy at a cold replica costs
+several deposits of its own request, and late requests come in groups.
 
 The budget also measures h, the share of the tokens that belong to requests that may be hedged. With
 the share b, the budget pays for copies of a part b/h of the requests that may be hedged.
@@ -23,7 +24,7 @@ from math import exp
 from typing import Final
 
 PROMPTS: Final = 4.0  # The bucket holds at least this many median prompts.
-HOLD_S: Final = 10.0  # The bucket holds the deposits of at least this many seconds.
+HOLD_S: Final = 30.0  # The bucket holds the deposits of at least this many seconds.
 MEASURE_S: Final = 30.0  # The hedgeable share is measured over this many seconds.
 _STEP: Final = 1.05  # Factor by which one prompt changes the estimate of the median.
 

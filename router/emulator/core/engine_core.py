@@ -66,6 +66,9 @@ class EngineCore(Generic[R]):
 
         self.submitted = 0
         self.generation_tokens = 0
+        # Tokens computed by prefills, including those of aborted requests, and those computed again
+        # after a preemption. Tokens from the prefix cache are not computed.
+        self.prefilled_tokens = 0
         self.steps = 0  # number of steps that have begun
         self.aborted = 0
         self.finished = 0
@@ -294,6 +297,7 @@ class EngineCore(Generic[R]):
             start = end - request._chunk
             tokens += end - start
             squares += end * end - start * start
+        self.prefilled_tokens += tokens
         last = step
         if self._leaps and not tokens and scheduler.preemptions == preemptions:
             last = scheduler.quiet_until()

@@ -103,7 +103,8 @@ class _Plain:
         """The core's own counters, for tests and benches. No real engine has this endpoint.
 
         Tokens, blocks and requests since the start or the last restart; `served`: ended normally,
-        `submitted`: entered the queue, `asked`: received. `priorities`: values of the last
+        `submitted`: entered the queue, `asked`: received, `prefilled_tokens`: computed in prefills,
+        aborted and repeated ones included. `priorities`: values of the last
         requests, as received.
         """
         core, settings, stats = self._engine.core, self._engine.settings, self._engine.stats
@@ -124,6 +125,7 @@ class _Plain:
             "prefix_cache_queries": core.prefix_queries,
             "prefix_cache_hits": core.prefix_hits,
             "prompt_tokens": core.prompt_tokens,
+            "prefilled_tokens": core.prefilled_tokens,
             "generation_tokens": core.generation_tokens,
             "kv_blocks": settings.num_blocks,
             "kv_block_size": settings.block_size,

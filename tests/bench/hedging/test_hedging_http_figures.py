@@ -28,13 +28,8 @@ def record(due: float, ttft: float | None, urgency: str = "", error: str = "") -
     }
 
 
-def counts(asked: int, tokens: int, let_in: int, hits: int) -> dict[str, Any]:
-    return {
-        "asked": asked,
-        "asked_tokens": tokens,
-        "prompt_tokens": let_in,
-        "prefix_cache_hits": hits,
-    }
+def counts(asked: int, tokens: int, prefilled: int) -> dict[str, Any]:
+    return {"asked": asked, "asked_tokens": tokens, "prefilled_tokens": prefilled}
 
 
 WORDS = "x" * 4 * 97  # 100 tokens with its role, and 3 more for the answer's role
@@ -48,8 +43,8 @@ SCRIPT = Script(
 def told(*records: dict[str, Any]) -> dict[str, Any]:
     return {
         "played": {"records": list(records), "cpu_share": 0.1},
-        "before": [counts(1, 10, 10, 0), counts(1, 10, 10, 0)],
-        "after": [counts(4, 319, 319, 0), counts(3, 216, 113, 0)],
+        "before": [counts(1, 10, 10), counts(1, 10, 10)],
+        "after": [counts(4, 319, 319), counts(3, 216, 133)],
     }
 
 
@@ -59,7 +54,7 @@ def test_copies_are_what_engines_were_asked_beyond_what_clients_asked() -> None:
     )
     assert seen.copies == 1
     assert seen.extra_asked == pytest.approx(0.25)
-    assert seen.extra_computed == pytest.approx(0.0)
+    assert seen.extra_computed == pytest.approx(20 / 412)  # of the copy's 103 tokens
     assert seen.urgent_share == pytest.approx(0.25)
 
 

@@ -11,6 +11,7 @@ from router.core.lease import Lease
 from router.dispatch.hedging.backups import (
     ENOUGH,
     RANK,
+    SILENT_S,
     WINDOW,
     apart,
     is_sound,
@@ -157,4 +158,20 @@ async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     assert {window(middle, turn)[0] for turn in range(ENOUGH + 1)} == set(middle)
     small = pool[:ENOUGH]
     assert window(small, 7) == small  # all replicas can be offered
+    table.close()
+
+
+@scenario
+async def test_no_copy_to_a_replica_whose_streams_are_silent() -> None:
+    table = Table()
+    a, b = table.add("a"), table.add("b")
+    b.progress.at = NOW - SILENT_S - 0.1
+    assert asked(a, b) == ["b"]  # without streams there is nothing to hear
+    b.cadence.begins(NOW - 5.0)
+    assert asked(a, b) == Refusal.HEALTH
+    b.progress.at = NOW - SILENT_S + 0.1
+    assert asked(a, b) == ["b"]
+    b.progress.at = NOW - 5.0
+    b.cadence.ends(NOW)
+    assert asked(a, b) == ["b"]
     table.close()

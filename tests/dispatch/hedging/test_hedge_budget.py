@@ -57,7 +57,7 @@ def test_it_begins_empty() -> None:
 
 
 def test_a_quiet_hour_is_not_spent_at_once() -> None:
-    """The budget keeps deposits of ten seconds, or of four median prompts if that is more."""
+    """The budget keeps deposits of thirty seconds, or of four median prompts if that is more."""
     busy = HedgeBudget(0.05)
     for _ in range(3600):
         for _ in range(100):

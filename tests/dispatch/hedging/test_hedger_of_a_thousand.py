@@ -97,8 +97,8 @@ async def test_a_full_pool_is_known_by_its_window() -> None:
 @scenario
 async def test_holders_of_the_prefix_are_always_examined() -> None:
     w = Thousand(budget=0.05)
-    w.view.blocks = tuple(range(1, 1 + 4 * TOKENS // 128))
-    w.view.prompt_tokens = 4 * TOKENS
+    w.view.blocks = tuple(range(1, 1 + 16 * TOKENS // 128))
+    w.view.prompt_tokens = 16 * TOKENS
     knowledge = w.table.fleet.knowledge
     for replica in w.many[500 : 500 + 2 * HOLDERS]:
         knowledge.sent(replica, w.view.blocks, 0)

@@ -166,3 +166,18 @@ def test_waiting_tokens_count_what_is_cached() -> None:
     turn(core, until=5.0)
     core.submit(Request("c", 9, 1, [1, 2]), now=5.5)
     assert core.uncached_waiting() == 1
+
+
+def test_every_computed_token_of_a_prefill_is_counted() -> None:
+    """The preempted request has 8 prompt tokens and its output so far to compute again."""
+    core = make(num_blocks=5, block_size=4, priority_scheduling=True, max_num_batched_tokens=300)
+    core.submit(Request("a", 8, 9), now=0.0)
+    b = Request("b", 8, 9, priority=1)
+    core.submit(b, now=0.0)
+    turn(core, until=0.9)
+    assert core.prefilled_tokens == 16
+    turn(core, until=1.0)
+    assert b.preemptions == 1
+    again = 8 + core.generated(b)
+    turn(core)
+    assert core.prefilled_tokens == 16 + again

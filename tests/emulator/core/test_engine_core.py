@@ -298,3 +298,16 @@ def test_an_id_in_use_is_refused_and_a_used_one_is_not() -> None:
 def test_sizes_that_cannot_work_are_refused(sizes: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="at least"):
         make(**sizes)
+
+
+def test_computed_prefill_tokens_include_aborted_ones_and_no_cached_ones() -> None:
+    core = make(block_size=4, max_num_batched_tokens=300)
+    core.submit(Request("a", 400, 1, list(range(100))), now=0.0)
+    turn(core, until=0.5)
+    assert core.prefilled_tokens == 300
+    core.abort("a", now=0.5)
+    turn(core)
+    assert core.prefilled_tokens == 300
+    core.submit(Request("same", 400, 1, list(range(100))), now=5.0)
+    turn(core)
+    assert core.prefilled_tokens == 400

@@ -1,0 +1,113 @@
+"""A goal that is judged by an interval of paired figures: met, missed or open.
+
+`intervals` explains the interval, the noise and the judgement. A figure is a ratio to the figure of
+another contestant, or a share. Must never say that a goal is met or missed if `intervals.judged`
+says that it is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+
+from bench.findings.intervals import MET, MISSED, OPEN, PAIRS_MIN, Interval, difference, ratio
+from bench.findings.intervals import judged as judgement
+from bench.overhead.goals import Verdict, excess
+
+
+@dataclass(frozen=True, slots=True)
+class Judged(Verdict):
+    """A goal with the interval of its figure in `spread`. The value is the mean."""
+
+    state: str = OPEN
+    noise: float = 0.0  # the contestant's distance from itself (A/A), as a share
+    pairs: int = 0
+    out_of_reach: str = ""  # why no contestant can meet the goal; then it is open
+
+    @property
+    def met(self) -> bool:
+        return self.state == MET
+
+    @property
+    def missed(self) -> bool:
+        return self.state == MISSED
+
+    def words(self) -> str:
+        if self.value is None:
+            return f"not measured: {self.note}"
+        tail = f" ({self.note})" if self.note else ""
+        if self.state == MET:
+            return "met" + tail
+        if self.state == MISSED:
+            amount = excess(self.value, self.limit) if isfinite(self.value) else "any amount"
+            return f"missed by {amount}" + tail
+        return f"open: {self._why_open()}" + tail
+
+    def _why_open(self) -> str:
+        if self.out_of_reach:
+            assert self.value is not None
+            return f"short by {excess(self.value, self.limit)}, out of reach: {self.out_of_reach}"
+        if self.pairs < PAIRS_MIN:
+            return f"{self.pairs} pairs, {PAIRS_MIN} are needed"
+        assert self.spread is not None
+        if self.spread[0] > self.limit:
+            return f"above the limit by less than the noise of {self.noise:.1%}"
+        return "the limit is inside the interval"
+
+
+def judged_ratio(
+    name: str,
+    goal: str,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    limit: float,
+    noise: float = 0.0,
+    note: str = "",
+) -> Judged:
+    """Judge that our figures are at most `limit` times theirs; one figure of each per pair.
+
+    An infinite figure of ours misses the goal. An infinite figure of theirs, or a figure of 0,
+    cannot be judged.
+    """
+    if not ours or not all(0.0 < one < inf for one in theirs) or not min(ours) > 0.0:
+        return Judged(name, goal, limit, None, note or "nothing to compare")
+    if max(ours) == inf:
+        return Judged(
+            name, goal, limit, inf, note, "never", state=MISSED, noise=noise, pairs=len(ours)
+        )
+    found = ratio(ours, theirs)
+    low, value, high = (f"{100.0 * (one - 1.0):+.1f}" for one in _parts(found))
+    return _judged(name, goal, found, limit, noise, note, f"{value} % ({low} to {high} %)")
+
+
+def judged_share(
+    name: str, goal: str, shares: Sequence[float], limit: float, note: str = ""
+) -> Judged:
+    """Judge that a share of a whole is at most `limit`, in the mean over the runs."""
+    if not shares:
+        return Judged(name, goal, limit, None, note or "nothing was counted")
+    found = difference(shares, [0.0] * len(shares))
+    low, value, high = (f"{one:.2%}" for one in _parts(found))
+    return _judged(name, goal, found, limit, 0.0, note, f"{value} ({low} to {high})")
+
+
+def _parts(found: Interval) -> tuple[float, float, float]:
+    return found.low, found.value, found.high
+
+
+def _judged(
+    name: str, goal: str, found: Interval, limit: float, noise: float, note: str, reached: str
+) -> Judged:
+    return Judged(
+        name,
+        goal,
+        limit,
+        found.value,
+        note,
+        reached,
+        spread=(found.low, found.high),
+        state=judgement(found, limit, noise),
+        noise=noise,
+        pairs=found.pairs,
+    )

@@ -1,0 +1,47 @@
+"""Draws when and where an engine is slow: times of slow steps, and long requests of neighbours.
+
+Each of these stragglers occupies its engine: whatever is sent there meanwhile waits. All depend on
+the seed only, so that every contestant meets the same ones. Pure: the same arguments give the same
+times. Must never know a router or a policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A time in which one place, a replica or a node, is slow. Seconds."""
+
+    place: int  # from 0
+    at: float
+    until: float
+
+
+def spells(seed: str, places: int, until_s: float, share: float, length_s: float) -> list[Spell]:
+    """Slow times of `length_s` seconds, which cover a share of the time at each place.
+
+    The pauses between them are exponential, and independent of those at other places. Slow times at
+    one place never overlap. Raises ValueError for a share that is not above 0 and below 1.
+    """
+    if not (0.0 < share < 1.0 and length_s > 0.0):
+        raise ValueError("share must be above 0 and below 1, length_s above 0")
+    pause_s = length_s * (1.0 / share - 1.0)
+    found = [
+        spell
+        for place in range(places)
+        for spell in _at(Random(f"spells {seed} {place}"), place, until_s, pause_s, length_s)
+    ]
+    return sorted(found, key=lambda spell: (spell.at, spell.place))
+
+
+def _at(
+    rng: Random, place: int, until_s: float, pause_s: float, length_s: float
+) -> Iterator[Spell]:
+    at = rng.expovariate(1.0 / pause_s)
+    while at < until_s:
+        yield Spell(place, at, at + length_s)
+        at += length_s + rng.expovariate(1.0 / pause_s)

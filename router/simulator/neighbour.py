@@ -1,0 +1,51 @@
+"""The request of another client at an engine of the simulated fleet (`scenario.Neighbour`).
+
+Its client is no router: it waits for the answer and never leaves. Must never: be seen by a router,
+except in the engine's metrics.
+"""
+
+from __future__ import annotations
+
+from router.simulator.clock import Clock
+from router.simulator.engine import EngineAttempt
+from router.simulator.scenario import Neighbour
+
+
+class NeighbourRequest(EngineAttempt):
+    """Another client's request. A run does not end before this request."""
+
+    __slots__ = ("_clock", "_number")
+
+    def __init__(self, number: int, neighbour: Neighbour, clock: Clock) -> None:
+        super().__init__(
+            f"neighbour {number}",
+            neighbour.prompt_tokens,
+            neighbour.output_tokens,
+            (),
+            0,
+            None,
+            False,
+        )
+        self._clock = clock
+        self._number = number
+
+    def identity(self) -> tuple[int, int]:
+        return self._number, 0
+
+    def connected(self) -> None:
+        return
+
+    def not_connected(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def first_token(self, now: float) -> None:
+        return
+
+    def finished(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def refused(self, now: float) -> None:
+        self._clock.unfinished -= 1
+
+    def lost(self, now: float) -> None:
+        self._clock.unfinished -= 1

@@ -1,0 +1,75 @@
+"""Goals that are judged by intervals: met, missed and open, and what a reader is told."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from bench.findings.judged import Judged, judged_ratio, judged_share
+from bench.overhead.goals import missed
+
+THEIRS = [10.0, 20.0, 30.0, 15.0, 25.0, 12.0]
+
+
+def against(factors: list[float], limit: float = 0.4, noise: float = 0.0) -> Judged:
+    ours = [factor * one for factor, one in zip(factors, THEIRS, strict=True)]
+    return judged_ratio("p99", "−60% or better", ours, THEIRS, limit, noise)
+
+
+def test_a_goal_is_met_if_the_whole_interval_keeps_it() -> None:
+    verdict = against([0.35, 0.36, 0.34, 0.35, 0.36, 0.34])
+    assert (verdict.met, verdict.missed, verdict.words()) == (True, False, "met")
+    assert verdict.here.startswith("-65.")
+
+
+def test_a_goal_is_missed_if_the_whole_interval_exceeds_it_by_more_than_the_noise() -> None:
+    factors = [0.5, 0.51, 0.49, 0.5, 0.51, 0.49]
+    short = against(factors, noise=0.05)
+    assert (short.met, short.missed) == (False, True)
+    assert short.words().startswith("missed by 2")
+    noisy = against(factors, noise=0.2)
+    assert (noisy.met, noisy.missed) == (False, False)
+    assert noisy.words() == "open: above the limit by less than the noise of 20.0%"
+
+
+def test_a_goal_is_open_if_its_limit_is_inside_the_interval() -> None:
+    verdict = against([0.2, 0.6, 0.3, 0.5, 0.3, 0.5])
+    assert (verdict.met, verdict.missed) == (False, False)
+    assert verdict.words() == "open: the limit is inside the interval"
+
+
+def test_few_pairs_leave_a_goal_open() -> None:
+    verdict = judged_ratio("p99", "", [9.0] * 4, [1.0] * 4, 1.0)
+    assert verdict.words() == "open: 4 pairs, 5 are needed"
+
+
+def test_only_missed_goals_fail_a_bench() -> None:
+    met, short = against([0.3] * 6), against([0.5] * 6)
+    undecided = against([0.5] * 6, noise=0.5)
+    assert not missed([met, undecided], is_quick=False)
+    assert missed([met, undecided, short], is_quick=False)
+    assert not missed([short], is_quick=True)
+
+
+def test_a_run_without_an_answer_misses_the_goal() -> None:
+    verdict = judged_ratio("p99", "", [0.1] * 5 + [inf], [1.0] * 6, 1.0)
+    assert (verdict.missed, verdict.here) == (True, "never")
+    assert verdict.words() == "missed by any amount"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [([], []), ([1.0] * 5, [inf] * 5), ([1.0] * 5, [0.0] * 5), ([0.0], [1.0])]
+)
+def test_what_cannot_be_compared_is_not_measured(ours: list[float], theirs: list[float]) -> None:
+    verdict = judged_ratio("p99", "", ours, theirs, 1.0)
+    assert (verdict.met, verdict.missed, verdict.here) == (False, False, "-")
+    assert verdict.words() == "not measured: nothing to compare"
+
+
+def test_a_share_is_judged_by_its_mean() -> None:
+    assert judged_share("copies", "", [0.01, 0.02, 0.01, 0.02, 0.01], 0.05).met
+    assert judged_share("copies", "", [0.06, 0.07, 0.06, 0.07, 0.06], 0.05).missed
+    none = judged_share("copies", "", [0.0] * 5, 0.05)
+    assert none.met and none.here == "0.00% (0.00% to 0.00%)"
+    assert not judged_share("copies", "", [], 0.05).met
