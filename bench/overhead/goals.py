@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from bench.findings.intervals import MET, MISSED, OPEN
 from bench.overhead.parts import PARTS, Part
 from bench.overhead.plan import PACE
 from bench.overhead.row import Row, ratios
@@ -35,7 +36,11 @@ class Verdict:
     note: str = ""
     reached: str = ""  # the value as text, if the number alone is unclear
     target: float | None = None
-    spread: tuple[float, float] | None = None  # minimum and maximum over the rounds
+    # minimum and maximum over the rounds, or the bounds of an interval
+    spread: tuple[float, float] | None = None
+    # MET, MISSED or OPEN of `findings/intervals.py`, for a goal that an interval judges; empty: the
+    # value judges it
+    outcome: str = ""
 
     @property
     def here(self) -> str:
@@ -49,14 +54,26 @@ class Verdict:
 
     @property
     def met(self) -> bool:
+        if self.outcome:
+            return self.outcome == MET
         return self.value is not None and self.value <= self.limit
+
+    @property
+    def is_missed(self) -> bool:
+        """False for a goal that is open, or that could not be judged."""
+        if self.outcome:
+            return self.outcome == MISSED
+        return self.value is not None and not self.met
 
     def words(self) -> str:
         if self.value is None:
-            return f"not measured: {self.note}"
+            return f"{self.outcome or 'not measured'}: {self.note}"
         # A goal met by a figure with problems is doubtful: the note says so.
         tail = f" ({self.note})" if self.note else ""
-        words = "met" if self.met else f"missed by {excess(self.value, self.limit)}"
+        if self.outcome == OPEN:
+            words = OPEN
+        else:
+            words = "met" if self.met else f"missed by {excess(self.value, self.limit)}"
         if self.target is not None:
             if self.value <= self.target:
                 words = "met, target met"
@@ -92,11 +109,10 @@ def excess(value: float, limit: float) -> str:
 def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
     """Return whether a goal was missed; the exit status of a bench is then 1.
 
-    A goal that could not be judged is not missed. In a quick run no goal is missed, because its
-    figures are not reliable.
+    A goal that is open or could not be judged is not missed. In a quick run no goal is missed,
+    because its figures are not reliable.
     """
-    judged = [verdict for verdict in verdicts if verdict.value is not None]
-    return not is_quick and not all(verdict.met for verdict in judged)
+    return not is_quick and any(verdict.is_missed for verdict in verdicts)
 
 
 def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]]:
