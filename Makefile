@@ -80,8 +80,9 @@ bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside eve
 count-instructions: $(COMPILED)/.built  ## instructions per request and part, beside their limits; needs valgrind
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m bench.overhead.instructions
 
-bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found
-	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet
+bench-fleet: $(COMPILED)/.built  ## time to first token of an emulated fleet, beside every peer found: an hour, resumable
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench fleet \
+	    --resume $(CURDIR)/build/bench-fleet-$$(git describe --always --dirty).json
 
 bench-aiperf: $(COMPILED)/.built  ## time to first token as aiperf measures it, policy against policy
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m bench.aiperf --install

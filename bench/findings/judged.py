@@ -35,7 +35,7 @@ class Judged(Verdict):
 
     def words(self) -> str:
         if self.value is None:
-            return f"not measured: {self.note}"
+            return f"{MISSED if self.missed else 'not measured'}: {self.note}"
         tail = f" ({self.note})" if self.note else ""
         if self.state == MET:
             return "met" + tail
@@ -52,6 +52,8 @@ class Judged(Verdict):
             return f"{self.pairs} pairs, {PAIRS_MIN} are needed"
         assert self.spread is not None
         if self.spread[0] > self.limit:
+            if self.noise == inf:
+                return "above the limit, but the noise was not measured"
             return f"above the limit by less than the noise of {self.noise:.1%}"
         return "the limit is inside the interval"
 
@@ -90,6 +92,34 @@ def judged_share(
     found = difference(shares, [0.0] * len(shares))
     low, value, high = (f"{one:.2%}" for one in _parts(found))
     return _judged(name, goal, found, limit, 0.0, note, f"{value} ({low} to {high})")
+
+
+def judged_interval(
+    name: str,
+    goal: str,
+    limit: float,
+    found: Interval,
+    noise: float | None,
+    notes: Sequence[str] = (),
+) -> Judged:
+    """Judge that a ratio is at most `limit`; lower is better.
+
+    `noise`: the ratio's distance from 1 for a contestant against itself; `None`: not measured, and
+    then no goal is missed.
+    """
+    words = [*notes, "noise not measured" if noise is None else f"noise {noise:.1%}"]
+    within = inf if noise is None else noise
+    return Judged(
+        name,
+        goal,
+        limit,
+        found.value,
+        "; ".join(words),
+        spread=(found.low, found.high) if found.is_enough else None,
+        state=judgement(found, limit, within),
+        noise=within,
+        pairs=found.pairs,
+    )
 
 
 def _parts(found: Interval) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""`hedgerow bench fleet`: run workloads against routers and print the tables."""
+"""`hedgerow bench fleet`: play workloads against routers in rounds, and print the tables."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import json
 import sys
 from pathlib import Path
 
-from bench.fleet import contestants, engines, goals, report, run, scenarios, workloads
+from bench.findings.intervals import PAIRS_MIN
+from bench.fleet import contestants, engines, goals, report, rounds, run, scenarios, workloads
+from bench.fleet.kept import Kept, KeptError, Plan, commit
 from bench.overhead.cli import machine
 from bench.overhead.goals import missed
 from bench.overhead.processes import Orderly, Placement
 from policies.contract import policy_names
+from router.core.build import is_compiled
 from router.emulator.spawn import FleetError
 
-WANTED = ("kv_aware", "prefix_affinity", "least_load", "round_robin")
-QUICK = ("kv_aware", "least_load")
+WANTED = ("kv_aware", "round_robin")
+QUICK = ("kv_aware",)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +46,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=0.7,
         help="share of the rate at which the fleet saturates without cache hits (default: 0.7)",
     )
-    add("--seed", type=int, default=1, help="of texts, lengths and arrivals (default: 1)")
+    add(
+        "--seed",
+        type=int,
+        default=1,
+        help="of the first round's texts, lengths and arrivals; the next round has the next one "
+        "(default: 1)",
+    )
+    add(
+        "--rounds",
+        type=_count,
+        metavar="N",
+        help=f"times that every contestant is played; goals need {PAIRS_MIN} (default: "
+        f"{PAIRS_MIN}, or 1 with --quick)",
+    )
+    add(
+        "--resume",
+        metavar="FILE",
+        type=Path,
+        help="keep the finished rounds in FILE, and play only those that it lacks; it must be of "
+        "the same commit, contestants and machine",
+    )
+    add("--no-oracle", action="store_true", help="leave out the router that sees all engines")
     add("--no-scenarios", action="store_true", help="leave the four hotspot scenarios out")
     add("--json", metavar="FILE", help="also write the results as JSON; - for standard output")
     add("--markdown", action="store_true", help="print Markdown tables")
@@ -54,6 +78,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="router on one CPU, load and engines on another (default: where there are two)",
     )
+
+
+def _count(word: str) -> int:
+    value = int(word)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
 
 
 def _share(word: str) -> float:
@@ -80,6 +111,9 @@ def main(args: argparse.Namespace) -> int:
     except FleetError as error:
         _say(f"no engines to measure with: {error}")
         return 1
+    except KeptError as error:
+        _say(str(error))
+        return 2
     if args.json == "-":
         print(json.dumps(whole.as_json(), indent=1))
     else:
@@ -117,28 +151,52 @@ def _unknown(policies: list[str], peers: list[str], names: list[str]) -> str:
 def measure(
     args: argparse.Namespace, policies: list[str], peers: list[str], names: list[str]
 ) -> report.Report:
+    """Raises KeptError if the kept rounds are of another run, and FleetError without engines."""
     size = workloads.Size.quick() if args.quick else workloads.Size()
     spec = engines.Spec(groups=size.groups)
     placement = Placement.choose(args.pin if args.pin is not None else True)
-    kinds = [contestants.hedgerow(policy) for policy in policies]
-    prepared = [run.prepare(name, args.load, args.seed, size, spec) for name in names]
-    rows: list[run.Row] = []
+    subject = contestants.hedgerow(policies[0])
+    kinds: list[type[contestants.Ready]] = [
+        *(subject, contestants.again(subject)),
+        *(contestants.hedgerow(policy) for policy in policies[1:]),
+        *(contestants.PEERS[name] for name in peers),
+        *([] if args.no_oracle else [contestants.Oracle]),
+    ]
+    here, at = machine(placement), commit()
+    plan = Plan(
+        commit=at,
+        build="compiled" if is_compiled() else "not compiled",
+        machine=str(here),
+        contestants=tuple(kind.name for kind in kinds),
+        workloads=tuple(names),
+        load=args.load,
+        seed=args.seed,
+        size=f"{size} {spec}",
+    )
+    kept = Kept(args.resume, plan)
+
+    def prepare(number: int) -> list[run.Workload]:
+        return [run.prepare(name, args.load, args.seed + number, size, spec) for name in names]
+
+    count = args.rounds or (1 if args.quick else PAIRS_MIN)
     outcomes: list[scenarios.Outcome] = []
     with Orderly("bench.fleet.load", cpus=placement.others) as load:
         stage = run.Stage(spec, placement, load)
-        for workload in prepared:
-            for kind in [*kinds, *(contestants.PEERS[name] for name in peers)]:
-                _say(f"measuring {kind.name}, {workload.name}")
-                rows.append(stage.measure(kind, workload))
-                if rows[-1].absent:
-                    _say(f"  absent: {rows[-1].absent}")
-        if kinds and not args.no_scenarios:
-            _say(f"measuring hotspots of {kinds[0].name}")
+        rounds.play(stage, kinds, prepare, count, kept, _say)
+        if not args.no_scenarios:
+            _say(f"hotspots of {subject.name}")
             counts = scenarios.Counts.quick() if args.quick else scenarios.Counts()
-            outcomes = scenarios.run_all(stage, kinds[0], counts, args.load, args.seed)
-    subject = kinds[0].name if kinds else ""
-    verdicts = goals.judge(rows, outcomes, subject, names, peers)
-    return report.Report(machine(placement), spec.words(), prepared, rows, outcomes, verdicts)
+            outcomes = scenarios.run_all(stage, subject, counts, args.load, args.seed)
+    verdicts = goals.judge(kept.rows, outcomes, subject.name, names)
+    return report.Report(
+        {**here, "commit": at},
+        spec.words(),
+        subject.name,
+        prepare(0),
+        kept.rows,
+        outcomes,
+        verdicts,
+    )
 
 
 def _say(line: str) -> None:

@@ -3,6 +3,9 @@
 Each router has all engines as upstreams. Peers run as in the overhead bench, with the routing that
 their authors recommend for such a fleet: the cache-aware policy if there is one, else least
 connections.
+
+Two contestants are for comparison only: the oracle, which no router can be, and a second run of
+Hedgerow's default, whose distance from the first one is the noise.
 """
 
 from __future__ import annotations
@@ -10,14 +13,22 @@ from __future__ import annotations
 import http.client
 import json
 import time
+from dataclasses import dataclass
 
 from bench.fleet import stream
 from bench.fleet.engines import MODEL
 from bench.overhead.packaged import SglangRouter, VllmRouter
-from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer
+from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer, PeerError, Site
 from bench.overhead.processes import free_port
 
 SETTLE_S = 0.5  # time for a router to learn about its replicas after its first answer
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSite(Site):
+    """The resources of a contestant, and the port of the emulated fleet's oracle."""
+
+    oracle: int = 0
 
 
 class Ready(Peer):
@@ -67,6 +78,36 @@ def hedgerow(policy: str) -> type[HedgerowWith]:
         (HedgerowWith,),
         {"name": f"hedgerow {policy}", "policy": policy, "settings": f"as shipped, {policy}"},
     )
+
+
+def again(kind: type[Ready]) -> type[Ready]:
+    """Return the same contestant under another name, for the noise."""
+    settings = f"{kind.name} once more in each round, for the noise"
+    return type(kind.__name__, (kind,), {"name": again_name(kind.name), "settings": settings})
+
+
+def again_name(name: str) -> str:
+    """The name of a contestant's second run in a round."""
+    return f"{name} (again)"
+
+
+class Oracle(Ready):
+    """The emulated engines' own port, which sends by their true state."""
+
+    name = "oracle"
+    settings = (
+        "no router: a port of the emulated engines that sees the queue, batch and prefix cache of "
+        "each, and sends a request where its own first token comes earliest; greedy, so no bound"
+    )
+
+    def version(self) -> str:
+        return "-"
+
+    def start(self) -> None:
+        assert isinstance(self.site, FleetSite)
+        self.port = self.site.oracle
+        if problem := self._one_request():
+            raise PeerError(problem)
 
 
 class HaproxyFleet(Ready, Haproxy):

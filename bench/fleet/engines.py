@@ -78,11 +78,14 @@ class Engines:
         count: int | None = None,
         port: int = 0,
         log: Path | None = None,
+        oracle: bool = False,
     ) -> None:
         """`log`: file for the engines' standard error. A router that tries gRPC on the port causes
-        pages of error messages.
+        pages of error messages. `oracle`: with a port that sees the state of all engines.
         """
         options = spec.options() + (["--port", str(port)] if port else [])
+        if oracle:
+            options.append("--oracle")
         self._log = log
         self._fleet = EmulatedFleet(count or spec.count, MODEL, options)
         self._cpus = frozenset(cpus)
@@ -99,6 +102,11 @@ class Engines:
     @property
     def ports(self) -> list[int]:
         return [urlsplit(url).port or 0 for url in self._fleet.urls]
+
+    @property
+    def oracle(self) -> int:
+        """The port of the oracle; 0: none."""
+        return urlsplit(self._fleet.oracle).port or 0
 
     def __enter__(self) -> Engines:
         try:

@@ -1,43 +1,39 @@
-"""Hedgerow's goals for the fleet bench, judged within one run: ratios to peers, and bounds.
+"""Hedgerow's goals for the fleet bench: ratios to the best other contestant, and hotspots.
 
-Lower is better for every verdict's value. Goodput is therefore judged as the peer's goodput divided
-by Hedgerow's.
+Each ratio is judged by its interval over the rounds, and by the noise: how far the same contestant
+is from itself when it is played twice in each round. The best contestant is found in the same
+rounds, which favours it a little. The oracle is not compared: no router can be it.
+
+Lower is better for every verdict's value. The share within the SLO is therefore the best
+contestant's share divided by Hedgerow's. Shares are compared, not rates: in `chat` the next turn is
+due when an answer was read, so that the offered rates differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 
+from bench.findings.intervals import MISSED
+from bench.findings.judged import Judged, judged_interval
+from bench.fleet.contestants import Oracle, again_name
+from bench.fleet.paired import Figure, Paired
 from bench.fleet.run import Row
 from bench.fleet.scenarios import Outcome
+from bench.fleet.statistics import Summary
 from bench.overhead.goals import Verdict
 
-TTFT_LIMITS = {"chat": 0.7, "shared": 0.7}  # maximum p90 TTFT, as a share of the best peer's
+MEAN_LIMIT = SHARE_LIMIT = 1.05
+P99_LIMIT = 1.0
 HOTSPOT_LIMIT = 1.3
-LEAST_LOAD = "hedgerow least_load"
 
 
 def judge(
-    rows: Sequence[Row],
-    outcomes: Sequence[Outcome],
-    subject: str,
-    workloads: Sequence[str],
-    peers: Sequence[str],
+    rows: Sequence[Row], outcomes: Sequence[Outcome], subject: str, workloads: Sequence[str]
 ) -> list[Verdict]:
-    """`subject`: the judged contestant; `peers`: names of the other routers."""
+    """`subject`: the judged contestant."""
     verdicts = []
     for workload in workloads:
-        here = {row.name: row for row in rows if row.workload == workload}
-        theirs = [here[name] for name in peers if name in here and here[name].summary is not None]
-        own = here.get(subject)
-        verdicts.append(goodput(workload, own, theirs))
-        if workload in TTFT_LIMITS:
-            limit = TTFT_LIMITS[workload]
-            verdicts.append(ttft(workload, own, theirs, limit, f"≤ {limit:g} × best peer"))
-        else:
-            least = [here[LEAST_LOAD]] if LEAST_LOAD in here else []
-            verdicts.append(ttft(workload, own, least, 1.0, f"≤ {LEAST_LOAD}'s"))
+        verdicts += compare(workload, Paired(rows, workload), subject)
     for outcome in outcomes:
         note = "; ".join(outcome.problems)
         verdicts.append(
@@ -52,66 +48,60 @@ def judge(
     return verdicts
 
 
-def goodput(workload: str, own: Row | None, theirs: Sequence[Row]) -> Verdict:
-    """The best peer's share of good answers divided by Hedgerow's share, at most 1.
-
-    Shares are compared, not rates: in `chat` the next turn is due when an answer was read, so that
-    the offered rates differ.
-    """
-    name, goal = f"{workload}: share in SLO", "≥ every peer's"
-    if (missing := _missing(own, theirs)) or own is None or own.summary is None:
-        return Verdict(name, goal, 1.0, None, missing)
-    best = max(theirs, key=lambda row: row.summary.good_share if row.summary else 0.0)
-    assert best.summary is not None
-    if not own.summary.good_share:
-        return Verdict(name, goal, 1.0, None, "ours is zero")
-    value = best.summary.good_share / own.summary.good_share
-    chance = 1.96 * sqrt(sum(_variance(row) for row in (own, best)))
-    words = [f"best: {best.name}", f"± {chance:.1%} is chance", *_problems(own, best)]
-    return Verdict(name, goal, 1.0, value, "; ".join(words))
-
-
-def ttft(workload: str, own: Row | None, theirs: Sequence[Row], limit: float, goal: str) -> Verdict:
-    """Hedgerow's p90 TTFT divided by the lowest p90 TTFT of the peers, at most `limit`."""
-    name = f"{workload}: TTFT p90"
-    if (missing := _missing(own, theirs)) or own is None or own.summary is None:
-        return Verdict(name, goal, limit, None, missing)
-    known = [row for row in theirs if row.summary and row.summary.ttft_p90 is not None]
-    if own.summary.ttft_p90 is None or not known:
-        return Verdict(name, goal, limit, None, "more than a tenth of the requests failed")
-    best = min(known, key=lambda row: _p90(row))
-    words = [f"best: {best.name}", *filter(None, map(_range, (own, best)))]
-    value = own.summary.ttft_p90 / _p90(best)
-    return Verdict(name, goal, limit, value, "; ".join([*words, *_problems(own, best)]))
+def compare(workload: str, paired: Paired, subject: str) -> list[Verdict]:
+    """The three goals of one workload."""
+    goals = [
+        (f"{workload}: TTFT mean", f"≤ {MEAN_LIMIT:g} × the best", MEAN_LIMIT),
+        (f"{workload}: share in SLO", f"≥ the best / {SHARE_LIMIT:g}", SHARE_LIMIT),
+        (f"{workload}: TTFT p99", "≤ that of the best mean", P99_LIMIT),
+    ]
+    played = paired.rounds(subject)
+    # A contestant that was not measured in every round has figures of other scripts.
+    others = [name for name in rivals(paired, subject) if paired.rounds(name) >= played]
+    if not played or not others:
+        note = "nobody to compare with in this run" if played else "Hedgerow is not in this run"
+        return [Verdict(*goal, None, note) for goal in goals]
+    fastest = min(others, key=lambda name: paired.mean(name, ttft_mean) or float("inf"))
+    surest = max(others, key=lambda name: paired.mean(name, good_share) or 0.0)
+    return [
+        _judged(goals[0], paired, subject, fastest, ttft_mean),
+        _judged(goals[1], paired, subject, surest, good_share, is_inverse=True),
+        _judged(goals[2], paired, subject, fastest, ttft_p99),
+    ]
 
 
-def _p90(row: Row) -> float:
-    assert row.summary is not None and row.summary.ttft_p90 is not None
-    return row.summary.ttft_p90
+def rivals(paired: Paired, subject: str) -> list[str]:
+    """The contestants that the subject is compared with."""
+    apart = (subject, again_name(subject), Oracle.name)
+    return [name for name in paired.names if name not in apart]
 
 
-def _missing(own: Row | None, theirs: Sequence[Row]) -> str:
-    if own is None:
-        return "Hedgerow is not in this run"
-    if own.summary is None:
-        return f"{own.name}: {own.absent}"
-    return "" if theirs else "nobody to compare with in this run"
+def ttft_mean(seen: Summary) -> float | None:
+    return seen.ttft_mean
 
 
-def _variance(row: Row) -> float:
-    """Relative variance of the share of good answers."""
-    seen = row.summary
-    if seen is None or not seen.requests or not seen.good_share:
-        return 0.0
-    return (1 - seen.good_share) / (seen.good_share * seen.requests)
+def ttft_p99(seen: Summary) -> float | None:
+    return seen.ttft_p99
 
 
-def _range(row: Row) -> str:
-    bounds = row.summary.ttft_p90_bounds if row.summary else None
-    if bounds is None:
-        return ""
-    return f"{row.name} {bounds[0] * 1e3:.0f} to {bounds[1] * 1e3:.0f} ms by chance"
+def good_share(seen: Summary) -> float | None:
+    return seen.good_share
 
 
-def _problems(*rows: Row) -> list[str]:
-    return [f"{row.name}: {problem}" for row in rows for problem in row.problems]
+def _judged(
+    goal: tuple[str, str, float],
+    paired: Paired,
+    subject: str,
+    best: str,
+    figure: Figure,
+    is_inverse: bool = False,
+) -> Verdict:
+    pair = (best, subject) if is_inverse else (subject, best)
+    found = paired.ratio(*pair, figure)
+    if found is not None:
+        noise = paired.noise(subject, again_name(subject), figure)
+        return judged_interval(*goal, found, noise, [f"best: {best}"])
+    if paired.pairs(best, best, figure):
+        note = f"{subject} has no such figure in a round, because requests failed"
+        return Judged(*goal, None, note, state=MISSED)
+    return Verdict(*goal, None, f"{best} has no such figure in a round, because requests failed")

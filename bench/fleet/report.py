@@ -1,28 +1,38 @@
-"""A run as text, Markdown or JSON: one table per workload, then hotspots and goals."""
+"""A run as text, Markdown or JSON: one table per workload, then hotspots and goals.
+
+A figure in a table is the mean over the rounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
+from bench.findings.intervals import LEVEL
+from bench.fleet.goals import ttft_mean, ttft_p99
+from bench.fleet.paired import Figure, Paired
 from bench.fleet.run import SLO_FACTOR, Row, Workload
 from bench.fleet.scenarios import Outcome
-from bench.fleet.statistics import Summary
 from bench.overhead.goals import Verdict
 
 METHOD = (
-    "One contestant after the other, each over fresh engines, all with the same script of requests "
-    "at the same moments (open loop, Poisson). Times to first token count from when a request was "
-    "due to its first content at the client; a request without a whole answer counts as the "
-    "slowest. Load is the request rate as a share of the rate at which the fleet saturates when "
-    "load is spread evenly and nothing is found in a cache, by the engines' own timing model; the "
+    "In each round one contestant after the other, each over fresh engines, all with the same "
+    "script of requests at the same moments (open loop, Poisson); each round has its own scripts, "
+    "and begins with another contestant. A figure is the mean over the rounds. Times to first "
+    "token count from when a request was due to its first content at the client; a request without "
+    "a whole answer counts as the slowest. Load is the request rate as a share of the rate at "
+    "which the fleet saturates when load is spread evenly and nothing is found in a cache, by the "
+    "engines' own timing model; the "
     f"SLO is {SLO_FACTOR:g} times the first token of the mean prompt on an idle engine with an "
-    "empty cache."
+    "empty cache. The last two columns are Hedgerow's figure over that of the row; the interval "
+    f"holds {LEVEL:.0%} of the resampled rounds."
 )
 _HEAD = (
-    *("", "version", "TTFT p50", "p90", "p99 ms", "good/s", "in SLO", "tokens/s", "hit rate"),
-    *("hotspot", "preempt.", "errors", "CPU router", "engines", "load"),
+    *("", "version", "TTFT mean", "p50", "p90", "p95", "p99 ms", "good/s", "in SLO", "tokens/s"),
+    *("hit rate", "hotspot", "preempt.", "errors", "CPU router", "engines", "load"),
+    *("ours/its mean", "ours/its p99"),
 )
 
 
@@ -32,7 +42,8 @@ class Report:
 
     machine: dict[str, Any]
     fleet: str
-    workloads: list[Workload]
+    subject: str  # the judged contestant
+    workloads: list[Workload]  # of one round
     rows: list[Row]
     outcomes: list[Outcome]
     verdicts: list[Verdict]
@@ -42,6 +53,7 @@ class Report:
             "machine": self.machine,
             "method": METHOD,
             "fleet": self.fleet,
+            "subject": self.subject,
             "workloads": [
                 {
                     "name": w.name,
@@ -73,19 +85,38 @@ def _number(value: float | None, digits: int = 0, factor: float = 1.0) -> str:
     return "-" if value is None else f"{value * factor:.{digits}f}"
 
 
-def _cells(row: Row, seen: Summary) -> list[str]:
+def _cells(name: str, rows: Sequence[Row], paired: Paired, subject: str) -> list[str]:
+    """The line of one contestant; `rows`: its measured rows."""
+
+    def mean(figure: Figure, digits: int = 0, factor: float = 1.0) -> str:
+        return _number(paired.mean(name, figure), digits, factor)
+
+    def ours(figure: Figure) -> str:
+        found = None if name == subject else paired.ratio(subject, name, figure)
+        if found is None:
+            return ""
+        return found.text() if found.is_enough else _number(found.value, 2)
+
     return [
-        row.name + ("!" if row.problems else ""),
-        row.version[:12],
-        *(_number(t, 0, 1e3) for t in (seen.ttft_p50, seen.ttft_p90, seen.ttft_p99)),
-        _number(seen.goodput, 2),
-        _number(seen.good_share, 1, 100) + " %",
-        _number(seen.tokens_s),
-        _number(seen.hit_rate, 3),
-        _number(seen.hotspot, 2),
-        _number(seen.preemptions),
-        str(sum(seen.errors.values())),
-        *(_number(share, 2) for share in (row.router_cpu, row.engines_cpu, seen.load_cpu)),
+        name + ("!" if any(row.problems for row in rows) else ""),
+        rows[0].version[:12],
+        mean(ttft_mean, 0, 1e3),
+        mean(lambda seen: seen.ttft_p50, 0, 1e3),
+        mean(lambda seen: seen.ttft_p90, 0, 1e3),
+        mean(lambda seen: seen.ttft_p95, 0, 1e3),
+        mean(ttft_p99, 0, 1e3),
+        mean(lambda seen: seen.goodput, 2),
+        mean(lambda seen: seen.good_share, 1, 100) + " %",
+        mean(lambda seen: seen.tokens_s),
+        mean(lambda seen: seen.hit_rate, 3),
+        mean(lambda seen: seen.hotspot, 2),
+        mean(lambda seen: seen.preemptions, 1),
+        mean(lambda seen: float(sum(seen.errors.values())), 1),
+        _number(fmean(row.router_cpu for row in rows), 2),
+        _number(fmean(row.engines_cpu for row in rows), 2),
+        mean(lambda seen: seen.load_cpu, 2),
+        ours(ttft_mean),
+        ours(ttft_p99),
     ]
 
 
@@ -93,8 +124,12 @@ def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
     """(title, cells, number of left-aligned columns) of each table."""
     found: list[tuple[str, list[list[str]], int]] = []
     for workload in report.workloads:
-        mine = [row for row in report.rows if row.workload == workload.name]
-        cells = [_cells(row, row.summary) for row in mine if row.summary is not None]
+        paired = Paired(report.rows, workload.name)
+        mine = [row for row in report.rows if row.workload == workload.name and row.summary]
+        cells = [
+            _cells(name, [row for row in mine if row.name == name], paired, report.subject)
+            for name in paired.names
+        ]
         found.append((_title(workload), [list(_HEAD), *cells], 2))
     if report.outcomes:
         cells = [
@@ -117,7 +152,7 @@ def _remarks(report: Report) -> list[str]:
             lines[f"{row.name}: {row.settings}"] = None
     for row in report.rows:
         for problem in row.problems:
-            lines[f"! {row.workload}, {row.name}: {problem}"] = None
+            lines[f"! {row.workload}, round {row.round + 1}, {row.name}: {problem}"] = None
     return list(lines)
 
 

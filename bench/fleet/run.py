@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bench.fleet import capacity, engines, workloads
-from bench.fleet.contestants import Ready
+from bench.fleet.contestants import FleetSite, Ready
 from bench.fleet.script import Script
 from bench.fleet.statistics import Summary, summarise
 from bench.overhead import cpu
@@ -63,6 +63,7 @@ class Row:
 
     name: str
     workload: str
+    round: int = 0
     version: str = "-"
     settings: str = ""
     absent: str = ""  # reason why the contestant was not measured
@@ -80,8 +81,8 @@ class Stage:
         self.placement = placement
         self._load = load
 
-    def measure(self, kind: type[Ready], workload: Workload) -> Row:
-        row = Row(kind.name, workload.name, settings=kind.settings)
+    def measure(self, kind: type[Ready], workload: Workload, round: int = 0) -> Row:
+        row = Row(kind.name, workload.name, round, settings=kind.settings)
         try:
             with tempfile.TemporaryDirectory(prefix="hedgerow-fleet-") as name:
                 folder = Path(name)
@@ -94,8 +95,8 @@ class Stage:
     def _measure(self, kind: type[Ready], workload: Workload, row: Row, folder: Path) -> None:
         row.version = kind(Site(folder, (), self.placement)).version()
         log = folder / "engines.log"
-        with engines.Engines(self.spec, self.placement.others, log=log) as fleet:
-            site = Site(folder, fleet.ports, self.placement)
+        with engines.Engines(self.spec, self.placement.others, log=log, oracle=True) as fleet:
+            site = FleetSite(folder, fleet.ports, self.placement, fleet.oracle)
             with Running(kind(site)) as peer:
                 before, began = self._read(peer.pid, fleet.pid), monotonic()
                 played = self.play(workload.script, peer.port, fleet.urls)
@@ -120,7 +121,7 @@ class Stage:
         return played
 
     def _read(self, router: int, fleet: int) -> tuple[cpu.Reading, cpu.Reading]:
-        return cpu.read(cpu.tree(router)), cpu.read([fleet])
+        return cpu.read(cpu.tree(router) if router else []), cpu.read([fleet])
 
 
 BUSY = 0.7  # share of one CPU; a process that uses more may itself limit the figures

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, isfinite, sqrt
+from statistics import fmean
 from typing import Any
 
 Counts = Sequence[dict[str, float]]
@@ -58,10 +59,11 @@ class Summary:
 
     requests: int
     rate: float  # measured requests/s that were due
+    ttft_mean: float | None  # a request without a whole answer: as the slowest whole answer
     ttft_p50: float | None
     ttft_p90: float | None
+    ttft_p95: float | None
     ttft_p99: float | None
-    ttft_p90_bounds: tuple[float, float] | None
     goodput: float  # requests/s with a whole answer and the first token in time
     good_share: float
     tokens_s: float
@@ -84,10 +86,11 @@ def summarise(played: dict[str, Any], slo_s: float) -> Summary:
     return Summary(
         requests=len(measured),
         rate=len(measured) / seconds,
+        ttft_mean=_mean(ttfts),
         ttft_p50=_finite(quantile(ttfts, 0.5)),
         ttft_p90=_finite(quantile(ttfts, 0.9)),
+        ttft_p95=_finite(quantile(ttfts, 0.95)),
         ttft_p99=_finite(quantile(ttfts, 0.99)),
-        ttft_p90_bounds=quantile_bounds(ttfts, 0.9),
         goodput=good / seconds,
         good_share=good / len(measured) if measured else 0.0,
         tokens_s=played["tokens_in_window"] / seconds,
@@ -98,6 +101,12 @@ def summarise(played: dict[str, Any], slo_s: float) -> Summary:
         late_p99=quantile(late, 0.99),
         load_cpu=played["cpu_share"],
     )
+
+
+def _mean(ranked: Sequence[float]) -> float | None:
+    """The mean, with each infinity replaced by the largest finite value; None without one."""
+    most = next((value for value in reversed(ranked) if isfinite(value)), None)
+    return None if most is None else fmean(min(value, most) for value in ranked)
 
 
 def _ttft(record: dict[str, Any]) -> float:

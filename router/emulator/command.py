@@ -116,6 +116,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help='a fault from the start: "slow=10; replica=emulated-2", '
         '"status=503; retry_after_s=1; probability=0.1"; others: ' + _fault_names(),
     )
+    add(
+        "--oracle",
+        action="store_true",
+        help="one more port, after the engines', that sees the true state of all engines and sends "
+        "each request where its own first token comes earliest (for benchmarks; no bound: greedy)",
+    )
     add("--exit-with-stdin", action="store_true", help="stop when standard input ends")
 
 
@@ -173,7 +179,7 @@ def main(args: argparse.Namespace) -> int:
     from router.emulator.fleet import run
 
     try:
-        return run(engines, args.host, args.port, args.exit_with_stdin)
+        return run(engines, args.host, args.port, args.exit_with_stdin, args.oracle)
     except OSError as err:
         print(f"hedgerow emulate: {err.strerror or err}", file=sys.stderr)
         return 2

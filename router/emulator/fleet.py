@@ -1,9 +1,9 @@
 """Several emulated engines in one process, each on its own port.
 
 Prints on standard output one JSON line per engine with its address (and the address of its KV
-events, if any), then `{"ready": true}` when all listen, and nothing after that. Ends on SIGTERM or
-SIGINT and, if requested, when its standard input ends: on every system this shows reliably that the
-parent process is gone.
+events, if any), one with the address of the oracle, if there is one, then `{"ready": true}` when
+all listen, and nothing after that. Ends on SIGTERM or SIGINT and, if requested, when its standard
+input ends: on every system this shows reliably that the parent process is gone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import uvloop
 from aiohttp import web
 
 from router.emulator.engine import Engine
+from router.emulator.http.oracle import make_oracle
 from router.emulator.http.personas import persona_class
-from router.emulator.http.server import KEEP_ALIVE_S, make_app
+from router.emulator.http.server import GENERATION, KEEP_ALIVE_S, make_app
 from router.emulator.settings import EngineSettings
 
 if TYPE_CHECKING:
@@ -33,15 +34,20 @@ _GRACE_S = 0.5  # seconds that running handlers have at the end
 
 
 def run(
-    engines: Sequence[EngineSettings], host: str, base_port: int, exit_with_stdin: bool = False
+    engines: Sequence[EngineSettings],
+    host: str,
+    base_port: int,
+    exit_with_stdin: bool = False,
+    oracle: bool = False,
 ) -> int:
     """Serve until stopped; returns the exit status. Port 0: any free one for each.
 
-    Raises OSError if a port is not available; nothing listens then.
+    `oracle`: one more port, after the engines' (`http/oracle.py`). Raises OSError if a port is not
+    available; nothing listens then.
     """
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:
-        for index in range(len(engines)):
+        for index in range(len(engines) + oracle):
             sock = _listen(host, base_port + index if base_port else 0)
             opened.callback(sock.close)
             sockets.append(sock)
@@ -67,6 +73,7 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _serve(
     settings: Sequence[EngineSettings], sockets: Sequence[socket.socket], exit_with_stdin: bool
 ) -> None:
+    """`sockets`: one for each engine; a further one is the oracle's."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -74,18 +81,27 @@ async def _serve(
     if exit_with_stdin:
         _watch(loop, sys.stdin.fileno(), stop)
     opened = contextlib.ExitStack()
-    running: list[tuple[Engine, web.AppRunner]] = []
+    engines: list[Engine] = []
+    runners: list[web.AppRunner] = []
+
+    async def listen(app: web.Application, sock: socket.socket) -> None:
+        runner = web.AppRunner(
+            app,
+            handler_cancellation=True,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE_S,
+            shutdown_timeout=_GRACE_S,
+        )
+        runners.append(runner)
+        await runner.setup()
+        await web.SockSite(runner, sock).start()
+
     try:
-        for one, sock in zip(settings, sockets, strict=True):
+        apps: list[web.Application] = []
+        for one, sock in zip(settings, sockets, strict=False):
             engine = Engine(one)
-            runner = web.AppRunner(
-                make_app(engine),
-                handler_cancellation=True,
-                access_log=None,
-                keepalive_timeout=KEEP_ALIVE_S,
-                shutdown_timeout=_GRACE_S,
-            )
-            running.append((engine, runner))
+            engines.append(engine)
+            apps.append(make_app(engine))
             said: dict[str, object] = {"replica": one.name, "url": _url(sock)}
             if one.kv_events:
                 publisher = _publisher(one, sock)
@@ -93,14 +109,16 @@ async def _serve(
                 opened.callback(publisher.close)
                 said["kv_events"] = publisher.endpoint
                 said["kv_replay"] = publisher.replay_endpoint
-            await runner.setup()
-            await web.SockSite(runner, sock).start()
+            await listen(apps[-1], sock)
             _say(said)
+        for sock in sockets[len(settings) :]:
+            await listen(make_oracle([app[GENERATION] for app in apps]), sock)
+            _say({"oracle": _url(sock)})
         _say({"ready": True})
         await stop.wait()
     finally:
-        await asyncio.gather(*(runner.cleanup() for _, runner in running))
-        for engine, _ in running:
+        await asyncio.gather(*(runner.cleanup() for runner in runners))
+        for engine in engines:
             engine.close()
         opened.close()
 

@@ -29,6 +29,7 @@ class EmulatedFleet:
         start_timeout_s: float = 30.0,
     ) -> None:
         self.urls: list[str] = []
+        self.oracle = ""  # URL of the port that sees all engines; empty: not requested
         self.kv_events: list[str] = []  # publishing endpoints, in order; empty: not requested
         self.kv_replays: list[str] = []
         self._arguments = ["--count", str(count), "--model", model, *options]
@@ -68,6 +69,9 @@ class EmulatedFleet:
             said = msgspec.json.decode(line)
             if said.get("ready"):
                 return
+            if "oracle" in said:
+                self.oracle = said["oracle"]
+                continue
             self.urls.append(said["url"])
             if "kv_events" in said:
                 self.kv_events.append(said["kv_events"])

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Any
 
 from router.emulator.core.engine_core import EngineCore
 from router.emulator.core.request import DECODING, Request
@@ -41,7 +42,7 @@ class _Decode:
 
 
 def first_token_s(
-    core: EngineCore[Request],
+    core: EngineCore[Any],
     prompt_tokens: int,
     hashes: Sequence[int],
     now: float,
@@ -81,7 +82,7 @@ def first_token_s(
 class _Played:
     """A copy of an engine's numbers, on which its steps are played."""
 
-    def __init__(self, core: EngineCore[Request], waiting: list[_Prefill]) -> None:
+    def __init__(self, core: EngineCore[Any], waiting: list[_Prefill]) -> None:
         self._core = core
         self._size = core.kv.block_size
         self._free = core.kv.free
@@ -177,7 +178,7 @@ class _Played:
         return size * count, blocks - count + kv.idle(hits)
 
 
-def _rest_s(core: EngineCore[Request], now: float) -> float:
+def _rest_s(core: EngineCore[Any], now: float) -> float:
     """Seconds until the current step ends."""
     leap = core._leap
     if not leap.steps:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from secrets import token_hex
 from time import time
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
@@ -36,6 +36,15 @@ from router.emulator.http.sse import reset
 _STORED = 1024  # maximum of responses kept for GET /v1/responses/{id}; the oldest is dropped first
 
 B = TypeVar("B", bound=Body)
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# The class of the bodies of each path.
+BODIES: Final[dict[str, type[Body]]] = {
+    "/v1/chat/completions": ChatBody,
+    "/v1/completions": CompletionBody,
+    "/v1/messages": MessagesBody,
+    "/v1/responses": ResponsesBody,
+}
 
 
 class Generation:
@@ -48,16 +57,22 @@ class Generation:
         self.delivery = Delivery(engine, persona)
         self._stored: OrderedDict[str, tuple[dict[str, Any], list[Any]]] = OrderedDict()
 
-    def add_routes(self, router: web.UrlDispatcher) -> None:
-        handlers = {
+        routes = {
             "chat": ("/v1/chat/completions", self.chat),
             "completions": ("/v1/completions", self.completions),
             "messages": ("/v1/messages", self.messages),
             "responses": ("/v1/responses", self.responses),
         }
-        for route, (path, handler) in handlers.items():
-            if route in self.persona.routes:
-                router.add_post(path, self._told(handler))
+        # The handler of each path that this engine serves.
+        self.handlers: dict[str, Handler] = {
+            path: self._told(handler)
+            for route, (path, handler) in routes.items()
+            if route in persona.routes
+        }
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        for path, handler in self.handlers.items():
+            router.add_post(path, handler)
         if "responses" in self.persona.routes:
             router.add_get("/v1/responses/{id}", self.stored)
 
@@ -94,13 +109,8 @@ class Generation:
         faults = await self.begin(request)
         body = await self.read(request, ResponsesBody)
         body.n = 1
-        turns = body.turns()
-        if body.previous_response_id is not None:
-            turns = self._find(body.previous_response_id)[1] + turns
-            system = [{"role": "system", "content": body.instructions}] if body.instructions else []
-            jobs = self.jobs(request, body, render(system + turns, body.tools))
-        else:
-            jobs = self.jobs(request, body, body.prompt_bytes())
+        jobs = self.jobs(request, body, self.prompt(body))
+        turns = self._turns(body)
         shape = ResponsesShape("resp_" + token_hex(8), *self._made(body), jobs, body)
         answer = await self.delivery.answer(request, bool(body.stream), shape, faults)
         if body.store is not False:
@@ -114,6 +124,17 @@ class Generation:
         return json_response(encode(self._find(request.match_info["id"])[0]))
 
     # Shared parts.
+
+    def prompt(self, body: Body) -> bytes:
+        """The prompt as whole tokens. Raises Refusal for one that this engine cannot have."""
+        if not isinstance(body, ResponsesBody) or body.previous_response_id is None:
+            return body.prompt_bytes()
+        system = [{"role": "system", "content": body.instructions}] if body.instructions else []
+        return render(system + self._turns(body), body.tools)
+
+    def has_stored(self, id: str) -> bool:
+        """Whether this engine stored the response of this ID."""
+        return id in self._stored
 
     async def begin(self, request: web.Request) -> Faults:
         """Apply the faults that come before the body is read."""
@@ -157,6 +178,12 @@ class Generation:
     def _made(self, body: Body) -> tuple[str, int]:
         return self.prepare.check_model(body.model), int(time())
 
+    def _turns(self, body: ResponsesBody) -> list[Any]:
+        """The messages of a request, after those of the response that it continues."""
+        if body.previous_response_id is None:
+            return body.turns()
+        return self._find(body.previous_response_id)[1] + body.turns()
+
     def _find(self, id: str) -> tuple[dict[str, Any], list[Any]]:
         found = self._stored.get(id)
         if found is None:
@@ -164,9 +191,7 @@ class Generation:
             raise Refusal(404, message, "invalid_request_error", "response_id")
         return found
 
-    def _told(
-        self, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    def _told(self, handler: Handler) -> Handler:
         """`handler`, but with refusals as events if the engine sends 200 before it validates."""
         if not self.persona.refuses_in_streams:
             return handler

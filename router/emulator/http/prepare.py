@@ -77,6 +77,11 @@ class Preparation:
         self.check_length(len(prompt) // text.TOKEN_BYTES)
         return self._job(model, prompt, b"", 0, "stop", rank, body, None)
 
+    def block_hashes(self, model: str, body: Body, tokens: bytes) -> list[int]:
+        """Chained hashes of the full blocks of a text that this model has in its KV cache."""
+        seed = f"{model}\0{body.cache_salt or ''}"
+        return text.block_hashes(tokens, self._settings.block_size, seed)
+
     def _job(
         self,
         model: str,
@@ -92,7 +97,7 @@ class Preparation:
         self._jobs += 1
         # Output cut inside a token is a whole token in the KV cache.
         whole = prompt + text.pad(output)
-        hashes = text.block_hashes(whole, settings.block_size, f"{model}\0{body.cache_salt or ''}")
+        hashes = self.block_hashes(model, body, whole)
         return Job(
             str(self._jobs),
             len(prompt) // text.TOKEN_BYTES,

@@ -7,9 +7,8 @@ answer names its engine (`x-emulated-replica`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from time import time
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
 
@@ -18,8 +17,9 @@ from router.emulator.http import faults as fault
 from router.emulator.http import text
 from router.emulator.http.bodies import Refusal, TokenizeBody, decode
 from router.emulator.http.embeddings import Embeddings
-from router.emulator.http.generate import Generation
+from router.emulator.http.generate import Generation, Handler
 from router.emulator.http.personas import persona_of
+from router.emulator.http.personas.base import Persona
 from router.emulator.http.pooling import Pooling
 from router.emulator.http.replies import Answered, json_response, json_value
 from router.emulator.http.shapes.base import encode
@@ -27,15 +27,35 @@ from router.emulator.http.shapes.base import encode
 _BODY_BYTES = 256 * 1024 * 1024
 KEEP_ALIVE_S = 5.0  # uvicorn's default: the server closes a connection that is idle for longer
 
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+GENERATION: Final = web.AppKey("generation", Generation)  # of the application of an engine
+REPLICA: Final = "x-emulated-replica"
 
 
 def make_app(engine: Engine) -> web.Application:
     """The application of one engine. Run it with `handler_cancellation=True`."""
     persona = persona_of(engine)
+    app = empty_app(persona)
+    generation = app[GENERATION] = Generation(engine, persona)
+    generation.add_routes(app.router)
+    pooling = Pooling(engine, generation)
+    pooling.add_routes(app.router)
+    Embeddings(generation, pooling).add_routes(app.router)
+    _Plain(engine, generation).add_routes(app.router)
+    persona.add_routes(app.router, generation.delivery)
+    name = engine.settings.name
+
+    async def sign(_: web.Request, response: web.StreamResponse) -> None:
+        response.headers[REPLICA] = name
+
+    app.on_response_prepare.append(sign)
+    return app
+
+
+def empty_app(persona: Persona) -> web.Application:
+    """An application without routes, whose errors have the persona's format."""
 
     @web.middleware
-    async def refusals(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def refusals(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except Refusal as refusal:
@@ -46,21 +66,7 @@ def make_app(engine: Engine) -> web.Application:
             headers = {"allow": err.headers["allow"]} if "allow" in err.headers else {}
             return json_response(encode({"detail": err.reason}), err.status, **headers)
 
-    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[refusals])
-    generation = Generation(engine, persona)
-    generation.add_routes(app.router)
-    pooling = Pooling(engine, generation)
-    pooling.add_routes(app.router)
-    Embeddings(generation, pooling).add_routes(app.router)
-    _Plain(engine, generation).add_routes(app.router)
-    persona.add_routes(app.router, generation.delivery)
-    name = engine.settings.name
-
-    async def sign(_: web.Request, response: web.StreamResponse) -> None:
-        response.headers["x-emulated-replica"] = name
-
-    app.on_response_prepare.append(sign)
-    return app
+    return web.Application(client_max_size=_BODY_BYTES, middlewares=[refusals])
 
 
 class _Plain:

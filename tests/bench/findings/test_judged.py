@@ -6,7 +6,8 @@ from math import inf
 
 import pytest
 
-from bench.findings.judged import Judged, judged_ratio, judged_share
+from bench.findings.intervals import MET, MISSED, OPEN, Interval
+from bench.findings.judged import Judged, judged_interval, judged_ratio, judged_share
 from bench.overhead.goals import missed
 
 THEIRS = [10.0, 20.0, 30.0, 15.0, 25.0, 12.0]
@@ -73,3 +74,37 @@ def test_a_share_is_judged_by_its_mean() -> None:
     none = judged_share("copies", "", [0.0] * 5, 0.05)
     assert none.met and none.here == "0.00% (0.00% to 0.00%)"
     assert not judged_share("copies", "", [], 0.05).met
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "noise", "state", "words"),
+    [
+        (0.9, 1.04, 0.02, MET, "met (noise 2.0%)"),
+        (0.9, 1.04, None, MET, "met (noise not measured)"),
+        (1.08, 1.2, 0.02, MISSED, "missed by 4.8 % (noise 2.0%)"),
+        (
+            *(1.08, 1.2, 0.05, OPEN),
+            "open: above the limit by less than the noise of 5.0% (noise 5.0%)",
+        ),
+        (
+            *(1.08, 1.2, None, OPEN),
+            "open: above the limit, but the noise was not measured (noise not measured)",
+        ),
+        (1.04, 1.2, 0.0, OPEN, "open: the limit is inside the interval (noise 0.0%)"),
+    ],
+)
+def test_an_interval_is_judged_beside_its_noise(
+    low: float, high: float, noise: float | None, state: str, words: str
+) -> None:
+    value = 1.0 if state == MET else 1.1
+    found = judged_interval("a", "≤ 1.05", 1.05, Interval(low, value, high, 5), noise)
+    assert (found.state, found.words()) == (state, words)
+    assert found.here == f"{value:.2f} ({low:.2f} to {high:.2f})"
+    assert (found.met, found.missed) == (state == MET, state == MISSED)
+    assert missed([found], is_quick=False) == (state == MISSED)
+
+
+def test_too_few_rounds_are_open_and_say_so() -> None:
+    found = judged_interval("a", "≤ 1", 1.0, Interval(0.5, 0.5, 0.5, 2), 0.0, ["best: haproxy"])
+    assert found.words() == "open: 2 pairs, 5 are needed (best: haproxy; noise 0.0%)"
+    assert found.here == "0.50"  # no bounds

@@ -1,102 +1,125 @@
-"""Verdicts compare with the best peer of the same run; without a figure there is no verdict."""
+"""Verdicts compare with the best other contestant of the same rounds, by intervals."""
 
 from __future__ import annotations
 
 import pytest
 
+from bench.findings.intervals import MET, MISSED, OPEN
 from bench.fleet import goals, report
+from bench.fleet.paired import Paired
 from bench.fleet.run import Row
 from bench.fleet.scenarios import Outcome, judge
-from bench.fleet.statistics import Summary
+from bench.overhead.goals import Verdict
+from tests.bench.fleet.fleet_rows import rounds, summary
 
-OWN = "hedgerow kv_aware"
+OWN, AGAIN = "hedgerow kv_aware", "hedgerow kv_aware (again)"
+TIMES = [0.1, 0.2, 0.15, 0.12, 0.18]
 
 
-def summary(p90: float | None, share: float = 1.0) -> Summary:
-    return Summary(
-        requests=400,
-        rate=40.0,
-        ttft_p50=0.05,
-        ttft_p90=p90,
-        ttft_p99=p90,
-        ttft_p90_bounds=None if p90 is None else (p90 * 0.9, p90 * 1.1),
-        goodput=40.0 * share,
-        good_share=share,
-        tokens_s=1000.0,
-        hit_rate=0.5,
-        hotspot=1.1,
-        preemptions=0.0,
-        errors={},
-        late_p99=0.001,
-        load_cpu=0.05,
+def scaled(name: str, factor: float, share: float = 1.0, count: int = 5) -> list[Row]:
+    return rounds(name, *[factor * t for t in TIMES[:count]], share=share)
+
+
+def verdicts(*rows: list[Row]) -> list[Verdict]:
+    """Of chat: mean, share, p99."""
+    return goals.compare("chat", Paired([row for one in rows for row in one], "chat"), OWN)
+
+
+def test_the_best_other_contestant_is_the_measure() -> None:
+    mean, share, p99 = verdicts(
+        scaled(OWN, 1.0, share=0.9),
+        scaled(AGAIN, 1.0, share=0.9),
+        scaled("haproxy", 3.0, share=0.99),
+        scaled("sglang-router", 1.02, share=0.5),
+        scaled("oracle", 0.5, share=1.0),
     )
+    assert mean.value == pytest.approx(1 / 1.02) and mean.met and mean.outcome == MET
+    assert "best: sglang-router" in mean.words() and "noise 0.0%" in mean.words()
+    assert share.value == pytest.approx(0.99 / 0.9) and share.outcome == MISSED
+    assert "best: haproxy" in share.words()
+    assert p99.value == pytest.approx(1 / 1.02) and p99.met
+    assert "best: sglang-router" in p99.words()
 
 
-def row(name: str, workload: str, p90: float | None, share: float = 1.0) -> Row:
-    return Row(name, workload, summary=summary(p90, share))
+def test_a_difference_below_the_noise_is_open() -> None:
+    """7 % slower than the best, by a contestant that differs by 10 % from itself."""
+    rows = [scaled(OWN, 1.07), scaled("haproxy", 1.0)]
+    mean, _, p99 = verdicts(*rows, scaled(AGAIN, 1.07))
+    assert mean.is_missed and p99.is_missed
+    mean, _, p99 = verdicts(*rows, scaled(AGAIN, 1.07 * 1.1))
+    assert (mean.outcome, p99.outcome) == (OPEN, OPEN)
+    assert not mean.met and not mean.is_missed
+    assert "open (best: haproxy; noise 9.1%)" in mean.words()
 
 
-def test_the_best_peer_is_the_measure() -> None:
-    own = row(OWN, "shared", 0.06)
-    peers = [row("haproxy", "shared", 0.3), row("vllm-router", "shared", 0.1)]
-    verdict = goals.ttft("shared", own, peers, 0.7, "")
-    assert verdict.value == pytest.approx(0.6) and verdict.met
-    assert "best: vllm-router" in verdict.words()
-    assert "vllm-router 90 to 110 ms by chance" in verdict.words()
+def test_few_rounds_and_rounds_without_a_second_run_decide_nothing() -> None:
+    mean, *_ = verdicts(scaled(OWN, 2.0), scaled("haproxy", 1.0))
+    assert mean.outcome == OPEN and "noise not measured" in mean.words()
+    mean, *_ = verdicts(*(scaled(name, 1.0, count=4) for name in (OWN, AGAIN, "haproxy")))
+    assert mean.outcome == OPEN and "4 of at least 5 rounds" in mean.words()
 
 
-def test_a_peer_with_more_good_answers_is_a_goal_missed() -> None:
-    own = row(OWN, "chat", 0.06, share=0.9)
-    peers = [row("haproxy", "chat", 0.3, share=0.95), row("nginx", "chat", 0.1, share=0.5)]
-    verdict = goals.goodput("chat", own, peers)
-    assert verdict.value == pytest.approx(0.95 / 0.9) and not verdict.met
-    assert "best: haproxy" in verdict.words()
-    assert goals.goodput("chat", own, peers[1:]).met
+def test_the_p99_is_compared_with_that_of_the_best_mean() -> None:
+    tail = scaled("haproxy", 0.99)
+    for row in tail:
+        assert row.summary is not None
+        row.summary = summary(row.summary.ttft_mean, 5.0)
+    _, _, p99 = verdicts(scaled(OWN, 1.0), scaled(AGAIN, 1.0), tail, scaled("nginx", 1.1))
+    assert p99.met and "best: haproxy" in p99.words()
 
 
-def test_a_problem_of_either_stands_beside_the_verdict() -> None:
-    own, peer = row(OWN, "chat", 0.06), row("haproxy", "chat", 0.3)
-    peer.problems.append("3 × status 503")
-    assert "haproxy: 3 × status 503" in goals.ttft("chat", own, [peer], 0.7, "").words()
+def test_failed_requests_of_ours_are_a_goal_missed() -> None:
+    own = scaled(OWN, 1.0)
+    own[2].summary = summary(None, share=0.0)
+    for verdict in verdicts(own, scaled(AGAIN, 1.0), scaled("haproxy", 1.0)):
+        assert verdict.is_missed and verdict.value is None
+        assert "requests failed" in verdict.words()
+
+
+def test_failed_requests_of_all_others_leave_nothing_to_judge() -> None:
+    peer = scaled("haproxy", 1.0)
+    peer[0].summary = summary(None, share=0.0)
+    for verdict in verdicts(scaled(OWN, 1.0), scaled(AGAIN, 1.0), peer):
+        assert not verdict.is_missed and not verdict.met and verdict.value is None
+
+
+def test_a_contestant_that_missed_a_round_is_not_the_best() -> None:
+    mean, *_ = verdicts(
+        scaled(OWN, 1.0), scaled(AGAIN, 1.0), scaled("haproxy", 0.5, count=4), scaled("nginx", 1.0)
+    )
+    assert "best: nginx" in mean.words()
 
 
 def test_nothing_is_met_without_a_figure() -> None:
-    peer = row("haproxy", "chat", 0.3)
-    absent = Row(OWN, "chat", absent="ended with 2 at its start")
-    for verdict in (
-        goals.goodput("chat", None, [peer]),
-        goals.goodput("chat", absent, [peer]),
-        goals.goodput("chat", row(OWN, "chat", 0.1), []),
-        goals.goodput("chat", row(OWN, "chat", 0.1, share=0.0), [peer]),
-        goals.ttft("chat", row(OWN, "chat", None), [peer], 0.7, ""),
-        goals.ttft("chat", row(OWN, "chat", 0.1), [row("haproxy", "chat", None)], 0.7, ""),
+    absent = [Row(OWN, "chat", absent="ended with 2 at its start")]
+    for found in (
+        verdicts(absent, scaled("haproxy", 1.0)),
+        verdicts(scaled(OWN, 1.0), scaled("oracle", 1.0)),
     ):
-        assert verdict.value is None and not verdict.met and verdict.note
+        assert len(found) == 3
+        assert all(v.value is None and not v.met and not v.is_missed and v.note for v in found)
 
 
 def test_every_goal_of_a_run_is_judged() -> None:
     rows = [
-        row(name, workload, p90)
+        row
         for workload in ("chat", "shared", "unique")
-        for name, p90 in ((OWN, 0.05), (goals.LEAST_LOAD, 0.2), ("haproxy", 0.1))
+        for name, mean in ((OWN, 0.05), (AGAIN, 0.05), ("haproxy", 0.1), ("oracle", 0.04))
+        for row in rounds(name, *[mean] * 5, workload=workload)
     ]
     outcomes = [Outcome("cold start", 1.2, 64), Outcome("one prompt", None, problems=["ended"])]
-    names = ["chat", "shared", "unique"]
-    verdicts = goals.judge(rows, outcomes, OWN, names, ["haproxy"])
-    assert [v.met for v in verdicts] == [True] * 7 + [False]
-    no_reuse = next(v for v in verdicts if v.name == "unique: TTFT p90")
-    assert no_reuse.value == pytest.approx(0.25) and goals.LEAST_LOAD in no_reuse.note
+    found = goals.judge(rows, outcomes, OWN, ["chat", "shared", "unique"])
+    assert [v.met for v in found] == [True] * 10 + [False]
 
 
 def test_a_run_is_printed_whole() -> None:
-    rows = [row(OWN, "chat", 0.05), Row("nginx", "chat", absent="not installed")]
-    rows[0].problems.append("2 × status 503")
+    rows = [*scaled(OWN, 1.0), Row("nginx", "chat", absent="not installed")]
+    rows[1].problems.append("2 × status 503")
     outcome = Outcome("cold start", 1.25, 64, [8.0, 10.0])
-    whole = report.Report(
-        {"CPUs": 2}, "8 engines.", [], rows, [outcome], goals.judge([], [], OWN, ["chat"], [])
-    )
+    found = goals.judge([], [], OWN, ["chat"])
+    whole = report.Report({"CPUs": 2}, "8 engines.", OWN, [], rows, [outcome], found)
     for words in (report.text(whole), report.markdown(whole)):
-        assert "! chat, hedgerow kv_aware: 2 × status 503" in words
+        assert "! chat, round 2, hedgerow kv_aware: 2 × status 503" in words
         assert "nginx: not measured: not installed" in words
         assert "cold start" in words and "1.25" in words and "8 10" in words
         assert "Hedgerow is not in this run" in words

@@ -81,6 +81,8 @@ def test_a_summary_counts_what_was_measured() -> None:
     seen = statistics.summarise(played(records), slo_s=0.35)
     assert (seen.requests, seen.rate) == (10, 1.0)
     assert (seen.ttft_p50, seen.ttft_p90) == (pytest.approx(0.5), pytest.approx(0.9))
+    assert (seen.ttft_p95, seen.ttft_p99) == (pytest.approx(1.0), pytest.approx(1.0))
+    assert seen.ttft_mean == pytest.approx(0.55)
     assert (seen.goodput, seen.good_share) == (pytest.approx(0.3), pytest.approx(0.3))
     assert (seen.tokens_s, seen.hit_rate) == (30.0, 0.25)
     assert seen.hotspot == pytest.approx(2 * 9 / 12)
@@ -93,6 +95,10 @@ def test_failing_fast_is_slow() -> None:
     seen = statistics.summarise(played(records), slo_s=1.0)
     assert seen.good_share == pytest.approx(0.8)
     assert (seen.ttft_p50, seen.ttft_p90) == (0.1, None)
+    records[0] = record(0.5)
+    # In the mean, both count as the slowest whole answer.
+    assert statistics.summarise(played(records), slo_s=1.0).ttft_mean == pytest.approx(0.22)
+    assert statistics.summarise(played([record(None, "x")]), slo_s=1.0).ttft_mean is None
     assert seen.errors == {"stream without [DONE]": 1, "x": 1}
 
 

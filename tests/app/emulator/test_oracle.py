@@ -1,0 +1,198 @@
+"""The oracle's port: it follows the engines' true state and answers as the chosen engine does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import uvloop
+
+from router.emulator.spawn import EmulatedFleet
+from tests.app.emulator.conftest import OPTIONS, Fleet, checked
+from tests.app.emulator.test_server import raw_post
+
+REPLICA = "x-emulated-replica"
+# An engine that is busy with this prompt has its next first token only after about 0.2 s.
+LONG = {"prompt": "many different words, " * 350, "max_tokens": 100, "ignore_eos": True}
+
+
+class WithOracle(Fleet):
+    oracle = ""
+
+    def ask(self, path: str = "/v1/completions", **body: object) -> httpx.Response:
+        return self.http.post(self.oracle + path, json={"prompt": "a", "max_tokens": 1, **body})
+
+
+@pytest.fixture(scope="module")
+def _seen() -> Iterator[WithOracle]:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        child = EmulatedFleet(2, model="tiny", options=[*OPTIONS, "--oracle"])
+        fleet = WithOracle(runner.run(child.start()))
+        fleet.oracle = child.oracle
+        yield fleet
+        fleet.http.close()
+        runner.run(child.stop())
+
+
+@pytest.fixture
+def seen(_seen: WithOracle) -> Iterator[WithOracle]:
+    for url in _seen.urls:
+        _seen.http.post(f"{url}/emulator/restart")  # an empty cache
+    for _ in checked(_seen):
+        yield _seen
+
+
+def test_its_port_is_no_engine(seen: WithOracle) -> None:
+    assert len(seen.urls) == 2
+    assert seen.oracle.startswith("http://") and seen.oracle not in seen.urls
+
+
+def test_a_port_without_the_option_is_not_opened(fleet: Fleet) -> None:
+    async def started() -> str:
+        child = EmulatedFleet(1)
+        await child.start()
+        await child.stop()
+        return child.oracle
+
+    assert uvloop.run(started()) == ""
+
+
+def test_it_has_the_port_after_the_engines() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--count", "2", "--port", str(port), "--oracle"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "router.emulator", *options], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        said = [json.loads(child.stdout.readline()) for _ in range(4)]
+        child.terminate()
+    assert said[2:] == [{"oracle": f"http://127.0.0.1:{port + 2}"}, {"ready": True}]
+
+
+def test_the_engine_with_the_earlier_first_token_answers(seen: WithOracle) -> None:
+    """A request straight to one engine keeps it busy; the oracle knows although it did not send."""
+    for busy, other in ((0, "emulated-1"), (1, "emulated-0")):
+        with raw_post(seen.urls[busy], "/v1/completions", LONG):
+            seen.until(lambda busy=busy: seen.state(busy)["running"] == 1, "busy")  # type: ignore[misc]
+            assert seen.ask().headers[REPLICA] == other
+        seen.until(lambda busy=busy: seen.state(busy)["running"] == 0, "idle")  # type: ignore[misc]
+
+
+def test_the_engine_that_holds_the_prompt_answers(seen: WithOracle) -> None:
+    prompt = "a prompt that one engine has seen already, " * 40
+    seen.http.post(seen.urls[1] + "/v1/completions", json={"prompt": prompt, "max_tokens": 1})
+    answer = seen.ask(prompt=prompt)
+    assert answer.headers[REPLICA] == "emulated-1"
+    assert answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"] > 0
+    assert seen.ask(prompt=prompt, cache_salt="another").headers[REPLICA] == "emulated-0"
+
+
+def test_chats_are_rendered_as_the_engines_render_them(seen: WithOracle) -> None:
+    talk: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "a long question about nothing, " * 40}],
+        "max_tokens": 1,
+    }
+    for path in ("/v1/chat/completions", "/v1/messages"):
+        seen.http.post(seen.urls[1] + path, json=talk)
+        assert seen.http.post(seen.oracle + path, json=talk).headers[REPLICA] == "emulated-1"
+
+
+def test_a_stopped_engine_gets_nothing(seen: WithOracle) -> None:
+    seen.faults(freeze=True)
+    assert {seen.ask().headers[REPLICA] for _ in range(4)} == {"emulated-1"}
+
+
+def test_of_equal_engines_the_less_loaded_one_answers(seen: WithOracle) -> None:
+    """With both engines stopped no first token ever comes, so load decides."""
+    for url in seen.urls:
+        seen.http.post(f"{url}/emulator/faults", json={"freeze": True})
+    socks = []
+    for number in range(4):
+        socks.append(raw_post(seen.oracle, "/v1/completions", LONG))
+        seen.until(
+            lambda number=number: sum(seen.state(i)["waiting"] for i in (0, 1)) == number + 1,  # type: ignore[misc]
+            "sent",
+        )
+    assert [seen.state(i)["waiting"] for i in (0, 1)] == [2, 2]
+    for sock in socks:
+        sock.close()
+
+
+def test_a_stream_is_that_of_the_engine(seen: WithOracle) -> None:
+    answer = seen.ask(stream=True, max_tokens=4, ignore_eos=True)
+    assert answer.headers[REPLICA] == "emulated-0"
+    assert answer.text.count("data: {") == 4 and answer.text.endswith("data: [DONE]\n\n")
+
+
+def test_a_disconnect_cancels_the_request_at_its_engine(seen: WithOracle) -> None:
+    body = {"prompt": "go on", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    aborted = seen.state(0)["aborted"]
+    with raw_post(seen.oracle, "/v1/completions", body):
+        seen.until(lambda: seen.state(0)["running"] == 1, "running")
+    seen.until(lambda: seen.state(0)["running"] == 0, "cancelled")
+    assert seen.state(0)["aborted"] == aborted + 1
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"model": "other"},
+        {"max_tokens": 0},
+        {"max_tokens": 99_999},
+        {"priority": 0.5},
+        {"prompt": []},
+        {"n": "many"},
+    ],
+)
+def test_a_refusal_is_that_of_an_engine(seen: WithOracle, body: dict[str, object]) -> None:
+    straight = seen.http.post(seen.url + "/v1/completions", json={"prompt": "a", **body})
+    answer = seen.ask(**body)
+    assert answer.status_code == straight.status_code >= 400
+    assert answer.json() == straight.json()
+    assert answer.headers[REPLICA].startswith("emulated-")
+
+
+def test_a_fault_of_one_request_works(seen: WithOracle) -> None:
+    answer = seen.http.post(
+        seen.oracle + "/v1/completions",
+        json={"prompt": "a"},
+        headers={"x-emulate-fault": "status=503; retry_after_s=1"},
+    )
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+
+
+def test_an_unknown_path_names_no_engine(seen: WithOracle) -> None:
+    """Also not on a connection on which an engine has answered before."""
+    assert seen.ask().headers[REPLICA] == "emulated-0"
+    for path in ("/v1/models", "/emulator/state"):
+        answer = seen.http.get(seen.oracle + path)
+        assert answer.status_code == 404 and REPLICA not in answer.headers
+
+
+def test_a_continued_response_goes_where_it_is_stored(seen: WithOracle) -> None:
+    first = seen.http.post(
+        seen.urls[1] + "/v1/responses", json={"input": "a beginning", "max_output_tokens": 8}
+    ).json()
+    for _ in range(3):
+        answer = seen.http.post(
+            seen.oracle + "/v1/responses",
+            json={
+                "input": "and then?",
+                "max_output_tokens": 1,
+                "previous_response_id": first["id"],
+                "store": False,
+            },
+        )
+        assert answer.status_code == 200 and answer.headers[REPLICA] == "emulated-1"
+    unknown = seen.http.post(
+        seen.oracle + "/v1/responses", json={"input": "a", "previous_response_id": "resp_0"}
+    )
+    assert unknown.status_code == 404
