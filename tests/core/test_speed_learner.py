@@ -183,6 +183,11 @@ def test_what_ends_leaves_no_load() -> None:
     engine.learner.look(engine.place, engine.now + 1.0)
     assert engine.place.context_tokens == 0
     assert engine.place.load == engine.place.pending_tokens == 0
+    lease = Lease(engine.place, 1000)
+    sample = engine.learner.dispatched(engine.place, 1000, 500, UNKNOWN, engine.now)
+    lease.begun()
+    engine.learner.shown(engine.place, sample, 0.1, True, engine.now)
+    assert engine.place.context_tokens == 1500
 
 
 def test_other_replicas_teach_only_what_was_not_learned() -> None:
