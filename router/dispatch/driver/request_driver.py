@@ -26,10 +26,10 @@ from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
-from router.dispatch.driver import speed_samples
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import PASSING, UNSENT
+from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -148,7 +148,7 @@ class RequestDriver:
             attempt.is_alone = replica.waiting <= 1
             attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
             if request.route.inference and not (continues or request.route.light):
-                speed_samples.dispatched(attempt, request.view.prompt_tokens, now)
+                sample_dispatched(attempt, request.view.prompt_tokens, now)
         if request.times.is_own:
             # The request's class has its own connect timeout.
             attempt.connect_due = now + request.times.connect_s
@@ -240,7 +240,8 @@ class RequestDriver:
             attempt.is_alone,
             attempt.is_timed,
         )
-        speed_samples.shown(attempt, ttft_s, now)
+        if ttft_s is not None:
+            sample_shown(attempt, ttft_s, now)
         if not attempt.is_timed:
             ttft_s = None
         if request.route.is_known:
@@ -411,7 +412,7 @@ class RequestDriver:
         reported with its token count when the request ends.
         """
         if self.state.winner is not attempt:
-            speed_samples.cut(attempt, now)
+            sample_cut(attempt, now)
             chooser, view = self._context.chooser, self._request.view
             chooser.withdrawn(view, attempt.at, attempt.held)
             chooser.finished(view, attempt.at, None)

@@ -10,8 +10,8 @@ Must never: raise, do I/O, read a clock, or keep a reference to the request.
 from __future__ import annotations
 
 from router.core.errors import STATUS, Reason
-from router.dispatch.driver import speed_samples
 from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.driver.speed_samples import samples_ended
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.replica import Replica
 from router.observe.metrics import UNCLASSED
@@ -56,7 +56,7 @@ def end_request(
         _learn(request, replica, events, now)
     if request.view.stream:
         usage = work.usage
-        speed_samples.ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
+        samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
     for attempt in state.attempts:
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
 

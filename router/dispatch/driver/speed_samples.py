@@ -14,7 +14,7 @@ from router.dispatch.driver.attempt_state import Attempt
 from router.fleet.utilisation import slots_of
 
 
-def dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
+def sample_dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
     """Note a streamed attempt that has just got its lease."""
     replica = attempt.at
     slots = slots_of(replica)
@@ -27,22 +27,22 @@ def dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
     )
 
 
-def shown(attempt: Attempt, ttft_s: float | None, now: float) -> None:
-    """Note the first content of the winner. `ttft_s`: `None` if it is the whole answer."""
+def sample_shown(attempt: Attempt, ttft_s: float, now: float) -> None:
+    """Note the first content of the winner's stream."""
     sample = attempt.speed_sample
-    if sample is not None and ttft_s is not None:
+    if sample is not None:
         replica = attempt.at
         replica.speed_learner.shown(replica, sample, ttft_s, attempt.is_timed, now)
 
 
-def cut(attempt: Attempt, now: float) -> None:
+def sample_cut(attempt: Attempt, now: float) -> None:
     """Note an attempt that has ended without content."""
     sample = attempt.speed_sample
     if sample is not None and attempt.is_sent and attempt.is_timed:
         attempt.at.speed_learner.cut(sample, now - attempt.began, now)
 
 
-def ended(
+def samples_ended(
     attempts: Sequence[Attempt], reason: Reason, output: int | None, is_exact: bool, now: float
 ) -> None:
     """Note the end of a request, for each of its attempts.
