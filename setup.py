@@ -22,12 +22,16 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 HOT = (
+    "router/core/decode_load.py",
     "router/core/kv_estimate.py",
     "router/core/lease.py",
+    "router/core/prediction_error.py",
     "router/core/progress.py",
+    "router/core/relative_fit.py",
     "router/core/replica_load.py",
     "router/core/scheduling.py",
     "router/core/sketch.py",
+    "router/core/speed_learner.py",
     "router/core/errors.py",
     "router/core/ranking.py",
     "router/core/tally.py",
@@ -37,6 +41,7 @@ HOT = (
     "router/intake/*.py",
     "router/admission/**/*.py",
     "policies/base.py",
+    "policies/engine_speed.py",
     "policies/facts.py",
     "policies/hedging/curve.py",
     "policies/hedging/gain.py",
@@ -72,6 +77,7 @@ HOT = (
     "router/fleet/prefix/lookup.py",
     "router/fleet/health.py",
     "router/fleet/learned_capacity.py",
+    "router/fleet/model_speeds.py",
     "router/fleet/replica.py",
     "router/fleet/utilisation.py",
     "router/fleet/table.py",

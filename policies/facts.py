@@ -14,6 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from policies.engine_speed import EngineSpeed
+
 _NO_SLO: Final = float("inf")
 
 
@@ -100,6 +102,7 @@ class Candidate:
     """The facts of a replica that a policy may use: one object per replica, updated in place."""
 
     __slots__ = (
+        "context_tokens",
         "id",
         "inflight",
         "kv_tokens",
@@ -107,6 +110,7 @@ class Candidate:
         "load",
         "pending_tokens",
         "slots",
+        "speed",
         "tpot_s",
         "ttft_s",
         "waiting",
@@ -145,6 +149,9 @@ class Candidate:
         self.slots = slots  # requests the engine runs at once; None: unknown
         self.ttft_s = ttft_s  # recent seconds from dispatch to first content; None: unknown
         self.tpot_s = tpot_s  # recent seconds per output token; None: unknown
+        # Estimated tokens of the contexts of all sequences that decode at the replica.
+        self.context_tokens = 0
+        self.speed = EngineSpeed()  # predicts the replica's latencies
 
 
 C = TypeVar("C", bound=Candidate)

@@ -41,6 +41,7 @@ _BENCHES = {
     "simulated": ("bench.fleet.simulated.cli", "policies in many scenarios, in virtual time"),
     "hedging": ("bench.hedging.cli", "gain and cost of the second copy of a request"),
     "priority": ("bench.priority.cli", "gain and cost of the queue's order for each class"),
+    "predictors": ("bench.predictors.cli", "error of the predicted TTFT and TPOT"),
     "fleet": ("bench.fleet.cli", "TTFT of an emulated fleet, compared with other routers"),
 }
 

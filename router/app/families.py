@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Final
 
 from router.admission.counts import DROPS, QueueCounts
-from router.app import silence
+from router.app import predictions, silence
 from router.app.parts import Parts
 from router.app.report import STATES, census, counts_of
 from router.core.urgency import CLASSES
@@ -222,6 +222,21 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Time per output token, moving average.",
         _of_each("tpot_s"),
         ("replica",),
+    ),
+    Family(
+        "prediction_error_ratio",
+        GAUGE,
+        "Mean absolute error of predicted TTFT and TPOT, as a share of the actual time, by model; "
+        "step: TPOT, predicted when the stream ends from the load that it had.",
+        lambda parts: predictions.errors(_replicas(parts)),
+        ("model", "kind"),
+    ),
+    Family(
+        "prediction_bias_ratio",
+        GAUGE,
+        "Mean signed error of the same predictions; above 0: predictions are too long.",
+        lambda parts: predictions.biases(_replicas(parts)),
+        ("model", "kind"),
     ),
     Family(
         "replica_breaker",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import Any
 
-from router.app import queued
+from router.app import predictions, queued
 from router.app.parts import Parts
 from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
 from router.fleet.utilisation import slots_of, utilisation
@@ -78,6 +78,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
             "ttft_s": r.ttft_s,
             "tpot_s": r.tpot_s,
+            "speed": predictions.report(r),  # The learned speed, and the error of predictions.
             "weight": r.weight,
             "served": r.served,
             "failures_in_a_row": r.health.failures,

@@ -14,6 +14,7 @@ from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.core.progress import SMOOTHING, Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
+from router.core.speed_learner import SpeedLearner
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
@@ -67,6 +68,7 @@ class Replica(ReplicaLoad):
         "served",
         "signals",
         "signals_at",
+        "speed_learner",
     )
 
     def __init__(self, config: Config, rules: HealthRules, pool: Pool | None) -> None:
@@ -126,6 +128,8 @@ class Replica(ReplicaLoad):
         self.learned = LearnedCapacity()
         # Measures the speed of the streams that are relayed from this replica.
         self.cadence = Cadence()
+        # Learns `speed`, with which policies predict latencies.
+        self.speed_learner = SpeedLearner(self.speed)
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
         """Apply new settings for the same replica. Everything that was learned about it stays."""
@@ -141,7 +145,7 @@ class Replica(ReplicaLoad):
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
-        """Copy from `other` the models that it serves and whether it is up.
+        """Copy from `other` the models that it serves, whether it is up, and its learned speed.
 
         Both objects stand for the same engine, with other connection settings.
         """
@@ -152,6 +156,10 @@ class Replica(ReplicaLoad):
         self.engine = self.engine or other.engine
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
+        self.speed_learner.start(
+            other.speed_learner.prefill.coefficients() if other.speed.is_known else [],
+            other.speed_learner.decode.coefficients() if other.speed_learner.decode.samples else [],
+        )
 
     @property
     def engine(self) -> str | None:

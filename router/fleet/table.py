@@ -40,6 +40,7 @@ from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.listed import ANY, served, served_text
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
+from router.fleet.model_speeds import ModelSpeeds
 from router.fleet.monitor.same_engine import SameEngine
 from router.fleet.monitor.signal_changes import has_worked, restarted
 from router.fleet.prefix.lookup import PrefixLookup
@@ -98,6 +99,7 @@ class Fleet:
         self.leaving: set[Replica] = set()
         self.owners = ResponseAffinity()
         self._same_engine = SameEngine()
+        self._speeds = ModelSpeeds()
         # The replicas that may get requests; a tuple, because policies get this object itself.
         self.ready: tuple[Replica, ...] = ()
         self.ready_ids: dict[str, Replica] = {}
@@ -147,6 +149,7 @@ class Fleet:
             if models is not None:
                 replica.models = self._pools.same(models)
             self.replicas[replica.id] = replica
+            self._speeds.share(replica)
         self.knowledge.add_all(replicas)
         self._membership_changed()
 
@@ -570,6 +573,8 @@ class Fleet:
             replica.inflight,
         )
         replica.cadence_s = replica.cadence.look(now)
+        replica.speed_learner.look(replica, now)
+        self._speeds.share(replica)
         if has_worked(last, signals):
             replica.progress.at = now
             if self._look(replica, now):
@@ -609,6 +614,8 @@ class Fleet:
         if replica.polls_awaited:
             replica.polls_awaited = 0 if problem in WITHOUT_METRICS else replica.polls_awaited - 1
         replica.cadence_s = replica.cadence.look(now)
+        replica.speed_learner.look(replica, now)
+        self._speeds.share(replica)
         if replica.signals is not NO_SIGNALS and now - replica.signals_at > self.stale_s:
             was_asleep = replica.signals.asleep
             replica.signals = NO_SIGNALS

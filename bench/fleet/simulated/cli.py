@@ -62,7 +62,7 @@ def _add_loads(parser: argparse.ArgumentParser) -> None:
 def _add_policies(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", metavar="A,B", help="only these (default: all)")
     parser.add_argument(
-        "--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)"
+        "--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)"
     )
 
 
@@ -140,7 +140,8 @@ def _contestants() -> list[str]:
     return [*policy_names(), oracle.NAME]
 
 
-def _cpus() -> int:
+def usable_cpus() -> int:
+    """The CPUs that this process may use."""
     usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     return len(usable(0)) if usable is not None else os.cpu_count() or 1
 

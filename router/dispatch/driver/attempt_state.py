@@ -32,6 +32,7 @@ from typing import Final
 
 from router.core.errors import Reason
 from router.core.lease import Lease
+from router.core.speed_learner import SpeedSample
 from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
 from router.fleet.replica import Replica
 
@@ -111,6 +112,7 @@ class Attempt:
         "rest",
         "rid",
         "sent_priority",
+        "speed_sample",
         "stale",
         "tokens",
     )
@@ -168,6 +170,8 @@ class Attempt:
         # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
         # there was no such hedge.
         self.copy_due = 0.0
+        # The facts from which the replica's speed is learned; `None`: not streamed.
+        self.speed_sample: SpeedSample | None = None
 
 
 class AttemptState:

@@ -29,6 +29,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import PASSING, UNSENT
+from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -146,6 +147,8 @@ class RequestDriver:
         if request.view.stream:
             attempt.is_alone = replica.waiting <= 1
             attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+            if request.route.inference and not (continues or request.route.light):
+                sample_dispatched(attempt, request.view.prompt_tokens, now)
         if request.times.is_own:
             # The request's class has its own connect timeout.
             attempt.connect_due = now + request.times.connect_s
@@ -212,7 +215,7 @@ class RequestDriver:
                 request.drop(other)
             self.state.outrun(now)
             for other, tokens in zip(losers, computed, strict=True):
-                self._forget_prefix(other)
+                self._ended_unshown(other, now)
                 context.hedger.outrun(
                     request.view, other, other.at, request.view.stream, tokens, now
                 )
@@ -238,6 +241,8 @@ class RequestDriver:
             attempt.is_alone,
             attempt.is_timed,
         )
+        if ttft_s is not None:
+            sample_shown(attempt, ttft_s, now)
         if not attempt.is_timed:
             ttft_s = None
         if request.route.is_known:
@@ -271,7 +276,7 @@ class RequestDriver:
         context = self._context
         now = context.scheduler.now()
         self.live.remove(attempt)
-        self._forget_prefix(attempt)
+        self._ended_unshown(attempt, now)
         began = attempt.began
         self._blame(attempt, reason, began)
         self.state.aside(attempt, reason, now)
@@ -382,9 +387,9 @@ class RequestDriver:
         if not self.live:
             self._quiet()
         shows_nothing = self.state.winner is not attempt
-        self._forget_prefix(attempt)
         began = attempt.began
         now = context.scheduler.now()
+        self._ended_unshown(attempt, now)
         self._blame(attempt, reason, began if shows_nothing else request.said_at())
         step = self.state.failed(
             attempt,
@@ -400,13 +405,15 @@ class RequestDriver:
         context.fleet.attempt_ended(replica, began)
         return step
 
-    def _forget_prefix(self, attempt: Attempt) -> None:
-        """Remove the prefix of an ended attempt from the index, unless the attempt won.
+    def _ended_unshown(self, attempt: Attempt, now: float) -> None:
+        """Remove the prefix of an ended attempt from the index, and learn that the replica takes
+        longer, unless the attempt won.
 
         If the replica showed no content, it may not hold the prefix. The end of the winner is
         reported with its token count when the request ends.
         """
         if self.state.winner is not attempt:
+            sample_cut(attempt, now)
             chooser, view = self._context.chooser, self._request.view
             chooser.withdrawn(view, attempt.at, attempt.held)
             chooser.finished(view, attempt.at, None)
@@ -706,7 +713,7 @@ class RequestDriver:
         winner = self.state.winner
         self.state.end(reason, now)  # Releases the leases before any code that may fail.
         for attempt in live:
-            self._forget_prefix(attempt)
+            self._ended_unshown(attempt, now)
             if attempt is not winner:
                 context.hedger.failed(self._request.view, attempt, attempt.at, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
@@ -735,7 +742,7 @@ class RequestDriver:
             self._request.drop(attempt)
         self.state.recalled(now)
         for attempt in live:
-            self._forget_prefix(attempt)
+            self._ended_unshown(attempt, now)
             context.hedger.failed(self._request.view, attempt, attempt.at, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
         ticket = self._request.ticket

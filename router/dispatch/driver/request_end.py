@@ -12,6 +12,7 @@ from __future__ import annotations
 from router.core.errors import STATUS, Reason
 from router.dispatch.driver.gain import count_gain
 from router.dispatch.driver.routed_request import RoutedRequest
+from router.dispatch.driver.speed_samples import samples_ended
 from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.replica import Replica
 from router.observe.metrics import UNCLASSED
@@ -57,6 +58,9 @@ def end_request(
         if winner is not None and winner.held and reason is Reason.OK:
             replica.should_have_hit(winner.began)
         _learn(request, replica, label, events, tpot_s)
+    if request.view.stream:
+        usage = work.usage
+        samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
     for attempt in state.attempts:
         metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
 

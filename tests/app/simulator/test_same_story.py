@@ -29,6 +29,7 @@ from router.config.model import (
 )
 from router.core.build import is_compiled
 from router.core.errors import Reason
+from router.core.speed_learner import SpeedLearner
 from router.dispatch.chooser import Chooser
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.request_driver import RequestDriver
@@ -83,6 +84,7 @@ WATCHED: dict[type, tuple[str, ...]] = {
     Fleet: ("succeeded", "showed_content", "overdue", "failed"),
     # These calls depend on the times and the token counts that a request reports.
     Replica: ("answered", "paced"),
+    SpeedLearner: ("dispatched", "shown", "cut", "ended"),
     # `freed` is left out: the number of its calls without a change depends on the timing.
     Pools: ("offer", "sent", "moved", "stays", "settle", "requeue", "leave", "passed"),
 }

@@ -1,0 +1,55 @@
+"""`hedgerow bench predictors`: the error of predicted TTFT and TPOT, by source of the truth.
+
+Exit code 0: measured; 1: a part could not run, or a goal was missed in a run without `--quick`; 2:
+a mistake on the command line or in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from bench.findings import written
+from bench.findings.found import Found
+from bench.fleet.simulated.cli import usable_cpus
+from bench.overhead.goals import missed
+from bench.predictors import logged, simulated, timings
+from router.replay import arguments as words
+from router.replay.workers import Broken, Refused
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--timings", metavar="FILE", help="measured timings of engines as CSV (perf_model.csv)")
+    add("--log", metavar="FILE", help="an access log of this router, of real engines")
+    add("--no-simulated", action="store_true", help="only the files, no simulated engines")
+    add("--seed", type=int, default=1, help="of everything random (default: 1)")
+    add("--quick", action="store_true", help="seconds, for figures of no worth")
+    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
+    written.add_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    founds: list[Found] = []
+    try:
+        if args.timings:
+            founds.append(timings.run(args.timings, args.seed))
+        if args.log:
+            founds.append(logged.run(args.log))
+        if not args.no_simulated:
+            founds.append(simulated.run(args.seed, args.jobs, is_quick=args.quick))
+        written.write(founds, written.plain(founds), args)
+    except (Refused, ValueError) as err:
+        return _mistake(str(err))
+    except OSError as err:
+        return _mistake(f"{err.filename}: {err.strerror}")
+    except Broken as err:
+        print(err, file=sys.stderr)
+        return 1
+    verdicts = [verdict for found in founds for verdict in found.verdicts]
+    return 1 if missed(verdicts, is_quick=args.quick) else 0
+
+
+def _mistake(problem: str) -> int:
+    print(problem, file=sys.stderr)
+    return 2

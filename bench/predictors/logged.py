@@ -1,0 +1,157 @@
+"""Predictions for the requests of an access log, made as the router would have made them.
+
+The dispatches, first tokens and ends of the log are played in the order of their times, through the
+same leases and learners as in the router. The prompt's tokens and cached tokens are the engine's
+counts; the router had only estimates of them at the dispatch. Requests of other routers are not in
+the log.
+
+An answer that was not streamed shows no first token. It counts as running from its dispatch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from bench.findings.found import Found
+from bench.overhead.goals import Verdict
+from bench.predictors.errors import Row, columns, read, within
+from router.core.lease import Lease
+from router.core.replica_load import ReplicaLoad
+from router.core.speed_learner import SpeedLearner, SpeedSample
+from router.core.unreadable import NOT_JSON
+from router.observe.log.record import Record
+from router.replay.report.table import build
+
+WARM = 0.2  # share of the requests after which predictions are judged
+TTFT_GOAL, TPOT_GOAL = 25.0, 10.0  # percent, for real engines
+_DISPATCH, _FIRST, _END = 2, 1, 0  # at equal times, an end comes first
+
+
+@dataclass(slots=True, eq=False)
+class Logged:
+    """One answered request of a log. Times are seconds since the first one."""
+
+    replica: str
+    uncached: int
+    cached: int
+    output: int  # exact output tokens; 0: unknown
+    slots: float  # below 0: unknown
+    dispatched: float
+    first: float  # below 0: not streamed
+    ended: float
+    lease: Lease | None = field(default=None, init=False)
+    sample: SpeedSample | None = field(default=None, init=False)
+
+
+def requests(path: str) -> list[Logged]:
+    """The answered requests of a log with known prompts. Raises OSError and ValueError."""
+    decode = msgspec.json.Decoder(Record).decode
+    found: list[Logged] = []
+    begin = None
+    with Path(path).open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                record = decode(line)
+            except NOT_JSON as err:
+                if not line.endswith(b"\n"):
+                    break  # The file may still be written.
+                raise ValueError(f"{path}, line {number}: {err}") from None
+            begin = record.ts if begin is None else min(begin, record.ts)
+            if one := _logged(record):
+                found.append(one)
+    if begin is None or not found:
+        raise ValueError(f"{path}: no answered request with known token counts")
+    for one in found:
+        one.dispatched -= begin
+        one.first -= begin if one.first >= 0.0 else 0.0
+        one.ended -= begin
+    return found
+
+
+def _logged(record: Record) -> Logged | None:
+    if record.status != 200 or record.ttft_ms is None or record.prompt_tokens is None:
+        return None
+    engine_ms = record.ttft_ms if record.engine_ms is None else record.engine_ms
+    first = record.ts + record.ttft_ms / 1000.0
+    cached = record.cached_tokens or 0
+    is_whole = record.exact and record.reason == "ok"
+    return Logged(
+        record.replica,
+        max(0, record.prompt_tokens - cached),
+        cached,
+        (record.output_tokens or 0) if is_whole else 0,
+        -1.0 if record.slots is None else float(record.slots),
+        first - engine_ms / 1000.0,
+        first if record.stream else -1.0,
+        record.ts + record.duration_ms / 1000.0,
+    )
+
+
+def play(found: Sequence[Logged]) -> list[Row]:
+    """Learn and predict all requests. Returns the errors of each replica after the warm-up."""
+    places: dict[str, tuple[ReplicaLoad, SpeedLearner]] = {}
+    before: dict[str, Row] = {}
+    events = sorted(_events(found), key=lambda event: event[:3])
+    warm_until = sorted(one.dispatched for one in found)[int(WARM * len(found))]
+    for now, what, _, one in events:
+        if one.replica not in places:
+            place = ReplicaLoad(one.replica)
+            places[one.replica] = place, SpeedLearner(place.speed)
+        if not before and now >= warm_until:
+            before = {name: read(name, [learner]) for name, (_, learner) in places.items()}
+        _step(*places[one.replica], one, what, now)
+    return [
+        read(name, [learner]).since(before.get(name, Row(name)))
+        for name, (_, learner) in places.items()
+    ]
+
+
+def _events(found: Sequence[Logged]) -> Iterator[tuple[float, int, int, Logged]]:
+    for number, one in enumerate(found):
+        yield one.dispatched, _DISPATCH, number, one
+        if one.first >= 0.0:
+            yield one.first, _FIRST, number, one
+        yield one.ended, _END, number, one
+
+
+def _step(place: ReplicaLoad, learner: SpeedLearner, one: Logged, what: int, now: float) -> None:
+    if what == _DISPATCH:
+        one.lease = Lease(place, one.uncached)
+        if one.first >= 0.0:
+            one.sample = learner.dispatched(place, one.uncached, one.cached, one.slots, now)
+        else:
+            one.lease.begun()
+        return
+    assert one.lease is not None
+    if what == _FIRST:
+        one.lease.begun()
+        assert one.sample is not None
+        learner.shown(place, one.sample, now - one.dispatched, True, now)
+        return
+    one.lease.release()
+    if one.sample is not None:
+        learner.ended(place, one.sample, one.output, True, now)
+
+
+def run(path: str) -> Found:
+    """Judge the predictions for a log. Raises OSError and ValueError."""
+    found = requests(path)
+    rows = play(found)
+    return Found(
+        "Requests of an access log",
+        f"{len(found)} answered requests; those after the first {WARM:.0%} are judged. Tokens are "
+        "the engines' counts. Step: TPOT, predicted when the stream ends from the load that it "
+        "had.",
+        build(rows, columns("replica")),
+        verdicts=list(_verdicts(rows)),
+    )
+
+
+def _verdicts(rows: Sequence[Row]) -> Iterator[Verdict]:
+    for row in rows:
+        yield within(f"TTFT, {row.name}", row.ttft, TTFT_GOAL)
+        yield within(f"TPOT, {row.name}", row.tpot, TPOT_GOAL)

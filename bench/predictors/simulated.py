@@ -1,0 +1,177 @@
+"""Predictions of the router for emulated engines, in the simulator.
+
+The scenarios are those of `bench.fleet.simulated`, at several loads: prompts of different lengths,
+shared prefixes, conversations, engines of two speeds, an engine that becomes slow. The router
+routes by its default policy. Its predictions are judged after a warm-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TextIO
+
+from bench.findings.found import Found
+from bench.fleet.simulated.worlds import (
+    FLEET,
+    TWO_SPEEDS,
+    WARM,
+    World,
+    chat,
+    routed,
+    shared,
+    stragglers,
+    unique,
+)
+from bench.predictors.errors import Row, columns, read, within
+from router.core.speed_learner import SpeedLearner
+from router.replay.report.table import build
+from router.replay.workers import run_all
+from router.simulator.outcome import Outcome
+from router.simulator.scenario import Scenario, resized
+from router.simulator.simulation import Simulation
+from router.simulator.workloads import Lengths, Unique
+
+POLICY = "kv_aware"
+REPLICAS = 4  # of the scenarios with equal replicas
+REQUESTS, QUICK = 6000, 300
+MODERATE = 0.7  # the highest load, as a share of the capacity, at which the goals apply
+TTFT_GOAL, TPOT_GOAL = 15.0, 10.0  # percent, for emulated engines
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One scenario, to be run in another process."""
+
+    world: World
+    seed: int
+
+    @property
+    def policy(self) -> str:
+        return self.world.name
+
+    @property
+    def scenario(self) -> Scenario:
+        return routed(self.world.scenario(self.seed), POLICY)
+
+    def run(self, line: TextIO | None = None) -> Row:
+        """Simulate; `line` is not written to. Raises the errors of `Simulation`."""
+        recorder = _WarmUp(WARM * self.world.seconds)
+        simulation = Simulation(self.scenario, self.world.traffic(self.seed), recorder)
+        recorder.learners = [
+            replica.speed_learner
+            for router in simulation.routers
+            for replica in router.fleet.replicas.values()
+        ]
+        simulation.run()
+        name = f"{self.world.name} {self.world.unit}"
+        return read(name, recorder.learners).since(recorder.before)
+
+
+class _WarmUp:
+    """Reads the errors when the warm-up is over, so that they can be subtracted."""
+
+    def __init__(self, until: float) -> None:
+        self.learners: list[SpeedLearner] = []
+        self.before = Row("")
+        self._until = until
+        self._is_over = False
+
+    def ended(self, outcome: Outcome) -> None:
+        if not self._is_over and outcome.arrival.at >= self._until:
+            self._is_over = True
+            self.before = read("", self.learners)
+
+
+def long_answers(rate: float, seconds: float, seed: int) -> Unique:
+    """Short prompts and long answers in bursts: the time to first token is mostly decode steps."""
+    return Unique(
+        rate=rate,
+        duration_s=seconds,
+        seed=seed,
+        prompt=Lengths(200.0, 0.5, 2000),
+        output=Lengths(400.0, 0.5, 2000),
+        cv=4.0,
+    )
+
+
+def worlds(requests: int) -> list[World]:
+    """All scenarios, each with about this number of requests."""
+    fleet = resized(FLEET, REPLICAS)
+    loads = (0.3, 0.5, 0.7, 0.9)
+    found = [
+        World(
+            name=make.__name__,
+            unit=f"{load:.0%}".replace("%", " %"),
+            words="",
+            make=make,
+            load=load,
+            requests=requests,
+            fleet=fleet,
+        )
+        for make in (unique, shared, chat)
+        for load in loads
+    ]
+    at = World(
+        name="long prompts",
+        unit="70 %",
+        words="",
+        make=stragglers,
+        load=0.7,
+        requests=requests,
+        fleet=fleet,
+    )
+    found.append(at)
+    found.append(replace(at, name="long answers", make=long_answers))
+    found.append(replace(at, name="two speeds", make=unique, fleet=TWO_SPEEDS))
+    slow: tuple[Literal["slow"], float, float] = ("slow", 0.4, 0.7)
+    found.append(replace(at, name="slow replica", unit="50 %", make=unique, load=0.5, fault=slow))
+    return found
+
+
+def run(seed: int, jobs: int, *, is_quick: bool) -> Found:
+    """Simulate all scenarios, `jobs` at once. Raises Refused and Broken."""
+    everything = worlds(QUICK if is_quick else REQUESTS)
+    rows = run_all([Case(world, seed) for world in everything], jobs)
+    moderate = [
+        row
+        for world, row in zip(everything, rows, strict=True)
+        if world.load <= MODERATE and world.fault is None
+    ]
+    worst_ttft = max(moderate, key=lambda row: row.ttft.mape or 0.0)
+    worst_tpot = max(moderate, key=lambda row: row.tpot.mape or 0.0)
+    worst_step = max(moderate, key=lambda row: row.step.mape or 0.0)
+    return Found(
+        "Emulated engines in the simulator",
+        f"{everything[0].requests} requests per scenario, {REPLICAS} replicas (two speeds: 8), "
+        f"policy {POLICY}; the first {WARM:.0%} are not judged. In `slow replica`, one replica "
+        "takes five times as long for 30 % of the time. A request that waits in the engine for "
+        "a slot or for KV cache is not predicted. Step: TPOT, predicted when the stream ends from "
+        "the load that it had; the rest of the error of TPOT comes from prompts that arrive later.",
+        build(rows, columns("scenario")),
+        verdicts=[
+            within(
+                f"TTFT up to {MODERATE:.0%}, worst: {worst_ttft.name}", worst_ttft.ttft, TTFT_GOAL
+            ),
+            within(
+                f"TPOT up to {MODERATE:.0%}, worst: {worst_tpot.name}", worst_tpot.tpot, TPOT_GOAL
+            ),
+            within(
+                f"step up to {MODERATE:.0%}, worst: {worst_step.name}", worst_step.step, TPOT_GOAL
+            ),
+        ],
+        figures={"errors": _plain(rows)},
+    )
+
+
+def _plain(rows: Sequence[Row]) -> dict[str, dict[str, float | None]]:
+    return {
+        row.name: {
+            "ttft_mape": row.ttft.mape,
+            "ttft_bias": row.ttft.bias,
+            "tpot_mape": row.tpot.mape,
+            "tpot_bias": row.tpot.bias,
+            "step_mape": row.step.mape,
+        }
+        for row in rows
+    }

@@ -1,0 +1,156 @@
+"""Predictions for measured timings of engines, from the online learner and from least squares.
+
+The file has one row per measurement of a batch of equal prompts (Splitwise's performance model,
+ISCA 2024): model, hardware, tensor parallelism, tokens of each prompt, prompts in the batch, output
+tokens, milliseconds of the prefill and of a token. For each machine, half of the rows are learned,
+in random order and one second apart. The predictions for the other half are judged.
+
+Least squares is the usual offline fit, without weights: a + b L + c L^2 for a prefill of one
+prompt, with the prompts of a batch adding up, and d0 + d1 B + d2 * context for a decode step.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from bench.findings.found import Found
+from bench.predictors.errors import Errors
+from bench.predictors.least_squares import least_squares
+from policies.engine_speed import EngineSpeed
+from router.core.prediction_error import PredictionError
+from router.core.speed_learner import SpeedLearner, SpeedSample
+from router.replay.report.table import Column, build
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One measurement of a batch of equal prompts."""
+
+    prompt: int  # tokens of each prompt
+    batch: int
+    output: int  # output tokens of each prompt
+    prefill_s: float
+    token_s: float
+
+    @property
+    def context(self) -> float:
+        """The mean number of context tokens of the batch."""
+        return self.batch * (self.prompt + 0.5 * self.output)
+
+    def sample(self) -> SpeedSample:
+        """The last prompt of the batch: the others are served before it."""
+        ahead = float((self.batch - 1) * self.prompt)
+        return SpeedSample(ahead, self.prompt, 0, 0, True)
+
+    def decode(self) -> list[float]:
+        return [1.0, float(self.batch), self.context, 0.0]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The errors for one model on one machine."""
+
+    name: str
+    rows: int
+    prefill: Errors
+    prefill_offline: Errors
+    decode: Errors
+    decode_offline: Errors
+
+
+def read(path: str) -> dict[str, list[Timed]]:
+    """The measurements by machine. Raises OSError and ValueError."""
+    machines: dict[str, list[Timed]] = {}
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):
+            try:
+                name = f"{row['model']} {row['hardware']} x{row['tensor_parallel']}"
+                timed = Timed(
+                    int(row["prompt_size"]),
+                    int(row["batch_size"]),
+                    int(row["token_size"]),
+                    1e-3 * float(row["prompt_time"]),
+                    1e-3 * float(row["token_time"]),
+                )
+            except (KeyError, ValueError, TypeError) as err:
+                raise ValueError(f"{path}, line {number}: not a row of timings ({err!r})") from None
+            machines.setdefault(name, []).append(timed)
+    if not machines:
+        raise ValueError(f"{path}: no timings")
+    return machines
+
+
+def judge(name: str, rows: Sequence[Timed], seed: int) -> Machine:
+    """Learn half of a machine's rows, and judge the predictions for the other half."""
+    rows = list(rows)
+    Random(f"{name} {seed}").shuffle(rows)
+    half = len(rows) // 2
+    learned, judged = rows[:half], rows[half:]
+    learner = SpeedLearner(EngineSpeed())
+    for number, row in enumerate(learned):
+        learner.prefill.learn(row.sample().features(), row.prefill_s, float(number))
+        learner.decode.learn(row.decode(), row.token_s, float(number))
+    alone = [row for row in learned if row.batch == 1]
+    a, b, c = least_squares(
+        [[1.0, float(row.prompt), float(row.prompt) ** 2] for row in alone],
+        [row.prefill_s for row in alone],
+    )
+    d = least_squares(
+        [[1.0, float(row.batch), row.context] for row in learned],
+        [row.token_s for row in learned],
+    )
+    return Machine(
+        name,
+        len(judged),
+        _errors(
+            judged,
+            lambda row: learner.prefill.predict(row.sample().features()),
+            lambda row: row.prefill_s,
+        ),
+        _errors(
+            judged,
+            lambda row: a + row.batch * (b * row.prompt + c * row.prompt**2),
+            lambda row: row.prefill_s,
+        ),
+        _errors(judged, lambda row: learner.decode.predict(row.decode()), lambda row: row.token_s),
+        _errors(
+            judged,
+            lambda row: d[0] + d[1] * row.batch + d[2] * row.context,
+            lambda row: row.token_s,
+        ),
+    )
+
+
+def _errors(
+    rows: Sequence[Timed], predict: Callable[[Timed], float], actual: Callable[[Timed], float]
+) -> Errors:
+    error = PredictionError()
+    for row in rows:
+        error.add(predict(row), actual(row))
+    return Errors.of([error])
+
+
+def run(path: str, seed: int) -> Found:
+    """Judge every machine of the file. Raises OSError and ValueError."""
+    machines = [judge(name, rows, seed) for name, rows in sorted(read(path).items())]
+    return Found(
+        "Measured timings of engines",
+        "Mean absolute percentage errors. For each machine, half of the rows were learned and the "
+        "other half was judged. Offline: least squares over the same rows, without weights.",
+        build(machines, _columns()),
+    )
+
+
+def _columns() -> list[Column[Machine]]:
+    return [
+        Column("name", "machine", text=lambda machine: machine.name),
+        Column("rows", "rows", value=lambda machine: machine.rows),
+        Column("p", "prefill", "%", lambda machine: machine.prefill.mape),
+        Column("po", "prefill offline", "%", lambda machine: machine.prefill_offline.mape),
+        Column("d", "decode", "%", lambda machine: machine.decode.mape),
+        Column("do", "decode offline", "%", lambda machine: machine.decode_offline.mape),
+    ]

@@ -1,0 +1,117 @@
+"""The speed of one replica's engine as coefficients, from which a policy predicts latencies.
+
+    time to first token   base_s + token_s * (pending + uncached)
+                          + attention_s * uncached * (cached + uncached / 2) + running_s * running
+    time per token        (step_s + sequence_s * sequences + context_s * context tokens)
+                          / (1 - prefill_share)
+
+The first line is a prefill with its attention to the cached prefix, after the prompts that the
+engine serves before it; xLLM's estimator has the same terms (`time_predictor.cpp`). The running
+sequences decode in the steps of the prefill. The second line is the decode step of the same
+estimator. Engines with chunked prefill compute prompts in the steps of the decode, so prompts take
+`prefill_share` of the engine's time, and tokens come later by that share.
+
+The router learns the coefficients from the replica's own answers. Until then they are those that
+other replicas of the model have taught, and before that the assumed ones below.
+
+Must never: learn, read a clock, or return a negative number.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Before anything is known: Bloom-176B on 8 A100 GPUs, the slowest engine of the public
+# measurements (Splitwise, ISCA 2024). A prefill of L tokens takes 65 ms + 0.19 ms * L +
+# 3e-5 ms * L^2, after a decode step of 48 ms; a decode step takes 48 ms + 0.47 ms for each sequence
+# + 4.4e-4 ms for each token of context. `running_s` is for sequences of 1,000 tokens.
+BASE_S: Final = 0.113
+TOKEN_S: Final = 1.9e-4
+ATTENTION_S: Final = 6e-8
+RUNNING_S: Final = 9e-4
+STEP_S: Final = 0.048
+SEQUENCE_S: Final = 4.65e-4
+CONTEXT_S: Final = 4.4e-7
+
+
+class EngineSpeed:
+    """The coefficients of one replica. The router updates the object in place.
+
+    Times are seconds; tokens are prompt tokens, or tokens of a context.
+    """
+
+    __slots__ = (
+        "attention_s",
+        "base_s",
+        "context_s",
+        "is_known",
+        "prefill_share",
+        "running_s",
+        "sequence_s",
+        "serves_since",
+        "step_s",
+        "token_s",
+    )
+
+    def __init__(self) -> None:
+        # Whether the coefficients of the first token were learned, from this replica or from other
+        # replicas of its model. If not, all coefficients are assumed.
+        self.is_known = False
+        self.base_s = BASE_S
+        self.token_s = TOKEN_S
+        self.attention_s = ATTENTION_S
+        self.running_s = RUNNING_S
+        self.step_s = STEP_S
+        self.sequence_s = SEQUENCE_S
+        self.context_s = CONTEXT_S
+        # Share of the engine's time that prefills have recently taken, 0 to below 1.
+        self.prefill_share = 0.0
+        # Monotonic time since when the engine works on the prompts that wait now. It is the time of
+        # the last first token, or of the first dispatch to an engine without waiting prompts.
+        self.serves_since = 0.0
+
+    def tokens_left(self, pending_tokens: float, now: float) -> float:
+        """Return how many of `pending_tokens` are probably not prefilled yet at `now`.
+
+        `pending_tokens`: uncached tokens of all prompts at the replica without a first token
+        (`Candidate.pending_tokens`). The engine has worked on them since `serves_since`, but shows
+        no progress before the next first token.
+        """
+        if pending_tokens <= 0.0:
+            return 0.0
+        worked_s = now - self.serves_since
+        if worked_s <= 0.0 or self.token_s <= 0.0:
+            return pending_tokens
+        left = pending_tokens - worked_s / self.token_s
+        return max(0.0, left)
+
+    def ttft_s(
+        self,
+        pending_tokens: float,
+        uncached_tokens: float,
+        cached_tokens: float,
+        running: float,
+    ) -> float:
+        """Return the predicted seconds from the dispatch to the first token.
+
+        `pending_tokens`: uncached tokens of other prompts that are served before this one; see
+        `tokens_left`. `uncached_tokens`, `cached_tokens`: this prompt's tokens. `running`:
+        sequences that decode at the replica. The prediction is not valid for a request that has to
+        wait for a free slot in the engine.
+        """
+        attention = uncached_tokens * (cached_tokens + 0.5 * uncached_tokens)
+        return (
+            self.base_s
+            + self.token_s * (pending_tokens + uncached_tokens)
+            + self.attention_s * attention
+            + self.running_s * running
+        )
+
+    def tpot_s(self, sequences: float, context_tokens: float) -> float:
+        """Return the predicted seconds per output token after the first one.
+
+        `sequences`: decoding sequences, including the request. `context_tokens`: the tokens of all
+        their contexts.
+        """
+        step_s = self.step_s + self.sequence_s * sequences + self.context_s * context_tokens
+        return step_s / (1.0 - self.prefill_share)

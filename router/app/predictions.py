@@ -1,0 +1,93 @@
+"""Shows the learned speed of engines and the errors of its predictions, for metrics and reports.
+
+The errors of a model are the means over its replicas, weighted by their recent predictions. They
+are computed when they are read. A replica whose predictions were not compared yet has no error.
+
+Must never: add a cost to a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from router.core.prediction_error import SMOOTHING, PredictionError
+from router.fleet.listed import ANY
+from router.fleet.replica import Replica
+from router.observe.metrics import MODELS_MAX, OTHER
+
+# The label of replicas that list no models.
+UNNAMED: Final = ""
+_RECENT: Final = 1.0 / SMOOTHING  # Number of predictions that an average covers.
+Labelled = dict[tuple[str, ...], float]
+
+
+def errors(replicas: Iterable[Replica]) -> Labelled:
+    """Return the mean absolute error by model and kind, as a share of the actual time."""
+    return _by_model(replicas, is_signed=False)
+
+
+def biases(replicas: Iterable[Replica]) -> Labelled:
+    """Return the mean signed error by model and kind, as a share of the actual time."""
+    return _by_model(replicas, is_signed=True)
+
+
+def _by_model(replicas: Iterable[Replica], *, is_signed: bool) -> Labelled:
+    sums: dict[tuple[str, ...], list[float]] = {}
+    names: set[str] = set()
+    for replica in replicas:
+        for kind, error in _kinds(replica):
+            if not error.count:
+                continue
+            weight = min(float(error.count), _RECENT)
+            value = error.signed if is_signed else error.absolute
+            for name in _names(replica):
+                if name not in names and len(names) >= MODELS_MAX:
+                    name = OTHER
+                names.add(name)
+                total = sums.setdefault((name, kind), [0.0, 0.0])
+                total[0] += weight * value
+                total[1] += weight
+    return {key: total / weight for key, (total, weight) in sums.items()}
+
+
+def _kinds(replica: Replica) -> tuple[tuple[str, PredictionError], ...]:
+    learner = replica.speed_learner
+    return (
+        ("ttft", learner.ttft_error),
+        ("tpot", learner.tpot_error),
+        ("step", learner.step_error),
+    )
+
+
+def _names(replica: Replica) -> list[str]:
+    return sorted((replica.models or frozenset()) - {ANY}) or [UNNAMED]
+
+
+def report(replica: Replica) -> dict[str, Any]:
+    """Return a replica's learned speed for GET /replicas: milliseconds, tokens and percent."""
+    speed, learner = replica.speed, replica.speed_learner
+    return {
+        "is_known": speed.is_known,
+        "samples": {"ttft": learner.prefill.samples, "tpot": learner.decode.samples},
+        "ttft_ms": {
+            "base": 1e3 * speed.base_s,
+            "per_1000_tokens": 1e6 * speed.token_s,
+            # A token that attends to a context of 1,000 tokens, 1,000 times.
+            "per_1000_tokens_after_1000": 1e9 * speed.attention_s,
+            "per_running_sequence": 1e3 * speed.running_s,
+        },
+        "tpot_ms": {
+            "base": 1e3 * speed.step_s,
+            "per_sequence": 1e3 * speed.sequence_s,
+            "per_1000_context_tokens": 1e6 * speed.context_s,
+        },
+        "prefill_share": speed.prefill_share,
+        "context_tokens": replica.context_tokens,
+        "error_percent": {
+            kind: 100.0 * error.absolute if error.count else None for kind, error in _kinds(replica)
+        },
+        "bias_percent": {
+            kind: 100.0 * error.signed if error.count else None for kind, error in _kinds(replica)
+        },
+    }

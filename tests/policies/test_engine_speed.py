@@ -1,0 +1,81 @@
+"""The coefficients of one engine as a policy reads them: what is assumed, and the formulas."""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.engine_speed import EngineSpeed
+from policies.facts import Candidate
+from router.dispatch.hedging.ttft_prior import STREAMS
+from router.emulator.core.timing import PROFILES
+
+
+def speed(**coefficients: float) -> EngineSpeed:
+    """A speed whose other coefficients are 0."""
+    found = EngineSpeed()
+    for name in ("base_s", "token_s", "attention_s", "running_s"):
+        setattr(found, name, coefficients.get(name, 0.0))
+    for name in ("step_s", "sequence_s", "context_s"):
+        setattr(found, name, coefficients.get(name, 0.0))
+    return found
+
+
+def test_every_candidate_has_a_speed_of_its_own() -> None:
+    one, other = Candidate("a"), Candidate("b")
+    assert not one.speed.is_known
+    one.speed.token_s = 0.0
+    assert other.speed.token_s > 0.0
+
+
+@pytest.mark.parametrize(("tokens", "cached"), [(100, 0), (2000, 0), (8000, 0), (1000, 4000)])
+def test_the_assumed_engine_is_the_slowest_known_one(tokens: int, cached: int) -> None:
+    slowest = PROFILES["bloom-176b-a100x8"]
+    predicted = EngineSpeed().ttft_s(0, tokens, cached, 0)
+    alone = slowest.prefill_alone_s(tokens + cached, cached) + slowest.step_s(0, 0, 1, 0)
+    assert predicted == pytest.approx(alone, rel=0.02)
+
+
+def test_the_assumed_engine_is_the_one_of_the_hedger() -> None:
+    assert EngineSpeed().base_s == pytest.approx(STREAMS.base_s, rel=0.05)
+    assert EngineSpeed().token_s == pytest.approx(STREAMS.token_s, rel=0.06)
+
+
+def test_the_assumed_decode_step_is_that_of_the_slowest_engine() -> None:
+    step = PROFILES["bloom-176b-a100x8"].step_s(0, 0, 20, 30_000)
+    assert EngineSpeed().tpot_s(20, 30_000) == pytest.approx(step, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "facts", "expected"),
+    [
+        ({"base_s": 0.5}, (100, 100, 100, 10), 0.5),
+        ({"token_s": 0.001}, (100, 200, 400, 10), 0.3),  # cached tokens are not computed
+        ({"attention_s": 1e-6}, (100, 200, 400, 10), 0.1),  # 200 tokens after 500 in the mean
+        ({"running_s": 0.01}, (100, 200, 400, 10), 0.1),
+    ],
+)
+def test_each_term_of_the_first_token(
+    coefficients: dict[str, float], facts: tuple[float, float, float, float], expected: float
+) -> None:
+    assert speed(**coefficients).ttft_s(*facts) == pytest.approx(expected)
+
+
+def test_prefills_delay_tokens_by_their_share_of_the_time() -> None:
+    found = speed(step_s=0.02, sequence_s=0.001, context_s=1e-6)
+    assert found.tpot_s(10, 10_000) == pytest.approx(0.04)
+    found.prefill_share = 0.5
+    assert found.tpot_s(10, 10_000) == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(
+    ("pending", "now", "left"),
+    [(1000, 100.0, 1000), (1000, 100.4, 600), (1000, 105.0, 0), (0, 105.0, 0), (1000, 99.0, 1000)],
+)
+def test_the_engine_works_on_what_waits(pending: int, now: float, left: float) -> None:
+    found = speed(token_s=0.001)
+    found.serves_since = 100.0
+    assert found.tokens_left(pending, now) == pytest.approx(left)
+
+
+def test_an_engine_without_a_speed_per_token_has_everything_left() -> None:
+    assert speed().tokens_left(1000, 5.0) == 1000
