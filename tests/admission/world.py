@@ -346,7 +346,7 @@ class World:
         if ticket.view.stream:
             self.first.setdefault(ticket, self.now)
             job.lease.begun()
-            self.queue.shown(ticket)
+            self.queue.first_content(ticket, self.now)
             self.free(spot)
 
     def _finished(self, job: Job, output: int) -> None:

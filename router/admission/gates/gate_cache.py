@@ -13,7 +13,15 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY
 from router.admission.gates.aimd_limit import AimdLimit
-from router.admission.gates.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
+from router.admission.gates.gate import (
+    NO_LIMIT,
+    OBSTACLES,
+    UNLIMITED,
+    Facts,
+    obstacle,
+    open_to,
+)
+from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules
 from router.core.replica_load import ReplicaLoad
@@ -32,6 +40,7 @@ class CachedGate:
     """The gate of one replica, with the gate's last answer."""
 
     __slots__ = (
+        "batch",
         "facts",
         "is_shut",
         "learned",
@@ -49,6 +58,7 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
+        self.batch = 0  # Requests of class batch that this queue has sent to the replica.
         # The value of `polls_heard` when the number of slots and `learned` were last updated.
         self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
@@ -84,6 +94,7 @@ class GateCache:
         "_classes",
         "_closed",
         "_gates",
+        "_headroom",
         "_moves",
         "_opened",
         "_places",
@@ -92,8 +103,11 @@ class GateCache:
         "by_place",
     )
 
-    def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
+    def __init__(self, pool: Pool, classes: list[ClassRules], headroom: Headroom) -> None:
+        """`headroom`: a change takes effect at a gate when `look` is called for it, which every end
+        of a request at the replica does."""
         self._pool = pool
+        self._headroom = headroom
         self._classes = classes
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # Replicas that are closed to all classes.
@@ -177,12 +191,18 @@ class GateCache:
                 gate.learned = None
             elif gate.learned is None:
                 gate.learned = AimdLimit()
-            slots = self._pool.slots(place)
-            facts.is_guess = slots is None and gate.learned is None
-            if slots is not None:
-                facts.slots = float(slots)
+            found = self._pool.slots(place)
+            facts.is_guess = found is None and gate.learned is None
+            if found is not None:
+                facts.slots = float(found)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
+        if facts.is_guess or facts.slots >= UNLIMITED:
+            facts.most = facts.most_batch = NO_LIMIT
+        else:
+            slots = int(facts.slots + 0.5)
+            facts.most = self._headroom.most(slots)
+            facts.most_batch = self._headroom.most_batch(slots)
 
     def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
         """Count a request that was granted at this replica and has no lease yet."""
@@ -231,6 +251,10 @@ class GateCache:
     def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
         gate = self.by_place.get(place)
         return gate is None or (gate.mask & (1 << urgency)) != 0
+
+    def is_kept_from_batch(self, gate: CachedGate) -> bool:
+        """Whether every free slot of a replica is kept free of batch."""
+        return self._headroom.level > 0.0 and gate.facts.load >= gate.facts.most_batch
 
     def capacity(self) -> float:
         """Return the token capacity of all fit replicas; 0: no capacity is known.

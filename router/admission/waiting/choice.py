@@ -3,7 +3,8 @@
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
    the class queue. Its gate must be open to the aged class of the oldest ticket there. The
    reservation of the class must allow that ticket. If the gate is open only because of age, only
-   tickets of that age may use it.
+   tickets of that age may use it. Slots that the headroom keeps free of batch are for no batch
+   request, unless the oldest is starved.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, a starved class gets at most every other place;
    several starved classes take turns. The others are chosen by weight (`stride.py`). The
@@ -22,14 +23,14 @@ from typing import Final
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
-from router.admission.gates.gate_cache import CachedGate
+from router.admission.gates.gate_cache import CachedGate, GateCache
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import CRITICAL, HIGH, NORMAL
+from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
 # Maximum number of tickets that are examined if the first one must not go to the replica.
@@ -40,6 +41,7 @@ class Choice:
     """Chooses tickets for one queue."""
 
     __slots__ = (
+        "_gates",
         "_levels",
         "_order",
         "_pool",
@@ -54,8 +56,14 @@ class Choice:
     )
 
     def __init__(
-        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
+        self,
+        rules: Rules,
+        order: OrderPolicy,
+        pool: Pool,
+        reservations: Reservations,
+        gates: GateCache,
     ) -> None:
+        self._gates = gates
         self._pool = pool
         self._reservations = reservations
         self.stride = Stride(rules.classes)
@@ -110,6 +118,7 @@ class Choice:
         since = INFINITY
         mask = gate.mask
         rules, reservations = self._rules, self._reservations
+        is_kept_from_batch = self._gates.is_kept_from_batch(gate)
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
@@ -122,6 +131,8 @@ class Choice:
                 urgency = row.urgency
                 level = rules.aged(float(urgency), now - eldest.arrival)
                 if not mask & (1 << _gate(level, eldest.starved)):
+                    continue
+                if is_kept_from_batch and urgency == BATCH and not eldest.starved:
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
