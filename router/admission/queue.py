@@ -29,7 +29,7 @@ from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH, HIGH
+from router.core.urgency import BATCH, CRITICAL, HIGH
 from router.core.urgency import CLASSES as NAMES
 
 # How an attempt ended. The output predictor and the AIMD limit learn from it.
@@ -99,7 +99,7 @@ class Queue:
             classes, self._rules.reservations, self._rules.reserved_strictly
         )
         self._preemption = Preemption(self._rules)
-        self._choice = Choice(self._rules, self._order, pool, self._reservations, self._gates)
+        self._choice = Choice(self._rules, self._order, pool, self._reservations)
         self._wait_lists = WaitLists(
             self._rules,
             self._order,
@@ -172,6 +172,8 @@ class Queue:
             places = self._gates.open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
+            if urgency > HIGH and self._urgent_waits():
+                places = [place for place in places if not self._gates.of(place).needs_slot()]
             if places and (not rules.reservations or self._may_borrow(ticket)):
                 return places
         self._enter(ticket, now)
@@ -591,9 +593,14 @@ class Queue:
                 now - ticket.arrival,
                 self._rules.classes[HIGH].ttft_slo_s,
                 now,
-                is_batch_there=gate is not None and gate.batch > 0,
+                is_batch_there=gate is not None and gate.batch > 0 and not self._urgent_waits(),
             )
         self.shown(ticket)
+
+    def _urgent_waits(self) -> bool:
+        """Whether a critical or high request waits that no key's limit blocks."""
+        eligible = self._wait_lists.eligible_of
+        return eligible[CRITICAL] + eligible[HIGH] > 0
 
     def shown(self, ticket: Ticket) -> None:
         """Note that the client has the first content of the request; it is not preempted any

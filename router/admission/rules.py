@@ -29,6 +29,7 @@ class ClassRules:
         "depth",
         "idle",
         "is_batch",
+        "is_urgent",
         "kv_usage",
         "prefill_tokens",
         "promote_s",
@@ -42,6 +43,7 @@ class ClassRules:
 
     def __init__(self, gates: QueueGates, own: ClassSettings, urgency: int) -> None:
         self.is_batch = urgency == BATCH
+        self.is_urgent = urgency <= HIGH
         self.ttft_slo_s = SLO_S[urgency]  # The goal for the time to the first content.
         self.weight = own.weight
         self.depth = own.depth

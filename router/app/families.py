@@ -337,7 +337,7 @@ def _eldest(driver: QueueDriver) -> dict[str, float]:
 
 
 def _headroom(driver: QueueDriver) -> float:
-    return max(queue.headroom.share for queue in driver.pools.queues)
+    return max(queue.headroom.level for queue in driver.pools.queues)
 
 
 def queue_counts(driver: QueueDriver) -> QueueCounts:
@@ -374,10 +374,10 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         ("class",),
     ),
     Family(
-        "queue_headroom_ratio",
+        "queue_headroom_level",
         GAUGE,
-        "Share of the slots that is kept free of batch for critical and high requests, at most of "
-        "all pools.",
+        "How much of the slots batch leaves free for critical and high requests, from 0 (nothing) "
+        "to 1 (a quarter); the highest level of all pools.",
         _headroom,
     ),
     Family(

@@ -79,8 +79,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "waiting": queue.waiting,
         "body_bytes": queue.body_bytes,
         "skipped": counts.skipped,
-        # The share of the slots that is kept free of batch for urgent requests.
-        "headroom": round(queue.headroom.share, 3),
+        "headroom": round(queue.headroom.level, 3),  # `admission/headroom.py`
         "classes": {
             name: {
                 "waiting": depth[number],

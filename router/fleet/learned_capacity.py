@@ -122,6 +122,16 @@ class LearnedCapacity:
         if not running:
             self._queued = 0  # A queue without running requests means that the engine hangs.
             return
+        has_room = kv_usage is None or kv_usage < KV_FULL
+        if (
+            self._is_sure
+            and self._full is not None
+            and running + waiting <= self._full + 0.5
+            and has_room
+            and not has_preempted
+        ):
+            self._queued = 0  # All of them have slots; some wait for the next step.
+            return
         is_short = waiting < SHORT * running
         least = float(self._peak) if is_short else STEADY * self._peak
         is_steady = self._queued > 0 and least <= running <= self._peak
@@ -130,7 +140,6 @@ class LearnedCapacity:
         else:
             self._queued = 1
             self._peak = running
-        has_room = kv_usage is None or kv_usage < KV_FULL
         needed = POLLS
         if not has_room or has_preempted:
             needed = 1

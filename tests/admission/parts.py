@@ -38,7 +38,7 @@ class Parts:
             self.rules.classes, self.rules.reservations, self.rules.reserved_strictly
         )
         self.preemption = Preemption(self.rules)
-        self.choice = Choice(self.rules, self.order, self.stand, self.reservations, self.gates)
+        self.choice = Choice(self.rules, self.order, self.stand, self.reservations)
         self.service_rate = ServiceRate()
         self.wait_lists = WaitLists(
             self.rules,

@@ -29,9 +29,8 @@ Rules:
 6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
    Then all attempts that have shown no content count against a learned limit (`aimd_limit.py`). A
    stream that has shown content does not count.
-7. If the number of slots is known, the headroom (`headroom.py`) limits the load: of class batch to
-   the slots that it need not leave free, of other classes to the slots and the few requests that
-   may wait for one.
+7. If the number of slots is known, the headroom (`headroom.py`) limits the load at which batch and
+   urgent requests are sent: batch leaves slots free, and urgent requests need a free slot.
 8. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count anything itself.
@@ -72,7 +71,7 @@ OBSTACLES: Final = (
     "busy",  # The replica has load, and the class may use idle replicas only.
     "pace",  # The replica's streams are slower than the class allows.
     "kv_cache",  # The replica's KV cache usage has reached the limit of the class.
-    "slots",  # The replica has no slot for the class, or enough requests wait for one.
+    "slots",  # The replica has no free slot for the class.
 )
 
 
@@ -87,8 +86,8 @@ class Facts:
         "kv_usage",
         "limit",
         "load",
-        "most",
         "most_batch",
+        "most_urgent",
         "reach_tokens",
         "seen",
         "slots",
@@ -114,9 +113,10 @@ class Facts:
         # `GateCache` sets the next four fields: only a poll changes the slots.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
-        # The loads at which the headroom closes the gate: to class batch, and to other classes.
+        # The loads at which the headroom closes the gate: to class batch, and to the classes
+        # critical and high.
         self.most_batch = NO_LIMIT
-        self.most = NO_LIMIT
+        self.most_urgent = NO_LIMIT
         self.cadence_s = 0.0
         self.kv_usage = -1.0  # Estimated share of the KV cache in use, 0 to 1; -1: unknown.
 
@@ -213,7 +213,10 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     `waiting`, `slots`: see `_waiting`.
     """
     load = facts.load
-    if load >= (facts.most_batch if rules.is_batch else facts.most):
+    if rules.is_urgent:
+        if load >= facts.most_urgent:
+            return _SLOTS
+    elif rules.is_batch and load >= facts.most_batch:
         return _SLOTS
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens

@@ -25,7 +25,7 @@ from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import NORMAL
+from router.core.urgency import BATCH, NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
 _ANY: Final = ""  # The lane of requests that name no model: all fit replicas.
@@ -42,6 +42,7 @@ class CachedGate:
     __slots__ = (
         "batch",
         "facts",
+        "is_kept",
         "is_shut",
         "learned",
         "mask",
@@ -59,6 +60,8 @@ class CachedGate:
         self.place = place
         self.facts = Facts()
         self.batch = 0  # Requests of class batch that this queue has sent to the replica.
+        # A slot is free, and only the headroom closes the gate to batch.
+        self.is_kept = False
         # The value of `polls_heard` when the number of slots and `learned` were last updated.
         self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
@@ -71,6 +74,11 @@ class CachedGate:
         # Tokens of requests in progress at the replica; counted only with reservations.
         self.used = 0
         self.peak = 0  # The highest `used` while the gate was closed to class normal.
+
+
+    def needs_slot(self) -> bool:
+        """Whether urgent requests wait for a free slot of the replica."""
+        return self.facts.load >= self.facts.most_urgent
 
 
 class OpenGates:
@@ -198,10 +206,10 @@ class GateCache:
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
         if facts.is_guess or facts.slots >= UNLIMITED:
-            facts.most = facts.most_batch = NO_LIMIT
+            facts.most_batch = facts.most_urgent = NO_LIMIT
         else:
             slots = int(facts.slots + 0.5)
-            facts.most = self._headroom.most(slots)
+            facts.most_urgent = self._headroom.most_urgent(slots)
             facts.most_batch = self._headroom.most_batch(slots)
 
     def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
@@ -214,6 +222,12 @@ class GateCache:
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
         mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
+        facts = gate.facts
+        gate.is_kept = False
+        if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
+            most, facts.most_batch = facts.most_batch, NO_LIMIT
+            gate.is_kept = not obstacle(facts, self._classes[BATCH], limit)
+            facts.most_batch = most
         if mask != gate.mask:
             self._moves += 1
             self._count(gate.mask, -1)
@@ -251,10 +265,6 @@ class GateCache:
     def _is_open(self, place: ReplicaLoad, urgency: int) -> bool:
         gate = self.by_place.get(place)
         return gate is None or (gate.mask & (1 << urgency)) != 0
-
-    def is_kept_from_batch(self, gate: CachedGate) -> bool:
-        """Whether every free slot of a replica is kept free of batch."""
-        return self._headroom.level > 0.0 and gate.facts.load >= gate.facts.most_batch
 
     def capacity(self) -> float:
         """Return the token capacity of all fit replicas; 0: no capacity is known.

@@ -3,8 +3,10 @@
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
    the class queue. Its gate must be open to the aged class of the oldest ticket there. The
    reservation of the class must allow that ticket. If the gate is open only because of age, only
-   tickets of that age may use it. Slots that the headroom keeps free of batch are for no batch
-   request, unless the oldest is starved.
+   tickets of that age may use it. A slot that the headroom keeps free of batch is only given to
+   batch if other tickets could use it as well, so that it would not stay free, or if the oldest
+   batch ticket is starved. While an urgent ticket waits for a free slot of the replica, no ticket
+   is sent that would wait there for a slot.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, a starved class gets at most every other place;
    several starved classes take turns. The others are chosen by weight (`stride.py`). The
@@ -23,7 +25,7 @@ from typing import Final
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
-from router.admission.gates.gate_cache import CachedGate, GateCache
+from router.admission.gates.gate_cache import CachedGate
 from router.admission.pool import Pool
 from router.admission.rules import STRICT, TOGETHER, Rules
 from router.admission.waiting.class_queue import ClassQueue, Lane
@@ -41,7 +43,6 @@ class Choice:
     """Chooses tickets for one queue."""
 
     __slots__ = (
-        "_gates",
         "_levels",
         "_order",
         "_pool",
@@ -56,14 +57,8 @@ class Choice:
     )
 
     def __init__(
-        self,
-        rules: Rules,
-        order: OrderPolicy,
-        pool: Pool,
-        reservations: Reservations,
-        gates: GateCache,
+        self, rules: Rules, order: OrderPolicy, pool: Pool, reservations: Reservations
     ) -> None:
-        self._gates = gates
         self._pool = pool
         self._reservations = reservations
         self.stride = Stride(rules.classes)
@@ -98,7 +93,8 @@ class Choice:
             if row is None:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
-            if ticket is not None and not gate.mask & (1 << row.urgency):
+            is_open = gate.mask & (1 << row.urgency) or (gate.is_kept and row.urgency == BATCH)
+            if ticket is not None and not is_open:
                 # The gate is open only because of age, so the chosen ticket must be old enough for
                 # it.
                 ticket = self._let_in(row, ticket, gate, now)
@@ -118,7 +114,9 @@ class Choice:
         since = INFINITY
         mask = gate.mask
         rules, reservations = self._rules, self._reservations
-        is_kept_from_batch = self._gates.is_kept_from_batch(gate)
+        needs_slot = gate.needs_slot()
+        is_kept = gate.is_kept
+        kept_from: ClassQueue | None = None
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
@@ -130,9 +128,15 @@ class Choice:
                     continue
                 urgency = row.urgency
                 level = rules.aged(float(urgency), now - eldest.arrival)
-                if not mask & (1 << _gate(level, eldest.starved)):
+                if needs_slot and urgency <= HIGH:
+                    self._rows = [None, None, None, None, None]
+                    self._starving = None
+                    return
+                if is_kept and urgency == BATCH and not eldest.starved:
+                    kept_from = row
+                    levels[BATCH] = level
                     continue
-                if is_kept_from_batch and urgency == BATCH and not eldest.starved:
+                if not mask & (1 << _gate(level, eldest.starved)):
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
@@ -157,6 +161,8 @@ class Choice:
                     ):
                         since = eldest.arrival
                         starving = row
+        if kept_from is not None and rows[BATCH] is None and any(rows):
+            rows[BATCH] = kept_from
         self._starving = starving
 
     def _row(self, now: float) -> ClassQueue | None:

@@ -74,7 +74,7 @@ def test_new_rules_are_applied_to_every_gate() -> None:
     wait(spot, 2)
     gate = gates.of(spot)
     assert gate.mask & (1 << NORMAL)
-    gates.adopt(Rules(config(gates={"waiting": 2, "prefill_tokens": 0})).classes, Headroom())
+    gates.adopt(Rules(config(gates={"waiting": 2, "prefill_tokens": 0})).classes)
     assert not gate.mask & (1 << NORMAL)
 
 
