@@ -126,6 +126,7 @@ class LearnedCapacity:
         if (
             self._is_sure
             and self._full is not None
+            and 0 < sent <= self._full + 0.5
             and running + waiting <= self._full + 0.5
             and has_room
             and not has_preempted

@@ -172,7 +172,7 @@ def preemptions(ticket: Ticket) -> int:
 
 
 def test_a_high_request_in_an_engine_full_of_batch_preempts_a_batch_request_there() -> None:
-    """Whole answers hold every slot of `a`, where the high request waits; `b` is as full."""
+    """The batch request that was sent last before the high one gives up its place."""
     world = at_engines(whole_s=5.0)
     high = world.come(**HIGH)
     assert high.state == SENT and world.jobs[high].spot.running == 2
@@ -181,7 +181,7 @@ def test_a_high_request_in_an_engine_full_of_batch_preempts_a_batch_request_ther
     assert world.queue.counts.preempted == [0] * 5
     world.run(0.05)
     assert world.queue.counts.preempted == [0, 0, 0, 0, 1]
-    assert high in world.first
+    assert world.jobs[high].spot.fifo[0].ticket is high
     world.run(1000.0)
     assert len(world.done) == 11
     world.assert_empty()
