@@ -152,9 +152,7 @@ def test_with_a_headroom_batch_leaves_slots_free_and_urgent_requests_use_them() 
 
 
 def test_aged_batch_does_not_use_the_slots_that_are_kept_from_it_until_it_is_starved() -> None:
-    rules = config(
-        batch_becomes_normal_after_s=1.0, classes={"batch": {"starvation_s": 20.0}}
-    )
+    rules = config(batch_becomes_normal_after_s=1.0, classes={"batch": {"starvation_s": 20.0}})
     world = World([Spot("a", slots=16)], rules)
     late(world.queue.headroom, 25, world.now)
     for _ in range(30):

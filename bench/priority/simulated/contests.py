@@ -99,9 +99,7 @@ class Task:
 
     @property
     def scenario(self) -> Scenario:
-        return fleet_scenario(
-            self.case.fleet, configured(self.case, self.contestant), self.seed
-        )
+        return fleet_scenario(self.case.fleet, configured(self.case, self.contestant), self.seed)
 
     def run(self, line: TextIO | None = None) -> Run:
         """Simulate; `line` is not written to. Raises the errors of `simulate`."""

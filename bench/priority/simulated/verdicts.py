@@ -106,5 +106,3 @@ def _verdict(
     # The bound of the interval that decides.
     value = found.high if verdict == MET else found.low
     return Verdict(name, goal, limit, value, f"{found.pairs} seeds", text)
-
-

@@ -75,7 +75,6 @@ class CachedGate:
         self.used = 0
         self.peak = 0  # The highest `used` while the gate was closed to class normal.
 
-
     def needs_slot(self) -> bool:
         """Whether urgent requests wait for a free slot of the replica."""
         return self.facts.load >= self.facts.most_urgent
