@@ -33,12 +33,11 @@ from tests.tickets import looked_up, make_ticket
 def config(**fields: Any) -> Config:
     """A configuration: `classes` is its section, the other fields are those of the queue.
 
-    If `gates` turns the limit of prompt tokens off, it is off for class batch as well.
+    Class batch is not sent in bulk unless its `prefill_tokens` are stated.
     """
     queue = _in_file(fields)
     classes = queue.pop("classes", {})
-    if queue.get("gates", {}).get("prefill_tokens") == 0:
-        classes["batch"] = {"prefill_tokens": 0, **classes.get("batch", {})}
+    classes["batch"] = {"prefill_tokens": 0, **classes.get("batch", {})}
     return msgspec.convert({"queue": queue, "classes": classes}, Config)
 
 
