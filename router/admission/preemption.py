@@ -9,8 +9,8 @@ request between two attempts holds no capacity, so it is not preempted.
 An urgent request may also wait in the queue of an engine on which batch requests hold the slots. It
 then preempts a request at that replica that was sent before it: the engine serves requests in the
 order of their arrival, so only such a request delays it. Each urgent request preempts at most one
-request in that way, the last one before it, and so moves up by one place. A stream that has shown content
-is not preempted, even if it holds a slot.
+request in that way, the last one before it, and so moves up by one place. A stream that has shown
+content is not preempted, even if it holds a slot.
 
 After a preemption at a replica with a full KV cache, only the next poll shows the freed space. So
 at one replica no second request is preempted within `_ROUND_S`.
