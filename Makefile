@@ -93,6 +93,7 @@ bench-hedging: $(COMPILED)/.built  ## what second copies bring and cost, simulat
 
 bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, simulated and over HTTP
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
+	    --runs $(CURDIR)/build/bench-priority.jsonl \
 	    --html $(CURDIR)/build/bench-priority.html
 
 bench-simulator: $(COMPILED)/.built  ## CPU and memory of 1,000 replicas and a million requests, simulated

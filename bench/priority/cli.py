@@ -20,6 +20,7 @@ from router.replay.workers import Broken, Refused
 
 # Each part has add_arguments(parser) and run(args, orders) -> Found.
 PARTS = {
+    "goals": "bench.priority.simulated.goals",
     "simulated": "bench.priority.simulated.part",
     "deadlines": "bench.priority.simulated.deadlines",
     "http": "bench.priority.http.part",

@@ -79,6 +79,7 @@ The modules, from the simplest decision to the final one
         gate            may a replica take one more request, and of which class?
         gate_cache      the gates' last answers, kept until a replica's facts change
         aimd_limit      the concurrency limit of a replica that reports no metrics
+    headroom        how many slots batch leaves free, so that urgent requests meet their TTFT
     waiting         the waiting tickets, and which of them is next
         class_queue     the waiting tickets of one class and lane, in the order policy's order
         stride          which class has the next turn (weights, aging)

@@ -35,6 +35,7 @@ class QueueCounts:
 
     __slots__ = (
         "dropped",
+        "engine_inverted",
         "granted",
         "inverted",
         "passed",
@@ -49,6 +50,9 @@ class QueueCounts:
         self.queued = [0] * CLASSES  # Requests that began to wait.
         self.granted = [0] * CLASSES  # Requests sent after waiting.
         self.inverted = [0] * CLASSES  # Requests granted while a more urgent class waited.
+        # Critical and high requests sent to a replica without a free slot, on which batch requests
+        # run. Only requests with a ticket count, and their number of slots must be known.
+        self.engine_inverted = [0] * CLASSES
         # Requests that ended without being sent, by reason.
         self.dropped = {reason: [0] * CLASSES for reason in DROPS}
         self.promoted = [0] * CLASSES  # Requests that became starved.
@@ -64,6 +68,7 @@ class QueueCounts:
             (self.queued, other.queued),
             (self.granted, other.granted),
             (self.inverted, other.inverted),
+            (self.engine_inverted, other.engine_inverted),
             (self.promoted, other.promoted),
             (self.preempted, other.preempted),
             *((self.dropped[reason], other.dropped[reason]) for reason in DROPS),

@@ -218,7 +218,7 @@ class Pools:
             queue: Queue = ticket.queue
             if ticket.place is not place:
                 queue.moved(ticket, place, now)
-            queue.shown(ticket)
+            queue.first_content(ticket, now)
 
     def stays(self, ticket: Ticket) -> None:
         """Note that a request cannot be sent a second time, so it must not be preempted."""

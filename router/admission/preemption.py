@@ -6,6 +6,12 @@ to its old position in the queue. A request that is not streamed shows no conten
 may be preempted only for some seconds after its dispatch, because its decoded tokens are lost. A
 request between two attempts holds no capacity, so it is not preempted.
 
+An urgent request may also wait in the queue of an engine on which batch requests hold the slots. It
+then preempts a request at that replica that was sent before it: the engine serves requests in the
+order of their arrival, so only such a request delays it. Each urgent request preempts at most one
+request in that way, the last one before it, and so moves up by one place. A stream that has shown
+content is not preempted, even if it holds a slot.
+
 After a preemption at a replica with a full KV cache, only the next poll shows the freed space. So
 at one replica no second request is preempted within `_ROUND_S`.
 
@@ -35,7 +41,7 @@ _LOOKS: Final = 64  # Maximum number of tickets that are examined to find one vi
 class Preemption:
     """The preemption of one queue: its candidates and its budget."""
 
-    __slots__ = ("_budget", "_last", "_rules", "_running", "asked")
+    __slots__ = ("_blocked", "_budget", "_last", "_rules", "_running", "asked")
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -43,6 +49,9 @@ class Preemption:
         # By priority class: the running requests that may be preempted, in the order of their
         # dispatch.
         self._running: list[dict[Ticket, None]] = [{} for _ in range(CLASSES)]
+        # Urgent requests that wait at a replica where batch requests hold slots, in the order of
+        # dispatch.
+        self._blocked: dict[Ticket, None] = {}
         # By replica: when a request was last preempted there, if less than `_ROUND_S` ago.
         self._last: dict[ReplicaLoad, float] = {}
         # Requests chosen as victims that have neither ended nor returned to the queue yet.
@@ -52,6 +61,7 @@ class Preemption:
         """Apply new rules. `sent`: the tickets that were sent and have not ended, in the order of
         their dispatch."""
         self._rules = rules
+        self._blocked.clear()
         for running in self._running:
             running.clear()
         if rules.preemption:
@@ -63,6 +73,27 @@ class Preemption:
     def sent(self, ticket: Ticket, run: Run) -> None:
         self._budget = min(_BURST, self._budget + self._rules.preempt_budget)
         self._list(ticket, run)
+
+    def blocked(self, ticket: Ticket) -> None:
+        """Note that an urgent request was sent to a replica where batch requests hold the slots."""
+        self._blocked[ticket] = None
+
+    def first_blocked(self) -> Ticket | None:
+        """Return the earliest sent request that is blocked and has preempted no request."""
+        for ticket in self._blocked:
+            return ticket
+        return None
+
+    def before(self, ticket: Ticket, now: float) -> Ticket | None:
+        """Return the request to preempt for a blocked request, which is not listed afterwards.
+
+        Returns `None` if there is no such request, or if the budget is used up.
+        """
+        del self._blocked[ticket]
+        run = ticket.run
+        if run is None:
+            return None
+        return self._victim(ticket.urgency, None, run, None, now)
 
     def _list(self, ticket: Ticket, run: Run) -> None:
         rules = self._rules
@@ -85,6 +116,7 @@ class Preemption:
             self.asked -= 1
 
     def _forget(self, ticket: Ticket) -> None:
+        self._blocked.pop(ticket, None)
         running = self._running[ticket.urgency]
         if ticket in running:
             del running[ticket]
@@ -99,6 +131,12 @@ class Preemption:
         Returns `None` if there is no such request, or if the budget is used up. The victim counts
         in `asked` until it ends or is put back into the queue.
         """
+        return self._victim(urgency, lane, None, pool, now)
+
+    def _victim(
+        self, urgency: int, lane: str | None, blocked: Run | None, pool: Pool | None, now: float
+    ) -> Ticket | None:
+        """Return a victim for a lane of the pool, or for a run that is blocked at its replica."""
         if self._budget < 1.0:
             return None
         if self._last:
@@ -113,7 +151,10 @@ class Preemption:
                 if run is None or not self._may(ticket, run, now):
                     continue
                 place: ReplicaLoad = run.place
-                if not pool.serves(place, lane):
+                if blocked is not None:
+                    if place is not blocked.place or run.sent_at > blocked.sent_at:
+                        continue
+                elif pool is None or lane is None or not pool.serves(place, lane):
                     continue
                 last = self._last.get(place, now)
                 if last != now and now < last + _ROUND_S:

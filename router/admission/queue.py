@@ -15,6 +15,7 @@ from policies.queueing.run import Run
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, NEW, SENT, WAITING, Ticket
 from router.admission.counts import EVICTED, LEFT, QueueCounts
 from router.admission.gates.gate_cache import CachedGate, GateCache
+from router.admission.headroom import Headroom
 from router.admission.output_lengths import OutputPredictor
 from router.admission.pool import Pool
 from router.admission.preemption import Preemption
@@ -28,7 +29,7 @@ from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import BATCH
+from router.core.urgency import BATCH, CRITICAL, HIGH
 from router.core.urgency import CLASSES as NAMES
 
 # How an attempt ended. The output predictor and the AIMD limit learn from it.
@@ -63,6 +64,7 @@ class Queue:
         "config",
         "counts",
         "evicted",
+        "headroom",
         "next_at",
     )
 
@@ -91,7 +93,8 @@ class Queue:
         self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
         self._rules = Rules(config, by_class=self._order.by_class)
         classes = self._rules.classes
-        self._gates = GateCache(pool, classes)
+        self.headroom = Headroom()
+        self._gates = GateCache(pool, classes, self.headroom)
         self._reservations = Reservations(
             classes, self._rules.reservations, self._rules.reserved_strictly
         )
@@ -169,6 +172,8 @@ class Queue:
             places = self._gates.open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
+            if urgency > HIGH and self._urgent_waits():
+                places = [place for place in places if not self._gates.of(place).needs_slot()]
             if places and (not rules.reservations or self._may_borrow(ticket)):
                 return places
         self._enter(ticket, now)
@@ -352,11 +357,19 @@ class Queue:
             run = ticket.run = Run()
         run.begin(gate.place, now, is_charged)
         self._running[ticket] = None
+        urgency = ticket.urgency
         if ticket.concurrency is not None:
-            ticket.concurrency.take(ticket.urgency == BATCH, now)
+            ticket.concurrency.take(urgency == BATCH, now)
         rules = self._rules
         if rules.preemption:
             self._preemption.sent(ticket, run)
+        if urgency == BATCH:
+            gate.batch += 1
+        elif urgency <= HIGH and gate.batch and gate.facts.is_full():
+            self.counts.engine_inverted[urgency] += 1
+            if rules.preemption:
+                self._preemption.blocked(ticket)
+                self.next_at = min(self.next_at, now + rules.preempt_after_s)
         if rules.reservations:
             self._predict(ticket)
             self._reservations.sent(ticket.urgency, ticket.reserved, now)
@@ -367,6 +380,10 @@ class Queue:
         del self._running[ticket]
         if self._rules.preemption or run.is_preempting:
             self._preemption.ended(ticket, run)
+        if ticket.urgency == BATCH:
+            gate = self._gates.by_place.get(run.place)
+            if gate is not None:
+                gate.batch = max(0, gate.batch - 1)
         if self._rules.reservations and ticket.reserved:
             self._reservations.ended(ticket.urgency, ticket.reserved)
             gate = self._gates.by_place.get(run.place)
@@ -507,8 +524,12 @@ class Queue:
         run = ticket.run
         if ticket.state == SENT and run is not None:
             gate = self._gates.of(place)
+            before = self._gates.by_place.get(run.place)
+            if ticket.urgency == BATCH:
+                if before is not None:
+                    before.batch = max(0, before.batch - 1)
+                gate.batch += 1
             if self._rules.reservations:
-                before = self._gates.by_place.get(run.place)
                 if before is not None:
                     before.used -= ticket.reserved
                 gate.used += ticket.reserved
@@ -552,6 +573,34 @@ class Queue:
             self.shown(ticket)
         ticket.has_early_status = True  # This is used if the ticket is put back into the queue.
         return True
+
+    def first_content(self, ticket: Ticket, now: float) -> None:
+        """Note the first content of the request, and learn the headroom from it (`headroom.py`).
+
+        A prompt that needs more than one prefill batch is late for that alone. A request that is
+        not streamed shows its whole answer, so its time is not a TTFT.
+        """
+        run, view = ticket.run, ticket.view
+        if (
+            ticket.urgency <= HIGH
+            and run is not None
+            and not run.has_shown
+            and view.stream
+            and view.prompt_tokens <= PREFILL_TOKENS
+        ):
+            gate = self._gates.by_place.get(run.place)
+            self.headroom.answered(
+                now - ticket.arrival,
+                self._rules.classes[HIGH].ttft_slo_s,
+                now,
+                is_batch_there=gate is not None and gate.batch > 0 and not self._urgent_waits(),
+            )
+        self.shown(ticket)
+
+    def _urgent_waits(self) -> bool:
+        """Whether a critical or high request waits that no key's limit blocks."""
+        eligible = self._wait_lists.eligible_of
+        return eligible[CRITICAL] + eligible[HIGH] > 0
 
     def shown(self, ticket: Ticket) -> None:
         """Note that the client has the first content of the request; it is not preempted any
@@ -706,6 +755,7 @@ class Queue:
         wait_lists, timers = self._wait_lists, self._timers
         if not wait_lists.count:
             return ticked
+        self.headroom.look(now)
         if self._rules.reservations:
             self._weigh(now)
         timers.age(ticked, now)
@@ -849,6 +899,8 @@ class Queue:
 
 
 _SOON_S: Final = 0.1
+# The default `queue.gates.prefill_tokens`: one prefill batch of an engine.
+PREFILL_TOKENS: Final = 8192
 # Seconds from the start of the first ticket's wait to the next tick: the ticket may need an early
 # poll.
 _FIRST_S: Final = 0.02

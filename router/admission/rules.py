@@ -10,9 +10,10 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
+from policies.queueing.slos import SLO_S
 from policies.queueing.ticket import CLASSES
 from router.config.model import ClassSettings, Config, QueueGates
-from router.core.urgency import HIGH
+from router.core.urgency import BATCH, HIGH
 
 WEIGHTED: Final = 0  # Class critical goes first, then the other classes by weight.
 STRICT: Final = 1  # The most urgent class goes first.
@@ -27,17 +28,23 @@ class ClassRules:
         "bound_s",
         "depth",
         "idle",
+        "is_batch",
+        "is_urgent",
         "kv_usage",
         "prefill_tokens",
         "promote_s",
         "share",
         "tpot_s",
+        "ttft_slo_s",
         "wait_s",
         "waiting",
         "weight",
     )
 
-    def __init__(self, gates: QueueGates, own: ClassSettings) -> None:
+    def __init__(self, gates: QueueGates, own: ClassSettings, urgency: int) -> None:
+        self.is_batch = urgency == BATCH
+        self.is_urgent = urgency <= HIGH
+        self.ttft_slo_s = SLO_S[urgency]  # The goal for the time to the first content.
         self.weight = own.weight
         self.depth = own.depth
         self.wait_s = own.wait_s if own.wait_s > 0.0 else inf
@@ -86,7 +93,10 @@ class Rules:
         `by_class`: whether the order policy orders each class separately.
         """
         queue = config.queue
-        self.classes = [ClassRules(queue.gates, own) for own in config.classes.by_name.values()]
+        self.classes = [
+            ClassRules(queue.gates, own, urgency)
+            for urgency, own in enumerate(config.classes.by_name.values())
+        ]
         assert len(self.classes) == CLASSES
         modes = {"weighted": WEIGHTED, "strict": STRICT, "together": TOGETHER}
         self.mode: int = modes.get(queue.order, WEIGHTED if by_class else TOGETHER)

@@ -201,6 +201,7 @@ class QueueTimers:
         """Choose one victim for each urgent ticket that has waited long enough."""
         preemption = self._preemption
         after_s = self._rules.preempt_after_s
+        self._preempt_at_engines(ticked, now)
         wanted = preemption.asked
         for lane in self._wait_lists.active.values():
             for row in lane.rows:
@@ -223,6 +224,21 @@ class QueueTimers:
                     ticked.preempt.append(victim)
                     missing -= 1
 
+    def _preempt_at_engines(self, ticked: Ticked, now: float) -> None:
+        """Choose a victim for each urgent request that waits too long for a slot of its engine."""
+        preemption = self._preemption
+        after_s = self._rules.preempt_after_s
+        ticket = preemption.first_blocked()
+        while ticket is not None:
+            run = ticket.run
+            if run is not None and now < run.sent_at + after_s:
+                ticked.next_at = min(ticked.next_at, run.sent_at + after_s)
+                return
+            victim = preemption.before(ticket, now)
+            if victim is not None:
+                ticked.preempt.append(victim)
+            ticket = preemption.first_blocked()
+
     def _poll_early(self, ticked: Ticked, now: float) -> None:
         """Request polls of replicas whose gate is closed by counts that only a poll can update."""
         wanting = self._wanting()
@@ -230,7 +246,9 @@ class QueueTimers:
             place = gate.place
             if not wanting & ~gate.mask:
                 continue
-            polled = place.whole_seen + place.foreign_waiting
+            # A foreign load holds slots, so it closes the gate if the slots are known.
+            foreign = place.foreign_load if gate.facts.is_full() else place.foreign_waiting
+            polled = place.whole_seen + foreign
             if place.whole_older + place.whole_fresh + polled <= 0:
                 continue
             if now >= gate.poll_at:

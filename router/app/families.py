@@ -370,6 +370,10 @@ def _eldest(driver: QueueDriver) -> dict[str, float]:
     return {name: max(age[n] for age in ages) for n, name in enumerate(CLASSES)}
 
 
+def _headroom(driver: QueueDriver) -> float:
+    return max(queue.headroom.level for queue in driver.pools.queues)
+
+
 def queue_counts(driver: QueueDriver) -> QueueCounts:
     """Return the counts of all pools together, including removed pools."""
     counts = QueueCounts()
@@ -402,6 +406,13 @@ QUEUE: Final[tuple[Family[QueueDriver], ...]] = (
         "Waiting time of the oldest waiting request, by class; 0 if none waits.",
         _eldest,
         ("class",),
+    ),
+    Family(
+        "queue_headroom_level",
+        GAUGE,
+        "How much of the slots batch leaves free for critical and high requests, from 0 (nothing) "
+        "to 1 (a quarter); the highest level of all pools.",
+        _headroom,
     ),
     Family(
         "queue_policy_errors",
@@ -438,6 +449,14 @@ QUEUE_COUNTS: Final[tuple[Family[QueueCounts], ...]] = (
         COUNTER,
         "Requests sent after waiting, while a more urgent request still waited, by class.",
         _counted("inverted"),
+        ("class",),
+    ),
+    Family(
+        "queue_engine_inverted",
+        COUNTER,
+        "Critical and high requests sent to a replica without a free slot, on which batch requests "
+        "run, by class.",
+        _counted("engine_inverted"),
         ("class",),
     ),
     Family(

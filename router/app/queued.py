@@ -15,7 +15,9 @@ from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 
 MOST: Final = 100  # Maximum number of tenants in the report: those with the most waiting requests.
-_COUNTED: Final = ("passed", "queued", "granted", "inverted", "promoted", "preempted")
+_COUNTED: Final = (
+    *("passed", "queued", "granted", "inverted", "engine_inverted", "promoted", "preempted"),
+)
 
 
 def waiting(driver: QueueDriver | None) -> int:
@@ -77,6 +79,7 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "waiting": queue.waiting,
         "body_bytes": queue.body_bytes,
         "skipped": counts.skipped,
+        "headroom": round(queue.headroom.level, 3),  # `admission/headroom.py`
         "classes": {
             name: {
                 "waiting": depth[number],

@@ -7,7 +7,9 @@ The learned number is needed if neither the configuration nor the engine states 
 2. If an engine has a queue, and its running count does not grow from one poll to the next, the
    running requests are its capacity. One such poll is enough if the KV cache is full or the engine
    has preempted a request. A queue may also consist of prompts that wait for their prefill. So more
-   polls are needed if more prompt tokens than one batch wait and the cache has free space.
+   polls are needed if more prompt tokens than one batch wait and the cache has free space. A
+   short queue may consist of the requests that came since the last step began, at an engine with
+   free slots. So with a short queue the number of running requests must stay exactly the same.
 3. If an engine runs more requests than its learned capacity, it was not full then. If it runs many
    more (at least one slot), its slots are unknown again.
 
@@ -27,6 +29,10 @@ from typing import Final
 POLLS: Final = 2
 # Number of such polls, if the queue may consist of prompts that wait for their prefill.
 POLLS_PREFILL: Final = 5
+# Number of such polls, if the queue is short.
+POLLS_SHORT: Final = 4
+# A queue is short if it has fewer requests than this share of the running ones.
+SHORT: Final = 0.03
 # Tokens of one prefill batch of vLLM 0.32. Further tokens wait for a later batch.
 PREFILL_TOKENS: Final = 8192
 MUCH_MORE: Final = 1.1  # Factor above the learned capacity from which the slots are unknown again.
@@ -116,18 +122,32 @@ class LearnedCapacity:
         if not running:
             self._queued = 0  # A queue without running requests means that the engine hangs.
             return
-        is_steady = self._queued > 0 and STEADY * self._peak <= running <= self._peak
+        has_room = kv_usage is None or kv_usage < KV_FULL
+        if (
+            self._is_sure
+            and self._full is not None
+            and 0 < sent <= self._full + 0.5
+            and running + waiting <= self._full + 0.5
+            and has_room
+            and not has_preempted
+        ):
+            self._queued = 0  # All of them have slots; some wait for the next step.
+            return
+        is_short = waiting < SHORT * running
+        least = float(self._peak) if is_short else STEADY * self._peak
+        is_steady = self._queued > 0 and least <= running <= self._peak
         if is_steady:
             self._queued += 1
         else:
             self._queued = 1
             self._peak = running
-        has_room = kv_usage is None or kv_usage < KV_FULL
         needed = POLLS
         if not has_room or has_preempted:
             needed = 1
         elif tokens >= PREFILL_TOKENS:
             needed = POLLS_PREFILL
+        elif is_short:
+            needed = POLLS_SHORT
         if self._queued >= needed:
             self._full = _smoothed(self._full, running)
             self._is_sure = True

@@ -26,6 +26,7 @@ def counted(drivers: Iterable[QueueDriver | None]) -> dict[str, tuple[int, ...]]
         "queued": tuple(total.queued),
         "granted": tuple(total.granted),
         "inverted": tuple(total.inverted),
+        "engine_inverted": tuple(total.engine_inverted),
         "promoted": tuple(total.promoted),
         "preempted": tuple(total.preempted),
         "refused": _dropped(total, (*REFUSALS, EVICTED)),

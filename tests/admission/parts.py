@@ -8,6 +8,7 @@ from policies.queueing.contract import make_order
 from policies.queueing.ticket import ENDED, Ticket
 from router.admission.counts import QueueCounts
 from router.admission.gates.gate_cache import GateCache
+from router.admission.headroom import Headroom
 from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
@@ -32,7 +33,7 @@ class Parts:
         self.stand = Stand(spots)
         self.orders = Orders()
         self.counts = QueueCounts()
-        self.gates = GateCache(self.stand, self.rules.classes)
+        self.gates = GateCache(self.stand, self.rules.classes, Headroom())
         self.reservations = Reservations(
             self.rules.classes, self.rules.reservations, self.rules.reserved_strictly
         )

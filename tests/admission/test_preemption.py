@@ -169,3 +169,57 @@ def preemptions(ticket: Ticket) -> int:
     """Number of preemptions of the ticket."""
     assert ticket.run is not None
     return ticket.run.preemptions
+
+
+def test_a_high_request_in_an_engine_full_of_batch_preempts_a_batch_request_there() -> None:
+    """The batch request that was sent last before the high one gives up its place."""
+    world = at_engines(whole_s=5.0)
+    high = world.come(**HIGH)
+    assert high.state == SENT and world.jobs[high].spot.running == 2
+    assert world.queue.counts.engine_inverted == [0, 1, 0, 0, 0]
+    world.run(0.19)
+    assert world.queue.counts.preempted == [0] * 5
+    world.run(0.05)
+    assert world.queue.counts.preempted == [0, 0, 0, 0, 1]
+    assert world.jobs[high].spot.fifo[0].ticket is high
+    world.run(1000.0)
+    assert len(world.done) == 11
+    world.assert_empty()
+
+
+def test_a_whole_answer_that_has_run_for_long_keeps_its_slot() -> None:
+    world = at_engines(whole_s=0.5)
+    world.run(1.0)
+    high = world.come(**HIGH)
+    world.run(1.0)
+    assert world.queue.counts.engine_inverted == [0, 1, 0, 0, 0]
+    assert world.queue.counts.preempted == [0] * 5 and high not in world.first
+
+
+def test_a_stream_with_content_keeps_its_slot() -> None:
+    world = at_engines(streamed=True)
+    world.run(1.0)
+    high = world.come(**HIGH)
+    world.run(1.0)
+    assert world.queue.counts.engine_inverted == [0, 1, 0, 0, 0]
+    # The batch request that waits for a slot was sent before the high one, and has no content.
+    assert sum(world.queue.counts.preempted) <= 1 and high not in world.first
+
+
+def test_without_preemption_an_inversion_at_an_engine_is_only_counted() -> None:
+    world = at_engines(enabled=False)
+    world.come(**HIGH)
+    world.run(2.0)
+    assert world.queue.counts.engine_inverted == [0, 1, 0, 0, 0]
+    assert world.queue.counts.preempted == [0] * 5
+
+
+def at_engines(*, streamed: bool = False, **fields: Any) -> World:
+    """Two replicas of two slots, full of batch; more batch requests wait in the queue."""
+    rules = config(preemption={"enabled": True, "budget": 1.0, **fields})
+    world = World([Spot("a", slots=2), Spot("b", slots=2)], rules)
+    for _ in range(10):
+        world.come(number=4.0, tokens=100, output=500, streamed=streamed)
+    world.run(0.1)
+    assert all(spot.running == 2 for spot in world.pool.spots) and world.queue.waiting
+    return world

@@ -31,9 +31,13 @@ from tests.tickets import looked_up, make_ticket
 
 
 def config(**fields: Any) -> Config:
-    """A configuration: `classes` is its section, the other fields are those of the queue."""
+    """A configuration: `classes` is its section, the other fields are those of the queue.
+
+    Class batch is not sent in bulk unless its `prefill_tokens` are stated.
+    """
     queue = _in_file(fields)
     classes = queue.pop("classes", {})
+    classes["batch"] = {"prefill_tokens": 0, **classes.get("batch", {})}
     return msgspec.convert({"queue": queue, "classes": classes}, Config)
 
 
@@ -346,7 +350,7 @@ class World:
         if ticket.view.stream:
             self.first.setdefault(ticket, self.now)
             job.lease.begun()
-            self.queue.shown(ticket)
+            self.queue.first_content(ticket, self.now)
             self.free(spot)
 
     def _finished(self, job: Job, output: int) -> None:

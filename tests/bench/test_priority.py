@@ -50,7 +50,7 @@ def test_the_fleet_has_160_slots_and_batch_alone_fills_it() -> None:
 def test_the_first_tenant_asks_for_half() -> None:
     clients = range(traffic.CLIENTS)
     for kind in (traffic.LOW, traffic.BATCH):
-        tenants = [traffic.client_tenant(c) for c in clients if traffic.client_kind(c) is kind]
+        tenants = [traffic.MIX.tenant(c) for c in clients if traffic.MIX.kind(c) is kind]
         assert set(tenants) == set(range(kind.tenants))
         assert tenants.count(0) == len(tenants) // 2
     crowd = [one for one in islice(world.Crowd(1, 2000.0), 4000) if one.priority == "normal"]

@@ -14,6 +14,7 @@ from router.fleet.learned_capacity import (
     MUCH_MORE,
     POLLS,
     POLLS_PREFILL,
+    POLLS_SHORT,
     PREFILL_TOKENS,
     SMOOTHING,
     LearnedCapacity,
@@ -23,7 +24,7 @@ from router.fleet.learned_capacity import (
 def full_at(running: int) -> LearnedCapacity:
     learned = LearnedCapacity()
     for _ in range(POLLS):
-        learned.observed(running, 3)
+        learned.observed(running, max(3, running // 20))
     assert learned.slots == running
     return learned
 
@@ -146,7 +147,7 @@ def polls(learned: LearnedCapacity, *seen: tuple[int | None, int | None]) -> flo
 
 
 def queue(running: int) -> list[tuple[int, int]]:
-    return [(running, 2)] * POLLS
+    return [(running, max(2, running // 20))] * POLLS
 
 
 def test_an_engine_that_never_queued_has_no_known_capacity() -> None:
@@ -256,3 +257,24 @@ def test_a_restart_forgets() -> None:
     assert (polls(learned, (8, 1)), learned.slots) == (None, None)
     learned.forget()
     assert learned.guess == FIRST
+
+
+def test_a_short_queue_shows_a_full_engine_only_if_the_running_requests_do_not_change() -> None:
+    """The requests of one step wait at an engine of any size, also if it has free slots."""
+    learned = LearnedCapacity()
+    for running in (64, 66, 63, 65, 64, 64, 64, 65, 66):
+        learned.observed(running, 1)
+    assert learned.slots is None
+    for _ in range(POLLS_SHORT):
+        assert learned.slots is None
+        learned.observed(256, 1)
+    assert learned.slots == 256.0
+
+
+def test_requests_that_wait_for_a_step_do_not_lower_the_slots() -> None:
+    learned = full_at(20)
+    for _ in range(20):
+        learned.observed(17, 2, sent=19)
+    assert learned.slots == 20.0
+    learned.observed(17, 2, 1.0, sent=19)  # the KV cache is full
+    assert learned.slots == 17.0

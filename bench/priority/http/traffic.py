@@ -57,8 +57,8 @@ def script(seed: int, size: Size) -> Script:
             found.append(Conversation(at, said.document, (turn,), kind.name, user=user))
     for client in range(law.CLIENTS):
         at = _RAMP_S * client / law.CLIENTS
-        kind = law.client_kind(client)
-        user = _user(kind, law.client_tenant(client))
+        kind = law.MIX.kind(client)
+        user = _user(kind, law.MIX.tenant(client))
         found.append(Conversation(at, "", (), kind.name, key=f"{seed}.{client}", user=user))
     found.sort(key=lambda conversation: conversation.at)
     return Script(tuple(found), size.warm, size.until)
@@ -68,7 +68,7 @@ def work(key: str) -> Iterator[Said]:
     """A client's requests, one after the other."""
     rng = Random(f"client {key}")
     client = int(key.rpartition(".")[2])
-    kind, tenant = law.client_kind(client), law.client_tenant(client)
+    kind, tenant = law.MIX.kind(client), law.MIX.tenant(client)
     while True:
         yield _said(kind, law.draw(kind, rng, tenant), rng)
 

@@ -13,9 +13,9 @@ from typing import Final, TypeVar
 
 from bench.priority import traffic as law
 from bench.priority.orders import rules
+from router.config.model import Config
 from router.config.varied import varied
 from router.emulator.core.core_config import CoreConfig
-from router.emulator.core.timing import PROFILES
 from router.simulator.router import TOKEN_BYTES
 from router.simulator.scenario import Scenario, equal
 from router.simulator.traffic import Arrival
@@ -27,17 +27,22 @@ _RAMP_S: Final = 5.0  # seconds over which the clients start
 
 
 def scenario(order: str, seed: int) -> Scenario:
+    return fleet_scenario(law.SMALL, varied(queue=rules(order)), seed)
+
+
+def fleet_scenario(fleet: law.Fleet, config: Config, seed: int) -> Scenario:
+    """The fleet under a configuration, whose prefix index has the blocks of the traffic."""
     return Scenario(
         groups=equal(
-            law.ENGINES,
+            fleet.engines,
             CoreConfig(
-                max_num_seqs=law.SLOTS,
-                num_blocks=law.KV_TOKENS // BLOCK_TOKENS,
+                max_num_seqs=fleet.slots,
+                num_blocks=fleet.kv_tokens // BLOCK_TOKENS,
                 block_size=BLOCK_TOKENS,
             ),
-            PROFILES[law.PROFILE],
+            fleet.timing,
         ),
-        config=varied(queue=rules(order), prefix={"block_bytes": int(BLOCK_TOKENS * TOKEN_BYTES)}),
+        config=varied(config, prefix={"block_bytes": int(BLOCK_TOKENS * TOKEN_BYTES)}),
         sample_s=0.0,
         seed=seed,
     )
@@ -57,14 +62,18 @@ class Crowd:
     name = "crowd"
     block_tokens = BLOCK_TOKENS
 
-    def __init__(self, seed: int, until: float) -> None:
+    def __init__(
+        self, seed: int, until: float, fleet: law.Fleet = law.SMALL, mix: law.Mix = law.MIX
+    ) -> None:
+        self._fleet = fleet
+        self._mix = mix
         self._seed = seed
         self._until = until
         self._numbers = 0
-        self._clients = [Random(f"client {client} of {seed}") for client in range(law.CLIENTS)]
+        self._clients = [Random(f"client {client} of {seed}") for client in range(mix.clients)]
 
     def __iter__(self) -> Iterator[Arrival]:
-        return merge(self._ramp(), *map(self._open, law.OPEN), key=_time)
+        return merge(self._ramp(), *map(self._open, self._mix.open), key=_time)
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
         if not isinstance(ended, _Work) or now >= self._until:
@@ -72,19 +81,20 @@ class Crowd:
         return (self._next(ended.client, now),)
 
     def _ramp(self) -> Iterator[Arrival]:
-        for client in range(law.CLIENTS):
-            yield self._next(client, _RAMP_S * client / law.CLIENTS)
+        clients = self._mix.clients
+        for client in range(clients):
+            yield self._next(client, _RAMP_S * client / clients)
 
     def _next(self, client: int, at: float) -> Arrival:
-        rng, kind = self._clients[client], law.client_kind(client)
-        asked = law.draw(kind, rng, law.client_tenant(client))
+        rng, kind = self._clients[client], self._mix.kind(client)
+        asked = law.draw(kind, rng, self._mix.tenant(client))
         work = self._arrival(_Work, kind, asked, at, rng)
         work.client = client
         return work
 
     def _open(self, kind: law.Kind) -> Iterator[Arrival]:
         rng = Random(f"{kind.name} of {self._seed}")
-        rate = law.rate(kind)
+        rate = law.rate(kind, self._fleet)
         at = rng.expovariate(rate)
         while at < self._until:
             yield self._arrival(Arrival, kind, law.draw(kind, rng), at, rng)

@@ -29,7 +29,9 @@ Rules:
 6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
    Then all attempts that have shown no content count against a learned limit (`aimd_limit.py`). A
    stream that has shown content does not count.
-7. An unknown fact never closes the gate.
+7. If the number of slots is known, the headroom (`headroom.py`) limits the load at which batch and
+   urgent requests are sent: batch leaves slots free, and urgent requests need a free slot.
+8. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count anything itself.
 """
@@ -47,6 +49,7 @@ LEAST: Final = 64.0  # Minimum tokens that a request counts as.
 # Prompt tokens of uncounted attempts: four batches of 8192, the default of vLLM 0.32 on most GPUs.
 UNSEEN: Final = 32_768
 UNLIMITED: Final = float(1 << 60)
+NO_LIMIT: Final = 1 << 60
 
 # Reasons why a replica takes no more requests; index 0: the replica takes one more.
 _LIMIT: Final = 1
@@ -56,6 +59,7 @@ _PREFILL: Final = 4
 _BUSY: Final = 5
 _PACE: Final = 6
 _KV_CACHE: Final = 7
+_SLOTS: Final = 8
 OBSTACLES: Final = (
     "",
     "limit",  # The configured limit of attempts is reached.
@@ -67,6 +71,7 @@ OBSTACLES: Final = (
     "busy",  # The replica has load, and the class may use idle replicas only.
     "pace",  # The replica's streams are slower than the class allows.
     "kv_cache",  # The replica's KV cache usage has reached the limit of the class.
+    "slots",  # The replica has no free slot for the class.
 )
 
 
@@ -81,6 +86,8 @@ class Facts:
         "kv_usage",
         "limit",
         "load",
+        "most_batch",
+        "most_urgent",
         "reach_tokens",
         "seen",
         "slots",
@@ -103,9 +110,13 @@ class Facts:
         self.reach_tokens = UNSEEN  # With fewer `unseen_tokens`, the attempts are presumed to run.
         self.taken = 0  # Whole attempts that a poll has counted.
         self.seen = 0  # Whole attempts that were waiting at the engine at the last poll.
-        # `GateCache` sets the next two fields, because only a poll changes them.
+        # `GateCache` sets the next four fields: only a poll changes the slots.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
+        # The loads at which the headroom closes the gate: to class batch, and to the classes
+        # critical and high.
+        self.most_batch = NO_LIMIT
+        self.most_urgent = NO_LIMIT
         self.cadence_s = 0.0
         self.kv_usage = -1.0  # Estimated share of the KV cache in use, 0 to 1; -1: unknown.
 
@@ -130,6 +141,10 @@ class Facts:
         self.kv_usage = -1.0 if kv_usage is None else kv_usage
         cadence_s = place.cadence_s
         self.cadence_s = -1.0 if cadence_s is None else cadence_s
+
+    def is_full(self) -> bool:
+        """Whether the number of slots is known, and none is free."""
+        return not self.is_guess and self.load >= self.slots
 
     def granted(self, place: ReplicaLoad, tokens: int, streamed: bool) -> None:
         """Count a request that was granted at `place` and has no lease yet."""
@@ -198,6 +213,11 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     `waiting`, `slots`: see `_waiting`.
     """
     load = facts.load
+    if rules.is_urgent:
+        if load >= facts.most_urgent:
+            return _SLOTS
+    elif rules.is_batch and load >= facts.most_batch:
+        return _SLOTS
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:

@@ -13,11 +13,19 @@ from typing import Final
 
 from policies.queueing.ticket import CLASSES, INFINITY
 from router.admission.gates.aimd_limit import AimdLimit
-from router.admission.gates.gate import OBSTACLES, UNLIMITED, Facts, obstacle, open_to
+from router.admission.gates.gate import (
+    NO_LIMIT,
+    OBSTACLES,
+    UNLIMITED,
+    Facts,
+    obstacle,
+    open_to,
+)
+from router.admission.headroom import Headroom
 from router.admission.pool import Pool
 from router.admission.rules import ClassRules
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import NORMAL
+from router.core.urgency import BATCH, NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
 _ANY: Final = ""  # The lane of requests that name no model: all fit replicas.
@@ -32,7 +40,9 @@ class CachedGate:
     """The gate of one replica, with the gate's last answer."""
 
     __slots__ = (
+        "batch",
         "facts",
+        "is_kept",
         "is_shut",
         "learned",
         "mask",
@@ -49,6 +59,9 @@ class CachedGate:
     def __init__(self, place: ReplicaLoad) -> None:
         self.place = place
         self.facts = Facts()
+        self.batch = 0  # Requests of class batch that this queue has sent to the replica.
+        # A slot is free, and only the headroom closes the gate to batch.
+        self.is_kept = False
         # The value of `polls_heard` when the number of slots and `learned` were last updated.
         self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
@@ -61,6 +74,10 @@ class CachedGate:
         # Tokens of requests in progress at the replica; counted only with reservations.
         self.used = 0
         self.peak = 0  # The highest `used` while the gate was closed to class normal.
+
+    def needs_slot(self) -> bool:
+        """Whether urgent requests wait for a free slot of the replica."""
+        return self.facts.load >= self.facts.most_urgent
 
 
 class OpenGates:
@@ -84,6 +101,7 @@ class GateCache:
         "_classes",
         "_closed",
         "_gates",
+        "_headroom",
         "_moves",
         "_opened",
         "_places",
@@ -92,8 +110,11 @@ class GateCache:
         "by_place",
     )
 
-    def __init__(self, pool: Pool, classes: list[ClassRules]) -> None:
+    def __init__(self, pool: Pool, classes: list[ClassRules], headroom: Headroom) -> None:
+        """`headroom`: a change takes effect at a gate when `look` is called for it, which every end
+        of a request at the replica does."""
         self._pool = pool
+        self._headroom = headroom
         self._classes = classes
         self.by_place: dict[ReplicaLoad, CachedGate] = {}
         self._shut = 0  # Replicas that are closed to all classes.
@@ -177,12 +198,18 @@ class GateCache:
                 gate.learned = None
             elif gate.learned is None:
                 gate.learned = AimdLimit()
-            slots = self._pool.slots(place)
-            facts.is_guess = slots is None and gate.learned is None
-            if slots is not None:
-                facts.slots = float(slots)
+            found = self._pool.slots(place)
+            facts.is_guess = found is None and gate.learned is None
+            if found is not None:
+                facts.slots = float(found)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
+        if facts.is_guess or facts.slots >= UNLIMITED:
+            facts.most_batch = facts.most_urgent = NO_LIMIT
+        else:
+            slots = int(facts.slots + 0.5)
+            facts.most_urgent = self._headroom.most_urgent(slots)
+            facts.most_batch = self._headroom.most_batch(slots)
 
     def grant(self, gate: CachedGate, tokens: int, streamed: bool) -> None:
         """Count a request that was granted at this replica and has no lease yet."""
@@ -194,6 +221,12 @@ class GateCache:
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
         mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
+        facts = gate.facts
+        gate.is_kept = False
+        if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
+            most, facts.most_batch = facts.most_batch, NO_LIMIT
+            gate.is_kept = not obstacle(facts, self._classes[BATCH], limit)
+            facts.most_batch = most
         if mask != gate.mask:
             self._moves += 1
             self._count(gate.mask, -1)

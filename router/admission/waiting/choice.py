@@ -3,7 +3,10 @@
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
    the class queue. Its gate must be open to the aged class of the oldest ticket there. The
    reservation of the class must allow that ticket. If the gate is open only because of age, only
-   tickets of that age may use it.
+   tickets of that age may use it. A slot that the headroom keeps free of batch is only given to
+   batch if other tickets could use it as well, so that it would not stay free, or if the oldest
+   batch ticket is starved. While an urgent ticket waits for a free slot of the replica, no ticket
+   is sent that would wait there for a slot.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, a starved class gets at most every other place;
    several starved classes take turns. The others are chosen by weight (`stride.py`). The
@@ -29,7 +32,7 @@ from router.admission.waiting.class_queue import ClassQueue, Lane
 from router.admission.waiting.reservations import Reservations
 from router.admission.waiting.stride import Stride
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import CRITICAL, HIGH, NORMAL
+from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
 # Maximum number of tickets that are examined if the first one must not go to the replica.
@@ -90,7 +93,8 @@ class Choice:
             if row is None:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
-            if ticket is not None and not gate.mask & (1 << row.urgency):
+            is_open = gate.mask & (1 << row.urgency) or (gate.is_kept and row.urgency == BATCH)
+            if ticket is not None and not is_open:
                 # The gate is open only because of age, so the chosen ticket must be old enough for
                 # it.
                 ticket = self._let_in(row, ticket, gate, now)
@@ -110,6 +114,9 @@ class Choice:
         since = INFINITY
         mask = gate.mask
         rules, reservations = self._rules, self._reservations
+        needs_slot = gate.needs_slot()
+        is_kept = gate.is_kept
+        kept_from: ClassQueue | None = None
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
@@ -121,6 +128,14 @@ class Choice:
                     continue
                 urgency = row.urgency
                 level = rules.aged(float(urgency), now - eldest.arrival)
+                if needs_slot and urgency <= HIGH:
+                    self._rows = [None, None, None, None, None]
+                    self._starving = None
+                    return
+                if is_kept and urgency == BATCH and not eldest.starved:
+                    kept_from = row
+                    levels[BATCH] = level
+                    continue
                 if not mask & (1 << _gate(level, eldest.starved)):
                     continue
                 if reservations.enabled:
@@ -146,6 +161,8 @@ class Choice:
                     ):
                         since = eldest.arrival
                         starving = row
+        if kept_from is not None and rows[BATCH] is None and any(rows):
+            rows[BATCH] = kept_from
         self._starving = starving
 
     def _row(self, now: float) -> ClassQueue | None:

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from router.admission.gates.gate_cache import ALL, GateCache
+from router.admission.headroom import Headroom
 from router.admission.rules import Rules
 from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
 from tests.admission.world import Spot, Stand, World, config
@@ -15,7 +16,7 @@ RULES = {"gates": {"waiting": 3, "prefill_tokens": 0}}
 
 
 def cache(*spots: Spot, **fields: object) -> GateCache:
-    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})).classes)
+    return GateCache(Stand(spots), Rules(config(**{**RULES, **fields})).classes, Headroom())
 
 
 def wait(spot: Spot, count: int) -> None:
@@ -102,7 +103,7 @@ def test_a_replica_without_metrics_has_a_learned_limit_while_it_has_none() -> No
     spot = Spot("a", slots=None)
     stand = Stand([spot])
     stand.blind.add(spot)
-    gates = GateCache(stand, Rules(config(**RULES)).classes)
+    gates = GateCache(stand, Rules(config(**RULES)).classes, Headroom())
     gate = gates.of(spot)
     assert gate.learned is not None and not gate.facts.is_guess
     wait(spot, gate.learned.allowed())

@@ -1,0 +1,189 @@
+"""The headroom: its level follows the TTFT of urgent requests, within its bounds."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from policies.queueing.slos import SLO_S
+from policies.queueing.ticket import WAITING
+from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
+from router.config.model import Config
+from router.core.urgency import HIGH
+from tests.admission.world import Spot, World, config
+
+TARGET_S = 0.5
+
+
+def late(headroom: Headroom, count: int, now: float = 0.0, *, is_batch_there: bool = True) -> float:
+    """Late answers, each of a request that arrived after the one before. Returns the time."""
+    for _ in range(count):
+        now += 1.0
+        headroom.answered(TARGET_S, TARGET_S, now, is_batch_there=is_batch_there)
+    return now
+
+
+def test_at_rest_batch_may_take_every_slot_and_one_may_wait() -> None:
+    headroom = Headroom()
+    assert headroom.most_urgent(20) > 1000
+    assert headroom.most_batch(20) == 21
+
+
+def test_late_answers_keep_slots_free_up_to_a_quarter() -> None:
+    headroom = Headroom()
+    limits = []
+    for _ in range(25):
+        late(headroom, 1, 10.0 * len(limits))
+        limits.append(headroom.most_batch(20))
+        assert headroom.most_urgent(20) == 20
+    assert limits == sorted(limits, reverse=True)
+    assert limits[-1] == 20 - KEPT * 20 and headroom.level == 1.0
+
+
+def test_late_answers_of_one_time_raise_the_level_once() -> None:
+    headroom = Headroom()
+    for _ in range(10):
+        headroom.answered(2.0, TARGET_S, 10.0, is_batch_there=True)
+    assert headroom.level == STEP
+    headroom.answered(2.0, TARGET_S, 11.9, is_batch_there=True)  # it arrived before the rise
+    assert headroom.level == STEP
+    headroom.answered(2.0, TARGET_S, 12.0, is_batch_there=True)
+    assert headroom.level == 2 * STEP
+
+
+def test_an_answer_in_time_lowers_the_level_and_in_time_is_before_the_target() -> None:
+    headroom = Headroom()
+    now = late(headroom, 10)
+    level = headroom.level
+    headroom.answered(AIM * TARGET_S, TARGET_S, now, is_batch_there=True)
+    assert level - STEP < headroom.level < level
+    headroom.answered(AIM * TARGET_S + 0.001, TARGET_S, now + 1.0, is_batch_there=True)
+    assert headroom.level > level
+
+
+def test_a_late_answer_that_batch_did_not_cause_teaches_nothing() -> None:
+    headroom = Headroom()
+    late(headroom, 100, is_batch_there=False)
+    assert headroom.level == 0.0
+
+
+def test_the_level_is_steady_at_the_share_of_late_answers() -> None:
+    """An answer is late with a probability that falls with the level; the level finds `LATE`."""
+    rng = Random(1)
+    headroom = Headroom()
+    count = 0
+    for number in range(100_000):
+        is_late = rng.random() < 0.1 ** (1.0 + 3.0 * headroom.level)
+        ttft_s = 0.9 if is_late else 0.1
+        headroom.answered(ttft_s, TARGET_S, float(number), is_batch_there=True)
+        if number >= 20_000:
+            count += is_late
+    assert count / 80_000 == pytest.approx(LATE, rel=0.2)
+    assert 0.0 < headroom.level < 1.0
+
+
+def test_without_urgent_answers_the_level_returns() -> None:
+    headroom = Headroom()
+    now = late(headroom, 25)
+    headroom.look(now + QUIET_S)
+    assert headroom.level == 1.0
+    for second in range(1, int(FORGET_S) + 1):  # the same in many looks as in one
+        headroom.look(now + QUIET_S + second)
+    assert headroom.level == pytest.approx(1.0 / 2.71828, rel=0.01)
+    headroom.look(1e5)
+    assert headroom.most_urgent(20) > 1000
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(0.0, 1000.0), st.booleans()), max_size=60),
+    st.integers(1, 2000),
+)
+def test_the_bounds_hold(answers: list[tuple[float, float, bool]], slots: int) -> None:
+    headroom = Headroom()
+    now = 0.0
+    for ttft_s, pause_s, is_batch_there in answers:
+        now += pause_s
+        headroom.look(now)
+        headroom.answered(ttft_s, TARGET_S, now, is_batch_there=is_batch_there)
+        assert 0.0 <= headroom.level <= 1.0
+        assert headroom.most_urgent(slots) >= slots
+        assert 1 <= headroom.most_batch(slots) <= slots + 1
+        assert headroom.most_batch(slots) >= slots - KEPT * slots - 1
+
+
+# -- in the queue ---------------------------------------------------------------------------------
+
+BATCH_REQUEST = {"number": 4.0, "tokens": 100, "output": 100}
+URGENT = {"number": 1.0, "tokens": 100, "output": 10}
+
+
+def test_batch_is_admitted_in_bulk_up_to_the_slots_and_one_more() -> None:
+    world = World([Spot("a", slots=16)], Config())
+    for _ in range(40):
+        world.come(**{**BATCH_REQUEST, "output": 1000})
+    world.run(1.0)
+    spot = world.pool.spots[0]
+    assert spot.load == 17  # 16 slots, and one request that waits for a slot
+
+
+def test_batch_in_bulk_is_bounded_by_its_prompt_tokens() -> None:
+    world = World([Spot("a", slots=256)], Config())
+    for _ in range(40):
+        world.come(**{**BATCH_REQUEST, "tokens": 500})
+    assert world.pool.spots[0].waiting == 5  # the sixth finds 2,500 tokens to prefill
+
+
+def test_with_a_headroom_batch_leaves_slots_free_and_urgent_requests_use_them() -> None:
+    world = World([Spot("a", slots=16)], Config())
+    late(world.queue.headroom, 25, world.now)
+    for _ in range(40):
+        world.come(**BATCH_REQUEST)
+    spot = world.pool.spots[0]
+    assert spot.load == 12  # a quarter is kept
+    assert world.queue.why_closed(spot, 4) == "slots"
+    high = [world.come(**URGENT) for _ in range(5)]
+    assert [ticket in world.started for ticket in high] == [True] * 4 + [False]
+    assert high[4].state == WAITING  # it gets the first slot of any replica
+    world.run(100.0)
+    assert len(world.done) == 45
+    world.assert_empty()
+
+
+def test_aged_batch_does_not_use_the_slots_that_are_kept_from_it_until_it_is_starved() -> None:
+    rules = config(batch_becomes_normal_after_s=1.0, classes={"batch": {"starvation_s": 20.0}})
+    world = World([Spot("a", slots=16)], rules)
+    late(world.queue.headroom, 25, world.now)
+    for _ in range(30):
+        world.come(**{**BATCH_REQUEST, "output": 10_000})
+    spot = world.pool.spots[0]
+    world.run(10.0)
+    assert spot.load == 12
+    world.run(10.0)  # after 15 s the others are starved
+    assert spot.load > 12
+
+
+def test_late_urgent_requests_at_replicas_with_batch_raise_the_level() -> None:
+    assert SLO_S[HIGH] == 0.5
+    world = World([Spot("a", slots=2)])
+    for _ in range(20):
+        world.come(**BATCH_REQUEST)  # each takes 2 s, so a slot is free every second
+    for _ in range(10):
+        world.come(**URGENT)
+        world.run(3.0)
+    assert world.queue.headroom.level > 2 * STEP
+    assert sum(world.queue.counts.engine_inverted) > 0
+    world.run(1000.0)
+    world.assert_empty()
+
+
+def test_a_long_prompt_and_a_whole_answer_teach_nothing() -> None:
+    world = World([Spot("a", slots=2)])
+    for _ in range(20):
+        world.come(**BATCH_REQUEST)
+    world.come(**{**URGENT, "tokens": 20_000})
+    world.come(**URGENT, streamed=False)
+    world.run(20.0)
+    assert world.queue.headroom.level == 0.0

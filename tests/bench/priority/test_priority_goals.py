@@ -1,0 +1,198 @@
+"""The part `goals`: its figures, its verdicts, its stored runs, and each goal missed on purpose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from bench.findings.intervals import PAIRS_MIN
+from bench.priority import traffic
+from bench.priority.simulated import goals, stored, verdicts
+from bench.priority.simulated.contests import (
+    BACKLOG,
+    BOUNDS_S,
+    NO_CLASSES,
+    NONE,
+    SATURATED,
+    SHIPPED,
+    STARVING,
+    Case,
+    Length,
+    Task,
+    configured,
+)
+from bench.priority.simulated.seen import Run, covered_s, jain
+from bench.priority.simulated.world import Crowd
+from router.core.urgency import CLASSES
+
+SEEDS = range(1, PAIRS_MIN + 1)
+
+
+def runs(
+    *, p99_s: float = 0.3, normal_s: float = 1.0, tokens_s: float = 100.0, fair: float = 0.99
+) -> list[Run]:
+    """One run per seed; the figures of two seeds differ by one in a thousand."""
+    found = []
+    for seed in SEEDS:
+        by = 1.0 + 0.001 * seed
+        run = Run("case", SHIPPED, seed, tokens_s=tokens_s * by)
+        run.ttft_s = {"high": [p99_s / 3 * by, p99_s / 2, p99_s * by], "normal": [normal_s] * 3}
+        run.longest_wait_s = {"high": 3.0, "batch": 100.0 + seed}
+        run.jain = {"high": 1.0, "batch": fair}
+        found.append(run)
+    return found
+
+
+# -- figures --------------------------------------------------------------------------------------
+
+
+def test_jains_index_is_one_if_all_are_equal_and_one_of_n_if_one_has_everything() -> None:
+    assert jain([3.0, 3.0, 3.0]) == pytest.approx(1.0)
+    assert jain([0.0, 0.0, 5.0]) == pytest.approx(1 / 3)
+    assert jain([3.0, 1.0, 1.0, 1.0]) == pytest.approx(0.75)
+    assert jain([0.0, 0.0]) == 1.0
+
+
+def test_stays_that_overlap_count_once() -> None:
+    assert covered_s([(5.0, 6.0), (0.0, 2.0), (1.0, 3.0), (1.5, 1.7)]) == pytest.approx(4.0)
+    assert covered_s([]) == 0.0
+
+
+def test_the_clients_of_a_backlog_are_of_every_class_and_tenant() -> None:
+    mix = BACKLOG.mix
+    clients = range(mix.clients)
+    for kind in traffic.KINDS:
+        of = [mix.tenant(client) for client in clients if mix.kind(client) is kind]
+        assert set(of) == set(range(kind.tenants))
+        assert of.count(0) == pytest.approx(len(of) / 2, abs=4)
+    first = next(iter(Crowd(1, 5.0, BACKLOG.fleet, mix)))
+    assert first.priority == "high"
+
+
+def test_the_bounds_of_a_backlog_are_those_of_its_configuration() -> None:
+    classes = configured(BACKLOG, SHIPPED).classes.by_name
+    assert tuple(classes) == CLASSES
+    assert {name: own.starvation_s for name, own in classes.items()} == BOUNDS_S
+    assert classes["batch"].depth == configured(SATURATED, SHIPPED).classes.batch.depth
+
+
+# -- verdicts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("p99_s", "is_met"), [(0.3, True), (0.499, False), (0.6, False)])
+def test_the_whole_interval_must_keep_the_goal(p99_s: float, is_met: bool) -> None:
+    verdict = verdicts.high_ttft("case", runs(p99_s=p99_s))
+    assert verdict.met == is_met
+
+
+def test_a_goal_that_the_interval_does_not_decide_is_open() -> None:
+    verdict = verdicts.high_ttft("case", runs(p99_s=0.499))
+    assert verdict.value is None and "open" in verdict.words()
+    few = verdicts.high_ttft("case", runs(p99_s=0.3)[: PAIRS_MIN - 1])
+    assert few.value is None and "open" in few.words()
+
+
+def test_cost_compares_the_same_seeds() -> None:
+    assert verdicts.cost("case", runs(tokens_s=99.0), runs()).met
+    assert not verdicts.cost("case", runs(tokens_s=90.0), runs()).met
+    assert verdicts.cost("case", runs(tokens_s=90.0), runs()).value is not None
+    assert verdicts.cost("case", runs(), []).value is None
+
+
+def test_the_least_fair_class_and_the_longest_wait_decide() -> None:
+    assert verdicts.fairness("case", runs()).met
+    assert not verdicts.fairness("case", runs(fair=0.75)).met
+    assert verdicts.starvation("case", runs(), {"high": 5.0, "batch": 150.0}).met
+    verdict = verdicts.starvation("case", runs(), {"high": 5.0, "batch": 104.0})
+    assert not verdict.met and verdict.value == pytest.approx(105.0 / 104.0)
+
+
+# -- stored runs ----------------------------------------------------------------------------------
+
+
+class Counted:
+    """A task that counts its runs."""
+
+    def __init__(self, seed: int, ran: list[int]) -> None:
+        self.task = Task(SATURATED, SHIPPED, seed, Length(1.0, 1.0))
+        self.ran = ran
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.task, name)
+
+    def run(self, line: object = None) -> Run:
+        self.ran.append(self.task.seed)
+        return Run(SATURATED.name, SHIPPED, self.task.seed, {"high": [0.1, 0.2, float("inf")]})
+
+
+def test_finished_runs_are_not_run_again_unless_the_sources_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, ran = tmp_path / "build" / "runs.jsonl", list[int]()
+
+    def run(*seeds: int) -> list[int]:
+        ran.clear()
+        tasks: Sequence[object] = [Counted(seed, ran) for seed in seeds]
+        found = stored.run(tasks, 1, file, lambda done, of: None)  # type: ignore[arg-type]
+        assert [one.seed for one in found] == list(seeds)
+        assert found[0].ttft_s["high"] == [0.1, 0.2, float("inf")]
+        return list(ran)
+
+    assert run(1, 2) == [1, 2]
+    with file.open("a") as stream:
+        stream.write('{"key": "half a li')
+    assert run(1, 2, 3) == [3]
+    assert run(3, 1) == []
+    monkeypatch.setattr(stored, "sources", lambda: "changed")
+    assert run(1) == [1]
+
+
+# -- each goal is missed by an order that ignores it ----------------------------------------------
+
+
+def measured(case: Case, contestant: str, length: Length) -> list[Run]:
+    return [Task(case, contestant, seed, length).run() for seed in SEEDS]
+
+
+@pytest.fixture(scope="module")
+def one_line() -> list[Run]:
+    """A backlog in one line for all classes and tenants."""
+    return measured(BACKLOG, NO_CLASSES, Length(15.0, 15.0))
+
+
+def test_an_order_that_ignores_classes_does_not_prefer_high(one_line: list[Run]) -> None:
+    assert verdicts.high_before_normal("case", one_line).value is not None
+    assert not verdicts.high_before_normal("case", one_line).met
+
+
+def test_an_order_that_ignores_tenants_is_unfair(one_line: list[Run]) -> None:
+    assert verdicts.fairness("case", one_line).value is not None
+    assert not verdicts.fairness("case", one_line).met
+
+
+def test_an_order_that_starves_batch_exceeds_its_bound() -> None:
+    found = measured(BACKLOG, STARVING, Length(5.0, 55.0))
+    bounds = {**BOUNDS_S, "batch": 40.0}
+    verdict = verdicts.starvation("case", found, bounds)
+    assert verdict.value is not None and not verdict.met and verdict.note == "batch"
+
+
+def test_without_a_queue_high_is_late() -> None:
+    verdict = verdicts.high_ttft("case", measured(SATURATED, NONE, Length(10.0, 10.0)))
+    assert verdict.value is not None and not verdict.met
+
+
+def test_the_command_judges_every_goal() -> None:
+    length = Length(5.0, 5.0)
+    found = goals.found(
+        [
+            Task(case, contestant, 1, length).run()
+            for case in (SATURATED,)
+            for contestant in case.contestants
+        ],
+        length,
+    )
+    assert len(found.verdicts) == 7
+    assert not any(verdict.met for verdict in found.verdicts)  # one seed decides nothing
