@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,3 +82,21 @@ def test_hedging_with_other_random_numbers_has_the_same_traffic_and_stragglers()
     assert first.scenario.seed != again.scenario.seed
     assert replace(first.scenario, seed=0) == replace(again.scenario, seed=0)
     assert [a.at for a in first.traffic()] == [a.at for a in again.traffic()]
+
+
+def test_a_run_has_the_same_name_in_every_process() -> None:
+    program = (
+        "from tests.bench.hedging.test_hedging_figures import figures, made;"
+        "print(figures._name(made()))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
