@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
     test-engine compare-engines prove-replay bench-overhead count-instructions \
-    bench-fleet bench-aiperf bench-hedging bench-priority bench-simulator clean
+    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -95,6 +95,14 @@ bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, 
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
 	    --runs $(CURDIR)/build/bench-priority.jsonl \
 	    --html $(CURDIR)/build/bench-priority.html
+
+bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and policy; TRACES=folder
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench gain \
+	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
+	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
+
+results: $(COMPILED)/.built  ## every bench's table anew into bench/tables, resumable; TRACES=folder
+	$(BIN)/python -m bench.tables --tree $(CURDIR)/$(COMPILED) $(if $(TRACES),--traces $(TRACES))
 
 bench-simulator: $(COMPILED)/.built  ## CPU and memory of 1,000 replicas and a million requests, simulated
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench simulated speed --requests 1000000

@@ -32,6 +32,14 @@ class RoutingPolicy:
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         raise NotImplementedError
 
+    def closed_to(self, candidate: Candidate) -> int:
+        """The classes of which the queue sends `candidate` nothing more now, as bits: 1 << class.
+
+        Asked after every change of the candidate's facts, for requests that wait and for new ones.
+        Classes of which all replicas are closed wait, but not longer than their `starvation`.
+        """
+        return 0
+
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         """A request is sent to `candidate`, chosen by this policy or not. `ctx.held`: as in
         `pick`.

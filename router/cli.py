@@ -42,6 +42,7 @@ _BENCHES = {
     "hedging": ("bench.hedging.cli", "gain and cost of the second copy of a request"),
     "priority": ("bench.priority.cli", "gain and cost of the queue's order for each class"),
     "predictors": ("bench.predictors.cli", "error of the predicted TTFT and TPOT"),
+    "gain": ("bench.gain.cli", "worth of the tokens in time, by queue order and policy"),
     "fleet": ("bench.fleet.cli", "TTFT of an emulated fleet, compared with other routers"),
 }
 

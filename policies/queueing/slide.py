@@ -23,8 +23,8 @@ class Slide(OrderPolicy):
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
     base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
     eagerness: float = 1.0  # With a higher value, more requests are urgent.
-    # A request that is late by this many times its TTFT SLO goes before urgent requests.
-    starvation: float = 1.0
+    # A request that is late by this share of its TTFT SLO goes after all others.
+    lateness: float = 0.25
     # A cached prefix decides among deadlines that differ by at most this share of the TTFT SLO, and
     # among urgent requests whose worth per second differs by at most this share.
     width: float = 0.25
@@ -33,11 +33,11 @@ class Slide(OrderPolicy):
 
     def __post_init__(self) -> None:
         check_share("width", self.width)
-        for option in ("prefill_rate", "base_s", "eagerness", "starvation"):
+        for option in ("prefill_rate", "base_s", "eagerness", "lateness"):
             if not 0.0 < getattr(self, option) < float("inf"):
                 raise PolicyConfigError(f"{option} must be above 0", option)
         self._slope = Slope(
-            self.prefill_rate, self.base_s, self.eagerness, self.starvation, self.width
+            self.prefill_rate, self.base_s, self.eagerness, self.lateness, self.width
         )
 
     def line(self, urgency: int) -> Line:

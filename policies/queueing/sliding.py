@@ -5,7 +5,10 @@ sliding boundary is the time that all waiting work takes. A ticket whose deadlin
 boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
 earliest deadline goes first. Under overload nearly all tickets are urgent. Then not all deadlines
 can be met, and the ticket with the most worth per second of prefill goes first. A ticket that is
-late by `starvation` times its TTFT SLO is starved and goes before the urgent ones.
+late by `lateness` times its TTFT SLO is lost: little can be gained with it, so it goes last. (In
+xLLM such a request goes first, so that it does not wait for ever. Under lasting overload all
+requests would then be served late. Here the queue sends each request within the `starvation` of
+its class.)
 
 An engine applies this rule to every step, decodes included. Here the unit is a dispatch, the
 service time is the predicted prefill time, and the work is divided among the replicas.
@@ -23,9 +26,9 @@ from policies.queueing.deadlines import due
 from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
-STARVED: Final = 0
-URGENT: Final = 1
-NORMAL: Final = 2
+URGENT: Final = 0
+NORMAL: Final = 1
+LOST: Final = 2
 _LEAST_S: Final = 1e-3
 
 
@@ -35,21 +38,21 @@ class Slope:
     __slots__ = (
         "base_s",
         "eagerness",
+        "lateness",
         "prefill_rate",
         "replicas",
-        "starvation",
         "width",
         "work_s",
     )
 
     def __init__(
-        self, prefill_rate: float, base_s: float, eagerness: float, starvation: float, width: float
+        self, prefill_rate: float, base_s: float, eagerness: float, lateness: float, width: float
     ) -> None:
         self.prefill_rate = prefill_rate  # tokens/s of one replica
         # Part of a prefill's time, in seconds, that does not depend on the prompt's length.
         self.base_s = base_s
         self.eagerness = eagerness
-        self.starvation = starvation
+        self.lateness = lateness
         # Width of a band, as a share of the TTFT SLO or of the worth per second.
         self.width = width
         self.replicas = 1
@@ -58,8 +61,9 @@ class Slope:
     def prefill_s(self, ticket: Ticket) -> float:
         return _LEAST_S + ticket.view.prompt_tokens / self.prefill_rate
 
-    def starves_at(self, ticket: Ticket) -> float:
-        return due(ticket) + self.starvation * ticket.view.ttft_slo_s
+    def lost_at(self, ticket: Ticket) -> float:
+        """When a ticket that is still not sent is lost, in monotonic seconds."""
+        return due(ticket) + self.lateness * ticket.view.ttft_slo_s - self.prefill_s(ticket)
 
     def worth(self, ticket: Ticket) -> float:
         """The worth per second of prefill."""
@@ -93,21 +97,21 @@ class Timetable:
 
 
 class SlidingLine(BaseLine):
-    """Starved tickets go first, by deadline; then urgent tickets, by worth per second; then normal
+    """Urgent tickets go first, by worth per second; then normal tickets, by deadline; then lost
     tickets, by deadline.
     """
 
-    __slots__ = ("_due", "_late", "_normal", "_slope", "_starved", "_urgent", "_waiting")
+    __slots__ = ("_due", "_losing", "_lost", "_normal", "_slope", "_urgent", "_waiting")
 
     def __init__(self, slope: Slope) -> None:
         self._slope = slope
-        self._starved = Ranked()
         self._urgent = Ranked()
         self._normal = Ranked()
-        # Urgent and normal tickets by deadline, and by the time at which they starve. The order
+        self._lost = Ranked()
+        # Urgent and normal tickets by deadline, and by the time at which they are lost. The order
         # differs, because requests of one class may have different SLOs.
         self._due = Timetable()
-        self._late = Timetable()
+        self._losing = Timetable()
         self._waiting = 0
 
     def push(self, ticket: Ticket, now: float) -> None:
@@ -118,7 +122,7 @@ class SlidingLine(BaseLine):
         ticket.node = self._normal
         self._normal.add(ticket, deadline, ticket.order)
         self._due.add(deadline, ticket, self._waiting)
-        self._late.add(slope.starves_at(ticket), ticket, self._waiting)
+        self._losing.add(slope.lost_at(ticket), ticket, self._waiting)
 
     def drop(self, ticket: Ticket) -> None:
         slope = self._slope
@@ -126,7 +130,8 @@ class SlidingLine(BaseLine):
         ticket.node = None
         row.remove(ticket)
         self._waiting -= 1
-        slope.work_s = max(0.0, slope.work_s - slope.prefill_s(ticket))
+        if row is not self._lost:
+            slope.work_s = max(0.0, slope.work_s - slope.prefill_s(ticket))
 
     def take(self, ticket: Ticket, now: float) -> None:
         self.drop(ticket)
@@ -139,13 +144,14 @@ class SlidingLine(BaseLine):
 
     def _slide(self, now: float) -> None:
         slope = self._slope
-        late = self._late.entries
-        while late and (late[0][0] <= now or not self._may_starve(late[0][2])):
-            ticket: Ticket = heappop(late)[2]
-            if self._may_starve(ticket):
-                self._move(ticket, self._starved, due(ticket))
+        losing = self._losing.entries
+        while losing and (losing[0][0] <= now or not self._has_hope(losing[0][2])):
+            ticket: Ticket = heappop(losing)[2]
+            if self._has_hope(ticket):
+                self._move(ticket, self._lost, due(ticket))
+                slope.work_s = max(0.0, slope.work_s - slope.prefill_s(ticket))
         by_deadline = self._due.entries
-        while by_deadline and not self._may_starve(by_deadline[0][2]):
+        while by_deadline and not self._has_hope(by_deadline[0][2]):
             heappop(by_deadline)
         normal, urgent = self._normal, self._urgent
         # The earliest deadline of urgent and normal tickets. If it came from the normal tickets
@@ -164,18 +170,18 @@ class SlidingLine(BaseLine):
                 break
             self._move(ticket, normal, deadline)
 
-    def _may_starve(self, ticket: Ticket) -> bool:
-        """Whether the ticket waits here and is urgent or normal."""
+    def _has_hope(self, ticket: Ticket) -> bool:
+        """Whether the ticket waits here and is not lost."""
         node: Ranked | None = ticket.node
         return node is self._urgent or node is self._normal
 
     def _row(self, now: float) -> tuple[int, Ranked]:
         self._slide(now)
-        if self._starved.count:
-            return STARVED, self._starved
         if self._urgent.count:
             return URGENT, self._urgent
-        return NORMAL, self._normal
+        if self._normal.count or not self._lost.count:
+            return NORMAL, self._normal
+        return LOST, self._lost
 
     def first(self, now: float) -> Ticket | None:
         found: Ticket | None = self._row(now)[1].first()

@@ -43,6 +43,14 @@ class Pool(ABC):
         This is called for every lane with waiting tickets, so it must be fast.
         """
 
+    def closed_to(self, place: ReplicaLoad) -> int:
+        """Return the classes that the routing policy keeps away from a replica now, as bits:
+        1 << class; 0: none.
+
+        This is called after every change of the replica's facts.
+        """
+        return 0
+
     @abstractmethod
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
         """Return the number of leading blocks of a prompt that each replica holds now.

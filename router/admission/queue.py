@@ -410,10 +410,10 @@ class Queue:
         if self._dirty and self._rules.reservations:
             self._dirty = False
             return self._fill_all(now)
-        if not gate.mask:
+        if not gate.starved_mask:
             return _NONE
         granted: list[Ticket] = []
-        while self._wait_lists.eligible and gate.mask:
+        while self._wait_lists.eligible and gate.starved_mask:
             ticket = self._grant(gate, now)
             if ticket is None:
                 break
@@ -429,12 +429,12 @@ class Queue:
     def _fill_all(self, now: float) -> list[Ticket]:
         """Grant places at all replicas in turn, one per round, the least loaded replica first."""
         granted: list[Ticket] = []
-        gates = [gate for gate in self._gates.by_place.values() if gate.mask]
+        gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
         gates.sort(key=_load)
         while gates and self._wait_lists.eligible:
             still: list[CachedGate] = []
             for gate in gates:
-                ticket = self._grant(gate, now) if gate.mask else None
+                ticket = self._grant(gate, now) if gate.starved_mask else None
                 if ticket is not None:
                     granted.append(ticket)
                     still.append(gate)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import inf
 from typing import Final
 
-from policies.queueing.slos import SLO_S
 from policies.queueing.ticket import CLASSES
 from router.config.model import ClassSettings, Config, QueueGates
 from router.core.urgency import BATCH, HIGH
@@ -44,7 +43,7 @@ class ClassRules:
     def __init__(self, gates: QueueGates, own: ClassSettings, urgency: int) -> None:
         self.is_batch = urgency == BATCH
         self.is_urgent = urgency <= HIGH
-        self.ttft_slo_s = SLO_S[urgency]  # The goal for the time to the first content.
+        self.ttft_slo_s = own.ttft_slo_s  # The goal for the time to the first content.
         self.weight = own.weight
         self.depth = own.depth
         self.wait_s = own.wait_s if own.wait_s > 0.0 else inf

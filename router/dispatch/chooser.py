@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
+from router.core.replica_load import ReplicaLoad
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.observe.events import log_event
@@ -76,6 +77,7 @@ class Chooser:
         self._hears_dispatch = _overridden(policies, "on_dispatch")
         self._hears_first_token = _overridden(policies, "on_first_token")
         self._hears_finish = _overridden(policies, "on_finish")
+        self._closes = [p for p in policies.all() if _overrides(p, "closed_to")]
 
     def choose(self, view: RequestView, candidates: Sequence[Replica]) -> Replica:
         """Return the policy's choice among `candidates`, or a random one if the policy fails."""
@@ -99,6 +101,19 @@ class Chooser:
             problem = repr(err)
         self._failed(policy, problem)
         return self._rng.choice(candidates)
+
+    def closed_to(self, replica: ReplicaLoad) -> int:
+        """Return the classes of which the policies send a replica nothing more, as bits.
+
+        If models have different policies, any of them may close a replica that it has chosen.
+        """
+        found = 0
+        for policy in self._closes:
+            try:
+                found |= policy.closed_to(replica)
+            except Exception as err:
+                self._failed(policy, f"closed_to: {err!r}")
+        return found
 
     def _policy_of(self, view: RequestView) -> RoutingPolicy:
         if self._by_model and view.model is not None:
@@ -201,5 +216,8 @@ class Chooser:
 
 
 def _overridden(policies: Policies, hook: str) -> bool:
-    base = getattr(RoutingPolicy, hook)
-    return any(getattr(type(policy), hook) is not base for policy in policies.all())
+    return any(_overrides(policy, hook) for policy in policies.all())
+
+
+def _overrides(policy: RoutingPolicy, hook: str) -> bool:
+    return getattr(type(policy), hook) is not getattr(RoutingPolicy, hook)

@@ -8,11 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.slos import SLO_S
 from policies.queueing.ticket import WAITING
 from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
-from router.config.model import Config
-from router.core.urgency import HIGH
+from router.config.model import Config, HighClass
 from tests.admission.world import Spot, World, config
 
 TARGET_S = 0.5
@@ -166,7 +164,7 @@ def test_aged_batch_does_not_use_the_slots_that_are_kept_from_it_until_it_is_sta
 
 
 def test_late_urgent_requests_at_replicas_with_batch_raise_the_level() -> None:
-    assert SLO_S[HIGH] == 0.5
+    assert HighClass().ttft_slo_s == 0.5
     world = World([Spot("a", slots=2)])
     for _ in range(20):
         world.come(**BATCH_REQUEST)  # each takes 2 s, so a slot is free every second

@@ -53,6 +53,7 @@ class CachedGate:
         "polls",
         "shut_s",
         "shut_until",
+        "starved_mask",
         "used",
     )
 
@@ -65,6 +66,8 @@ class CachedGate:
         # The value of `polls_heard` when the number of slots and `learned` were last updated.
         self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
+        # The same without regard to the routing policy, for requests that have waited too long.
+        self.starved_mask = ALL
         self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
         self.shut_until = -INFINITY
         self.shut_s = 0.0  # The length of the current pause, in seconds.
@@ -74,6 +77,10 @@ class CachedGate:
         # Tokens of requests in progress at the replica; counted only with reservations.
         self.used = 0
         self.peak = 0  # The highest `used` while the gate was closed to class normal.
+
+    def is_kept_away(self, urgency: int) -> bool:
+        """Whether only the routing policy closes the gate to a class."""
+        return bool(self.starved_mask & ~self.mask & (1 << urgency))
 
     def needs_slot(self) -> bool:
         """Whether urgent requests wait for a free slot of the replica."""
@@ -162,7 +169,9 @@ class GateCache:
         self._read(gate)
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
-        return not gate.is_shut and not obstacle(gate.facts, self._classes[urgency], limit)
+        if gate.is_shut or obstacle(gate.facts, self._classes[urgency], limit):
+            return False
+        return not self._pool.closed_to(place) & (1 << urgency)
 
     def why_closed(self, place: ReplicaLoad, urgency: int) -> str:
         """Return why a replica is closed to a class, as text for people; "": the replica is open to
@@ -175,7 +184,11 @@ class GateCache:
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
         found = obstacle(gate.facts, self._classes[urgency], limit)
-        return "connect" if gate.is_shut else OBSTACLES[found]
+        if gate.is_shut:
+            return "connect"
+        if not found and self._pool.closed_to(place) & (1 << urgency):
+            return "policy"
+        return OBSTACLES[found]
 
     def shut(self, gate: CachedGate, now: float) -> None:
         """Close the gate for a pause, because a connection failed. Each further failure doubles the
@@ -227,6 +240,9 @@ class GateCache:
             most, facts.most_batch = facts.most_batch, NO_LIMIT
             gate.is_kept = not obstacle(facts, self._classes[BATCH], limit)
             facts.most_batch = most
+        gate.starved_mask = mask
+        if mask:
+            mask &= ~self._pool.closed_to(gate.place)
         if mask != gate.mask:
             self._moves += 1
             self._count(gate.mask, -1)

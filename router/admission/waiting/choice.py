@@ -35,6 +35,7 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
+_PATIENCE: Final = 0.1
 # Maximum number of tickets that are examined if the first one must not go to the replica.
 _FEW: Final = 64
 
@@ -49,6 +50,7 @@ class Choice:
         "_reservations",
         "_rows",
         "_rules",
+        "_served_at",
         "_starved_turns",
         "_starving",
         "_turn",
@@ -71,6 +73,7 @@ class Choice:
         # By class: the value of `_turn` when the class last got a place as a starved class.
         self._starved_turns = [0] * CLASSES
         self._was_starving = False  # The last place went to a starved class.
+        self._served_at = [-INFINITY] * CLASSES  # By class: when it last got a place.
         self.adopt(rules, order)
 
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
@@ -100,6 +103,7 @@ class Choice:
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
+                self._served_at[row.urgency] = now
                 return ticket
             # No examined ticket of this class queue may go to the replica: try the other queues.
             refused = [*refused, row]
@@ -112,7 +116,6 @@ class Choice:
         levels = self._levels
         starving: ClassQueue | None = None
         since = INFINITY
-        mask = gate.mask
         rules, reservations = self._rules, self._reservations
         needs_slot = gate.needs_slot()
         is_kept = gate.is_kept
@@ -128,7 +131,7 @@ class Choice:
                     continue
                 urgency = row.urgency
                 level = rules.aged(float(urgency), now - eldest.arrival)
-                if needs_slot and urgency <= HIGH:
+                if needs_slot and urgency <= HIGH and not gate.is_kept_away(urgency):
                     self._rows = [None, None, None, None, None]
                     self._starving = None
                     return
@@ -136,7 +139,7 @@ class Choice:
                     kept_from = row
                     levels[BATCH] = level
                     continue
-                if not mask & (1 << _gate(level, eldest.starved)):
+                if not self._mask(gate, eldest, now) & (1 << _gate(level, eldest.starved)):
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
@@ -164,6 +167,18 @@ class Choice:
         if kept_from is not None and rows[BATCH] is None and any(rows):
             rows[BATCH] = kept_from
         self._starving = starving
+
+    def _mask(self, gate: CachedGate, ticket: Ticket, now: float) -> int:
+        """Return the classes to which the gate is open for a ticket, as bits.
+
+        What the routing policy keeps away waits for another replica. A starved ticket may go all
+        the same, if its class has got no place anywhere for a share of its bound.
+        """
+        if not ticket.starved:
+            return gate.mask
+        urgency = ticket.urgency
+        patience_s = _PATIENCE * self._rules.classes[urgency].bound_s
+        return gate.mask if now < self._served_at[urgency] + patience_s else gate.starved_mask
 
     def _row(self, now: float) -> ClassQueue | None:
         rows = self._rows
@@ -223,7 +238,7 @@ class Choice:
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
         """Return the ticket if it is old enough for the gate, else its queue's oldest ticket."""
-        if gate.mask & (1 << self.gate(row, ticket, now)):
+        if self._mask(gate, ticket, now) & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
         if eldest is None or gate.place in eldest.excluded:

@@ -8,7 +8,7 @@ Must never: wait, or filter by load (the gate does).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from policies.facts import RequestView
@@ -31,8 +31,10 @@ def pinned(replica: Replica) -> str:
 class Places(Pool):
     """Implements the `Pool` interface for a fleet table."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, kept_away: Callable[[ReplicaLoad], int] | None = None) -> None:
+        """`kept_away`: see `Pool.closed_to`; None: no class is ever kept away."""
         self._fleet = fleet
+        self._kept_away = kept_away
         # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The table makes a
         # new tuple when anything changes, so the tuple shows whether the set is current.
         self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
@@ -63,6 +65,9 @@ class Places(Pool):
                 self._sets.clear()
             known = self._sets[lane] = (found, frozenset(found))
         return place in known[1]
+
+    def closed_to(self, place: ReplicaLoad) -> int:
+        return 0 if self._kept_away is None else self._kept_away(place)
 
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
         return cast(Mapping[ReplicaLoad, int], self._fleet.knowledge.held(view))

@@ -74,7 +74,7 @@ class QueueDriver:
         self._chooser = chooser
         self._metrics = metrics
         self._scheduler = scheduler
-        places = Places(fleet)
+        places = Places(fleet, chooser.closed_to)
         self.pools = Pools(config, places)
         self._changes = PendingChanges(fleet, places, self.pools)
         # The function that polls a replica at once.

@@ -29,7 +29,7 @@ def test_all_that_were_asked_for_are_there() -> None:
         ("fair", "what", 1.0),
         ("shortest", "width", float("nan")),
         ("slide", "prefill_rate", 0.0),
-        ("slide", "starvation", 0.0),
+        ("slide", "lateness", 0.0),
         ("slide", "width", -0.1),
         ("strict", "width", 2.0),
     ],
@@ -199,41 +199,41 @@ def test_under_light_load_the_earliest_deadline_goes_first() -> None:
     cheap = ticket(number=1.0, tokens=10, arrival=0.0, deadline=inf)  # 0.5 s
     dear = ticket(number=1.0, tokens=10, arrival=0.0, deadline=0.4)
     line = pushed(policy.line(2), [cheap, dear])
-    assert line.rank(0.0)[0] == 2.0
+    assert line.rank(0.0)[0] == 1.0
     assert served(policy, line) == [dear, cheap]
 
 
 def test_under_overload_the_most_worth_per_second_goes_first() -> None:
     policy = make_order("slide")
-    long_ = [ticket(number=1.0, tokens=20_000, arrival=0.0) for _ in range(5)]
+    long_ = [ticket(number=1.0, tokens=4_000, arrival=0.0) for _ in range(5)]
     short = [ticket(number=1.0, tokens=200, arrival=0.001) for _ in range(5)]
     low = ticket(number=3.0, tokens=200, arrival=0.0, deadline=0.3)
     line = pushed(policy.line(2), [*long_, low, *short])
-    assert line.rank(0.01)[0] == 1.0
+    assert line.rank(0.01)[0] == 0.0
     assert served(policy, line, 0.01) == [*short, low, *long_]
 
 
 def test_more_replicas_bear_more_before_it_is_overload() -> None:
     policy = make_order("slide")
     policy.sized(100)
-    tickets = [ticket(number=1.0, tokens=20_000, arrival=0.0) for _ in range(5)]
-    assert pushed(policy.line(2), tickets).rank(0.01)[0] == 2.0
+    tickets = [ticket(number=1.0, tokens=4_000, arrival=0.0) for _ in range(5)]
+    assert pushed(policy.line(2), tickets).rank(0.01)[0] == 1.0
 
 
-def test_a_starved_ticket_goes_before_all_others() -> None:
+def test_a_ticket_that_is_late_goes_after_all_others() -> None:
     policy = make_order("slide")
-    late = ticket(number=1.0, tokens=50_000, arrival=0.0)
+    late = ticket(number=1.0, tokens=1_000, arrival=0.0)
     line = pushed(policy.line(2), [late])
-    pushed(line, [ticket(number=0.0, tokens=10, arrival=0.9) for _ in range(5)], 0.9)
-    assert line.first(0.99) is not late
-    assert line.first(1.01) is late
-    assert line.rank(1.01)[0] == 0.0
+    others = pushed(line, [ticket(number=3.0, tokens=10, arrival=0.4) for _ in range(2)], 0.4)
+    assert line.first(0.5) is late
+    assert line.first(0.61) is not late
+    assert served(policy, others, 0.61)[-1] is late
 
 
 def test_when_the_load_is_gone_deadlines_count_again() -> None:
     policy = make_order("slide")
     line = policy.line(2)
-    many = [ticket(number=1.0, tokens=30_000, arrival=0.0) for _ in range(5)]
+    many = [ticket(number=1.0, tokens=4_000, arrival=0.0) for _ in range(5)]
     worth = ticket(number=1.0, tokens=10, arrival=0.0, deadline=0.5)
     soon = ticket(number=1.0, tokens=1000, arrival=0.0, deadline=0.45)
     pushed(line, [*many, soon, worth])

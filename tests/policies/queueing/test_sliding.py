@@ -1,4 +1,4 @@
-"""The sliding boundary: starved before urgent before normal, against the rule itself."""
+"""The sliding boundary: urgent before normal before lost, against the rule itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.queueing.deadlines import due
-from policies.queueing.sliding import NORMAL, STARVED, URGENT, SlidingLine, Slope
+from policies.queueing.sliding import LOST, NORMAL, URGENT, SlidingLine, Slope
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
@@ -21,7 +21,7 @@ def a_slope(**changes: Any) -> Slope:
             "prefill_rate": 1000.0,
             "base_s": 0.05,
             "eagerness": 1.0,
-            "starvation": 1.0,
+            "lateness": 1.0,
             "width": 0.0,
             **changes,
         }
@@ -94,15 +94,38 @@ def test_the_group_leads_the_rank() -> None:
     assert line.rank(0.0)[0] == NORMAL
     slope.work_s += 100.0  # work of another queue
     assert line.rank(0.0)[0] == URGENT
-    assert line.rank(4.0)[0] == STARVED  # the ticket is 2 s late
+    assert line.rank(4.0)[0] == LOST  # the ticket is 2 s late
 
 
-def test_starved_tickets_go_by_deadline_whatever_they_are_worth() -> None:
-    slow, quick = ticket(tokens=9000, arrival=0.0), ticket(tokens=1, arrival=0.5)
+def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
+    slow, quick = ticket(tokens=500, arrival=0.0), ticket(tokens=1, arrival=0.5)
     line = pushed(SlidingLine(a_slope()), [slow, quick])
     assert line.first(3.0) is quick
-    assert line.first(4.0) is slow
-    assert line.first(4.5) is slow
+    assert line.first(4.2) is quick  # the other one is lost
+    assert line.first(5.0) is slow  # both are
+    late = ticket(tokens=2000, arrival=4.9)
+    line.push(late, 5.0)
+    assert line.first(5.0) is late
+
+
+def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
+    line = SlidingLine(a_slope())
+    long = ticket(tokens=3000, arrival=0.0)  # 3 s of prefill
+    line.push(long, 0.0)
+    assert line.rank(0.9)[0] != LOST
+    assert line.rank(1.1)[0] == LOST
+
+
+def test_the_work_of_lost_tickets_is_not_that_of_others() -> None:
+    slope = a_slope()
+    line = SlidingLine(slope)
+    lost = ticket(tokens=1000, arrival=0.0)
+    line.push(lost, 0.0)
+    line.first(100.0)
+    assert slope.work_s == pytest.approx(0.0, abs=1e-9)
+    line.push(ticket(tokens=2000, arrival=100.0), 100.0)
+    line.drop(lost)
+    assert slope.work_s == pytest.approx(2.0, abs=0.01)
 
 
 def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
@@ -112,12 +135,12 @@ def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
     line.push(other, 0.0)
     for _ in range(1000):
         line.push(one, 0.0)
-        assert len(line._late.entries) <= 64 + 2 * 2 + 1
+        assert len(line._losing.entries) <= 64 + 2 * 2 + 1
         assert len(line._due.entries) <= 64 + 2 * 2 + 1
         line.drop(one)
     line.push(one, 0.0)
     assert line.first(1.0) is one
-    assert line.first(100.0) is one  # starved, and first by arrival
+    assert line.first(100.0) is one  # lost, and first by arrival
     line.take(one, 100.0)
     assert line.first(100.0) is other
 
@@ -142,22 +165,23 @@ def test_a_band_of_normal_tickets_is_a_share_of_the_class() -> None:
 def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | None:
     """The rule, from all waiting tickets anew."""
 
-    def starves(each: Ticket) -> bool:
-        return due(each) + slope.starvation * each.view.ttft_slo_s <= now
+    def is_lost(each: Ticket) -> bool:
+        late_s = slope.lateness * each.view.ttft_slo_s
+        return due(each) + late_s - slope.prefill_s(each) <= now
 
     def worth(each: Ticket) -> float:
         return each.view.worth * each.flow.weight / slope.prefill_s(each)
 
-    starved = [each for each in waiting if starves(each)]
-    if starved:
-        return min(starved, key=lambda each: (due(each), each.order))
     if not waiting:
         return None
-    until = now + slope.boundary_s(min(map(due, waiting)) - now)
-    urgent = [each for each in waiting if due(each) < until]
+    hopeful = [each for each in waiting if not is_lost(each)]
+    if not hopeful:
+        return min(waiting, key=lambda each: (due(each), each.order))
+    until = now + slope.boundary_s(min(map(due, hopeful)) - now)
+    urgent = [each for each in hopeful if due(each) < until]
     if urgent:
         return min(urgent, key=lambda each: (-worth(each), each.order))
-    return min(waiting, key=lambda each: (due(each), each.order))
+    return min(hopeful, key=lambda each: (due(each), each.order))
 
 
 @settings(deadline=None)

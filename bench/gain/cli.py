@@ -1,0 +1,91 @@
+"""`hedgerow bench gain`: orders and policies by the worth of the tokens that come in time.
+
+Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
+2: a mistake on the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from bench.findings import written
+from bench.findings.found import Found
+from bench.gain.contestants import ALL
+from bench.gain.found import Row, found
+from bench.gain.task import Task
+from bench.gain.traffic import law
+from bench.gain.world import AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, World
+from bench.overhead.goals import missed
+from router.replay import arguments as words
+from router.replay.workers import Broken, Refused, run_all
+from router.simulator.traffic import TraceError
+
+REQUESTS, WINDOWS = 3000, 10
+QUICK = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--azure", metavar="FILE", help="AzureLLMInferenceTrace_conv.csv")
+    add("--mooncake", metavar="FILE", help="Mooncake's conversation_trace.jsonl")
+    add("--loads", metavar="A,B", help=f"in %% (default: {', '.join(map(str, LOADS))})")
+    add("--windows", type=words.count, default=WINDOWS, metavar="N", help=f"default: {WINDOWS}")
+    add("--requests", type=words.count, default=REQUESTS, metavar="N", help="per window")
+    add("--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--quick", action="store_true", help="seconds, for figures of no worth")
+    written.add_arguments(parser)
+
+
+def main(args: argparse.Namespace) -> int:
+    try:
+        founds = run(args)
+        written.write(founds, written.plain(founds), args)
+    except (TraceError, Refused, ValueError) as err:
+        print(err, file=sys.stderr)
+        return 2
+    except OSError as err:
+        print(f"{err.filename}: {err.strerror}", file=sys.stderr)
+        return 2
+    except Broken as err:
+        print(err, file=sys.stderr)
+        return 1
+    verdicts = [verdict for found in founds for verdict in found.verdicts]
+    return 1 if missed(verdicts, is_quick=args.quick) else 0
+
+
+def run(args: argparse.Namespace) -> list[Found]:
+    """One table for each trace. Raises ValueError, TraceError, OSError, and `run_all`'s errors."""
+    worlds = [
+        World(name, path, law(path, REPLICAS * KV_TOKENS), slos)
+        for name, path, slos in (
+            ("azure", args.azure, AZURE),
+            ("mooncake", args.mooncake, MOONCAKE),
+        )
+        if path
+    ]
+    if not worlds:
+        raise ValueError("name a trace: --azure FILE, --mooncake FILE")
+    loads = LOADS if args.loads is None else tuple(int(word) for word in args.loads.split(","))
+    requests, windows = (QUICK, 1) if args.quick else (args.requests, args.windows)
+    founds = []
+    for world in worlds:
+        print(f"simulating {world.name}", file=sys.stderr, flush=True)
+        places = [(load, contestant) for load in loads for contestant in ALL]
+        tasks = [
+            Task(contestant, world, load, seed, requests)
+            for load, contestant in places
+            for seed in range(1, windows + 1)
+        ]
+        scores = run_all(tasks, args.jobs)
+        rows = [
+            Row(load, contestant, scores[number * windows : (number + 1) * windows])
+            for number, (load, contestant) in enumerate(places)
+        ]
+        founds.append(found(world, rows, requests))
+    return founds
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,101 @@
+"""The fleet, the classes' targets and the loads for each trace.
+
+Must never know which contestant is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from bench.fleet import capacity
+from bench.gain.contestants import Contestant
+from bench.gain.score import Slo
+from bench.gain.traffic import Law, Window
+from router.config.model import Config
+from router.config.varied import varied
+from router.emulator.core.core_config import CoreConfig
+from router.emulator.core.timing import PROFILES
+from router.simulator.router import TOKEN_BYTES
+from router.simulator.scenario import Scenario, equal
+
+# Llama-2-70B on four H100: 0.9 of the memory less the weights, at 320 KiB per token.
+PROFILE = "llama2-70b-h100x4"
+KV_TOKENS = int((0.9 * 4 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))
+SLOTS = 256
+REPLICAS = 4
+LOADS = (50, 70, 90, 110, 130, 150)  # % of the rate at which the fleet saturates
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One trace with the targets that its lengths allow."""
+
+    name: str
+    path: str
+    law: Law
+    slos: dict[str, Slo]
+
+    @property
+    def full_rate(self) -> float:
+        """Requests/s at which the fleet saturates, with the hits of one cache of its whole size."""
+        engine = capacity.Engine(PROFILES[PROFILE], KV_TOKENS, SLOTS)
+        return capacity.saturation(engine, REPLICAS, self.law.sizes, self.law.reused)
+
+    def scenario(self, contestant: Contestant, seed: int) -> Scenario:
+        size = self.law.block_tokens
+        usual = Config().classes
+        classes = {
+            name: replace(
+                getattr(usual, name),
+                ttft_slo_s=slo.ttft_s,
+                tpot_slo_s=slo.tpot_s,
+                weight=slo.worth,
+            )
+            for name, slo in self.slos.items()
+        }
+        queue: dict[str, Any] = {"policy": contestant.order}
+        return Scenario(
+            groups=equal(
+                REPLICAS,
+                CoreConfig(max_num_seqs=SLOTS, num_blocks=KV_TOKENS // size, block_size=size),
+                PROFILES[PROFILE],
+            ),
+            config=varied(
+                queue=queue,
+                classes=classes,
+                routing={"policy": contestant.policy},
+                prefix={"block_bytes": int(size * TOKEN_BYTES)},
+            ),
+            sample_s=0.0,
+            seed=seed,
+        )
+
+    def traffic(self, load: int, seed: int, requests: int) -> Window:
+        law = self.law
+        width_s = requests / law.rate
+        windows = max(1, int(law.seconds / width_s))
+        return Window(
+            self.path,
+            (seed % windows) * width_s,
+            requests,
+            load / 100.0 * self.full_rate / law.rate,
+            seed,
+            law.block_tokens,
+        )
+
+
+# The targets are those of the shipped classes where prompts are short. Mooncake's prompts have
+# 12,000 tokens in the mean, and 40,000 in one of twenty, which take 7 s to prefill.
+AZURE = {
+    "high": Slo(0.5, 0.05, 8.0),
+    "normal": Slo(2.0, 0.1, 4.0),
+    "low": Slo(10.0, 0.2, 2.0),
+}
+MOONCAKE = {
+    "high": Slo(5.0, 0.1, 8.0),
+    "normal": Slo(15.0, 0.2, 4.0),
+    "low": Slo(60.0, 0.4, 2.0),
+}

@@ -1,0 +1,229 @@
+"""Send each request where it gains most, and keep requests back that cost more than they gain.
+
+Source: the objective is PROSERVE's token-level deadline-aware gain (arXiv 2512.12928): a token
+counts with the worth of its request if it comes before its deadline, `TTFT SLO + i * TPOT SLO`
+after the arrival. The paper does not print the routing algorithm; this is a reconstruction.
+
+For each replica the policy predicts, from the replica's learned speed, the request's time to first
+token and the pace of all streams there with one more:
+
+    gain = worth * (first * P(first token in time) + expected tokens in time)
+    loss = worth of the tokens that become late on the streams that run there: because all streams
+           become slower, and because they stand still while the prompt is prefilled
+
+The request goes where gain less loss is highest. Nearly equal replicas are told apart by the
+*reserve* rule, which PolyServe (arXiv 2507.17769) and llm-d use as well: a request of the classes
+normal to batch with a short prompt takes the fullest of these replicas, so that others stay empty.
+An urgent request, or one with a long prompt, takes the one with the earliest first token.
+
+While requests wait in the queue, a free replica chooses the request, and not the reverse. Then
+`closed_to` keeps a class away from a replica on which it would make streams of more worth too slow.
+
+A prediction is uncertain, so a probability falls from 1 to 0 around the deadline instead of at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from policies.base import RoutingPolicy
+from policies.contract import policy
+from policies.facts import C, Candidate, Context, Pick, RequestView
+from policies.registry import PolicyConfigError
+from policies.routing.prompts import prompt_tokens
+from policies.routing.replica_plan import CLASSES, NOBODY, ReplicaPlan
+from policies.routing.ties import draw, least_loaded, lowest
+
+_HIGH: Final = 1
+ALL_CLASSES: Final = (1 << CLASSES) - 1
+_NO_SLO: Final = float("inf")
+_USUAL_OUTPUT: Final = 200.0  # Output tokens of a request for which the queue predicted none.
+
+
+@dataclass
+class Gain(RoutingPolicy):
+    """The replica with the highest gain less loss, in tokens times worth.
+
+    State: the running requests of each replica by class.
+    """
+
+    # Replicas whose gain is lower than the best by at most this share of it are nearly equal.
+    near: float = 0.02
+    # How many other tokens the first one is worth (PROSERVE's w_p / w_d).
+    first: float = 20.0
+    # A prediction within this share of its deadline may be on either side of it.
+    doubt: float = 0.3
+    # A prompt with more uncached tokens is long.
+    long_tokens: int = 4096
+    # Keep classes away from replicas on which they would lose more than they gain.
+    holds: bool = True
+
+    # Room kept for a class beyond its running requests, as a share of them.
+    spare: float = 0.2
+
+    _plan: ReplicaPlan = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._plan = ReplicaPlan(self.spare)
+        if not 0.0 <= self.first < _NO_SLO:
+            raise PolicyConfigError("first must be a number of tokens, 0 or more", "first")
+        for option in ("near", "doubt"):
+            if not 0.0 < getattr(self, option) < 1.0:
+                raise PolicyConfigError(f"{option} must be a share, above 0 and below 1", option)
+        if self.long_tokens < 0:
+            raise PolicyConfigError("long_tokens must be 0 or more", "long_tokens")
+
+    def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
+        if self.holds:
+            bit = 1 << view.urgency
+            candidates = [c for c in candidates if not self.closed_to(c) & bit] or candidates
+        held = ctx.held
+        tokens = float(prompt_tokens(view))
+        waited_s = max(0.0, ctx.now - view.arrived)
+        output = float(view.output_tokens) if view.output_tokens >= 0 else _USUAL_OUTPUT
+        scores: list[float] = []
+        firsts: list[float] = []
+        least_new = tokens
+        for c in candidates:
+            known = min(tokens, float(held.get(c, 0)) * view.block_tokens) if held else 0.0
+            new = tokens - known
+            least_new = min(least_new, new)
+            speed = c.speed
+            ahead = speed.tokens_left(c.pending_tokens, ctx.now) / c.weight
+            first_s = speed.ttft_s(ahead, new, known, c.load - c.waiting)
+            firsts.append(first_s)
+            scores.append(self._score(view, c, new, known, waited_s + first_s, output))
+        if view.ttft_slo_s == _NO_SLO:  # All replicas are equal, so the first token decides.
+            return Pick(least_loaded(lowest(candidates, firsts), ctx.rng), "no SLO")
+        best = max(scores)
+        floor = best - self.near * max(abs(best), view.worth)
+        near = [i for i in range(len(scores)) if scores[i] >= floor]
+        if len(near) == 1:
+            return Pick(candidates[near[0]], "gain")
+        equal = [candidates[i] for i in near]
+        if view.urgency <= _HIGH or least_new > self.long_tokens:
+            first = lowest(equal, [firsts[i] for i in near])
+            return Pick(least_loaded(first, ctx.rng), "worst fit")
+        fullest = lowest(equal, [-c.load / c.weight for c in equal])
+        return Pick(draw(fullest, ctx.rng), "best fit")
+
+    def _score(
+        self,
+        view: RequestView,
+        candidate: Candidate,
+        new: float,
+        known: float,
+        first_s: float,
+        output: float,
+    ) -> float:
+        """Gain less loss of sending a request to a replica."""
+        doubt = self.doubt
+        speed = candidate.speed
+        load = float(candidate.load)
+        context = float(candidate.context_tokens)
+        before_s = speed.tpot_s(load, context)
+        after_s = speed.tpot_s(load + 1.0, context + new + known + output / 2.0)
+        gain = self._gain(view, first_s, after_s, output)
+        plan = self._plan
+        running = plan.at.get(candidate.id)
+        if running is None or not running.total:
+            return gain
+        stall_s = speed.ttft_s(0.0, new, known, 0.0)
+        loss = 0.0
+        for urgency in range(CLASSES):
+            count = running.by_class[urgency]
+            if count:
+                slo_s = plan.tpot_slo_s[urgency]
+                kept = _in_time(before_s, slo_s, doubt)
+                late = kept - _in_time(after_s, slo_s, doubt)
+                # While the prompt is prefilled, the streams stand still. They lose the tokens of
+                # that time, unless they are far ahead of their deadlines.
+                still = kept * stall_s / slo_s * min(1.0, after_s / slo_s)
+                loss += count * plan.worth[urgency] * (late * _USUAL_OUTPUT / 2.0 + still)
+        return gain - loss
+
+    def _gain(self, view: RequestView, first_s: float, tpot_s: float, output: float) -> float:
+        """The worth of the tokens that will probably be in time."""
+        ttft_slo_s, tpot_slo_s, doubt = view.ttft_slo_s, view.tpot_slo_s, self.doubt
+        found = self.first * _in_time(first_s, ttft_slo_s, doubt)
+        found += tokens_in_time(first_s, tpot_s, ttft_slo_s, tpot_slo_s, output) / 3.0
+        for factor in (1.0 - doubt, 1.0 + doubt):
+            found += (
+                tokens_in_time(first_s * factor, tpot_s * factor, ttft_slo_s, tpot_slo_s, output)
+                / 3.0
+            )
+        return view.worth * found
+
+    def closed_to(self, candidate: Candidate) -> int:
+        """The classes whose next request would make more urgent streams too slow, or would be in
+        time at another replica only."""
+        plan = self._plan
+        one = plan.at.get(candidate.id)
+        if not self.holds or one is None or not one.total:
+            return 0
+        plan.renew()
+        kept, load = one.kept, candidate.load + 1.0
+        closed = 0
+        if kept != NOBODY:
+            room = plan.room(candidate, kept)
+            # Streams of less urgent classes leave soon, so they do not keep out the kept class.
+            first = one.at_least(kept)
+            if first + 1.0 > room:
+                closed = 1 << kept
+            if load > room or load - first > one.others:
+                closed |= ALL_CLASSES & -(2 << kept)
+        for urgency in range(CLASSES):
+            if load > plan.room(candidate, urgency) and self._has_room(urgency):
+                closed |= 1 << urgency
+        return closed
+
+    def _has_room(self, urgency: int) -> bool:
+        """Whether one more request of the class would be in time at a replica."""
+        plan = self._plan
+        for one in plan.at.values():
+            is_for_it = one.kept == NOBODY or one.kept >= urgency
+            if is_for_it and one.candidate.load + 1.0 <= plan.room(one.candidate, urgency):
+                return True
+        return False
+
+    def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
+        tokens = float(prompt_tokens(view))
+        held = ctx.held.get(candidate, 0) if ctx.held else 0
+        new = max(0.0, tokens - held * view.block_tokens)
+        self._plan.add(candidate, view, tokens, new)
+
+    def on_finish(
+        self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
+    ) -> None:
+        self._plan.remove(candidate, view.urgency, output_tokens)
+
+    def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
+        self._plan.keep(replica_ids)
+
+
+def tokens_in_time(
+    first_s: float, tpot_s: float, ttft_slo_s: float, tpot_slo_s: float, output: float
+) -> float:
+    """How many of `output` evenly spaced tokens come before their deadlines; a real number.
+
+    Times are seconds since the arrival, or per token.
+    """
+    if ttft_slo_s == _NO_SLO or tpot_slo_s == _NO_SLO:
+        return output
+    late_s, gains_s = first_s - ttft_slo_s, tpot_slo_s - tpot_s
+    if late_s <= 0.0:
+        return output if gains_s >= 0.0 else min(output, late_s / gains_s + 1.0)
+    return 0.0 if gains_s <= 0.0 else max(0.0, output - late_s / gains_s)
+
+
+def _in_time(predicted_s: float, slo_s: float, doubt: float) -> float:
+    """The probability that a time keeps its SLO: 1 below the range of doubt, 0 above it."""
+    if slo_s == _NO_SLO:
+        return 1.0
+    off = (slo_s - predicted_s) / (slo_s * doubt)
+    return min(1.0, max(0.0, 0.5 + 0.5 * off))
+
+
+policy("gain")(Gain)

@@ -1,0 +1,85 @@
+"""Classes that the routing policy keeps away from replicas."""
+
+from __future__ import annotations
+
+from policies.queueing.ticket import WAITING
+from router.admission.gates.gate_cache import GateCache
+from router.admission.headroom import Headroom
+from router.admission.rules import Rules
+from router.config.model import Config
+from router.core.replica_load import ReplicaLoad
+from router.core.urgency import HIGH, LOW, NORMAL
+from tests.admission.world import Spot, Stand, World, config
+
+TOKENS = 100
+
+
+class Choosy(Stand):
+    """A pool whose policy keeps classes away."""
+
+    closed = 0
+
+    def closed_to(self, place: ReplicaLoad) -> int:
+        return self.closed
+
+
+class ChoosyWorld(World):
+    def __init__(self, rules: Config, closed: int) -> None:
+        self.spot = Spot("a")
+        super().__init__([self.spot], rules)
+        self.choosy = Choosy([self.spot])
+        self.choosy.clock = lambda: self.now
+        self.choosy.closed = closed
+        self.pool = self.choosy
+        self.queue = type(self.queue)(rules, self.choosy)
+        self.queue.freed(self.spot, self.now)
+
+
+def test_the_class_waits_and_others_pass() -> None:
+    world = ChoosyWorld(config(), 1 << LOW)
+    low = world.come(number=3.0, tokens=TOKENS)
+    normal = world.come(number=2.0, tokens=TOKENS)
+    assert low.state == WAITING
+    assert normal in world.started
+
+
+def test_it_is_sent_when_the_policy_lets_it() -> None:
+    world = ChoosyWorld(config(), 1 << LOW)
+    low = world.come(number=3.0, tokens=TOKENS)
+    world.choosy.closed = 0
+    world.free(world.spot)
+    assert low in world.started
+
+
+def test_a_starved_request_is_sent_whatever_the_policy_wants() -> None:
+    rules = config(classes={"low": {"starvation_s": 8.0}})
+    world = ChoosyWorld(rules, 1 << LOW | 1 << NORMAL)
+    low = world.come(number=3.0, tokens=TOKENS)
+    world.run(4.0)
+    assert low.state == WAITING
+    world.run(4.5)
+    assert low in world.started
+
+
+def test_a_request_that_is_not_starved_stays_behind_a_starved_one() -> None:
+    rules = config(classes={"low": {"starvation_s": 8.0}})
+    world = ChoosyWorld(rules, 1 << LOW | 1 << NORMAL)
+    first = world.come(number=3.0, tokens=TOKENS)
+    world.run(5.0)
+    second = world.come(number=3.0, tokens=TOKENS)
+    world.run(3.5)
+    assert first in world.started
+    assert second.state == WAITING
+
+
+def test_the_reason_is_the_policy_only_if_the_facts_allow_the_class() -> None:
+    spot = Spot("a")
+    pool = Choosy([spot])
+    pool.closed = 1 << LOW
+    gates = GateCache(pool, Rules(config()).classes, Headroom())
+    assert gates.why_closed(spot, LOW) == "policy"
+    assert gates.why_closed(spot, HIGH) == ""
+    assert not gates.admits(spot, LOW)
+    assert gates.admits(spot, HIGH)
+    spot.load, spot.kv_usage = 1, 1.0
+    assert gates.why_closed(spot, LOW) == "kv_cache"

@@ -1,0 +1,26 @@
+"""The commands of the kept tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.tables.parts import PARTS, TRACES, Part
+from router import cli
+
+
+def test_every_part_has_its_own_file() -> None:
+    assert len({part.name for part in PARTS}) == len(PARTS)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_the_command_line_is_accepted(part: Part) -> None:
+    paths = {name: f"/traces/{file}" for name, file in TRACES.items()}
+    words = ["bench", *part.command(paths), "--markdown"]
+    args = cli._parser(words).parse_args(words)
+    assert args.markdown
+
+
+def test_a_trace_is_named_where_a_command_needs_it() -> None:
+    part = Part("one", ("gain", "--azure", "{azure}"))
+    assert part.traces == ("azure",)
+    assert part.command({"azure": "/a.csv"}) == ["gain", "--azure", "/a.csv"]

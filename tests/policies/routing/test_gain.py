@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
+from policies.routing.gain import Gain
+from tests.policies.helpers import context, loaded, picks
+
+NORMAL, HIGH, LOW = 2, 1, 3
+SLOTS = 256
+
+
+def asked(urgency: int, prompt_tokens: int = 500) -> RequestView:
+    """A request with the shipped targets of its class."""
+    worth, ttft_slo_s, tpot_slo_s = {
+        HIGH: (8.0, 0.5, 0.05),
+        NORMAL: (4.0, 2.0, 0.1),
+        LOW: (2.0, 10.0, 0.2),
+    }[urgency]
+    return RequestView(
+        stream=True,
+        prompt_tokens=prompt_tokens,
+        urgency=urgency,
+        worth=worth,
+        ttft_slo_s=ttft_slo_s,
+        tpot_slo_s=tpot_slo_s,
+        output_tokens=200,
+        arrived=1000.0,
+    )
+
+
+def known(*loads: int) -> list[Candidate]:
+    """Replicas that prefill 10,000 tokens/s, and whose step takes 20 ms and 0.5 ms a stream."""
+    found = loaded(*loads)
+    for one in found:
+        one.slots = SLOTS
+        speed = one.speed
+        speed.serves_since = 1000.0  # the time of the tests' contexts
+        speed.is_known = True
+        speed.base_s, speed.token_s, speed.attention_s, speed.running_s = 0.02, 1e-4, 0.0, 0.0
+        speed.step_s, speed.sequence_s, speed.context_s = 0.02, 5e-4, 0.0
+    return found
+
+
+def running(policy: Gain, candidate: Candidate, urgency: int, count: int) -> None:
+    """`count` requests of a class run at the replica."""
+    for _ in range(count):
+        policy.on_dispatch(asked(urgency), candidate, context())
+        candidate.inflight += 1
+        candidate.load += 1
+
+
+def gain(**options: float) -> Gain:
+    made = make_policy("gain", options)
+    assert isinstance(made, Gain)
+    return made
+
+
+def test_the_first_token_in_time_decides() -> None:
+    candidates = known(1, 1)
+    candidates[0].pending_tokens = 8_000  # 0.8 s; the target of class high is 0.5 s
+    assert picks(gain(), candidates, asked(HIGH)) == {"b"}
+
+
+def test_time_already_waited_counts() -> None:
+    candidates = known(1, 1)
+    candidates[0].pending_tokens, candidates[1].pending_tokens = 10_000, 0
+    view = asked(NORMAL)
+    assert picks(gain(), candidates, view) == {"a", "b"}  # both are in time
+    view.arrived = 1000.0 - 1.5
+    assert picks(gain(), candidates, view) == {"b"}
+
+
+def test_a_low_request_takes_the_fuller_of_equal_replicas_and_a_high_one_the_emptier() -> None:
+    candidates = known(6, 2)
+    candidates[0].pending_tokens = 1_000
+    assert picks(gain(), candidates, asked(LOW)) == {"a"}
+    assert picks(gain(), candidates, asked(HIGH)) == {"b"}
+
+
+def test_a_long_low_request_takes_the_emptier_replica() -> None:
+    candidates = known(6, 2)
+    candidates[0].pending_tokens = 1_000
+    assert picks(gain(), candidates, asked(LOW, 6_000)) == {"b"}
+
+
+def test_streams_that_would_become_too_slow_count_as_a_loss() -> None:
+    policy = gain()
+    candidates = known(0, 0)
+    running(policy, candidates[0], HIGH, 60)  # a step of 50 ms: the target of class high
+    running(policy, candidates[1], LOW, 100)  # 70 ms; these streams have 200 ms
+    assert picks(policy, candidates, asked(NORMAL)) == {"b"}
+
+
+def test_a_cached_prefix_saves_prefill_in_front_of_running_streams() -> None:
+    policy = gain()
+    candidates = known(0, 0)
+    for one in candidates:
+        running(policy, one, HIGH, 20)
+    view = asked(HIGH, 4_000)
+    view.blocks, view.block_tokens = tuple(range(31)), 128.0
+    assert picks(policy, candidates, view, {candidates[0]: 31}) == {"a"}
+
+
+def test_a_replica_kept_for_high_takes_nothing_that_would_make_it_too_slow() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 40)
+    running(policy, second, LOW, 40)
+    running(policy, second, NORMAL, 1)
+    assert policy.closed_to(first) & (1 << LOW | 1 << NORMAL) == 1 << LOW | 1 << NORMAL
+    assert not policy.closed_to(second) & (1 << LOW | 1 << NORMAL)
+
+
+def test_a_class_waits_for_the_replica_where_it_is_in_time() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)  # a step of 70 ms, and high has 50 ms
+    assert policy.closed_to(second) & (1 << HIGH)
+    assert not policy.closed_to(first) & (1 << HIGH)
+
+
+def test_a_class_that_is_in_time_nowhere_is_not_kept_waiting() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, LOW, 100)
+    running(policy, second, LOW, 100)
+    running(policy, second, HIGH, 1)
+    assert not policy.closed_to(first) & (1 << HIGH)
+
+
+def test_nothing_is_kept_away_without_the_option() -> None:
+    policy = gain(holds=False)
+    (candidate,) = known(0)
+    running(policy, candidate, HIGH, 59)
+    running(policy, candidate, LOW, 2)
+    assert policy.closed_to(candidate) == 0
+
+
+def test_the_most_urgent_class_that_fits_somewhere_is_never_kept_away_everywhere() -> None:
+    rng = Random(3)
+    for _ in range(200):
+        policy = gain()
+        candidates = known(0, 0, 0)
+        for one in candidates:
+            for urgency in (HIGH, NORMAL, LOW):
+                running(policy, one, urgency, rng.randint(0, 30))
+        room = max(policy._plan.room(one, HIGH) - one.load for one in candidates)
+        if room >= 1.0:
+            assert not all(policy.closed_to(one) & (1 << HIGH) for one in candidates)
+
+
+def test_ended_requests_do_not_count() -> None:
+    policy = gain()
+    (candidate,) = known(0)
+    view = asked(HIGH)
+    for _ in range(70):
+        policy.on_dispatch(view, candidate, context())
+    for _ in range(70):
+        policy.on_finish(view, candidate, 10, Context(Random(1)))
+    candidate.load = 70
+    running(policy, candidate, LOW, 1)
+    assert policy.closed_to(candidate) == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"near": 0.0}, {"near": 1.0}, {"doubt": 0.0}, {"first": -1.0}, {"long_tokens": -1}],
+)
+def test_bad_options_are_refused(options: dict[str, float]) -> None:
+    with pytest.raises(PolicyConfigError):
+        make_policy("gain", options)

@@ -1,0 +1,84 @@
+"""Which replicas are kept for which class."""
+
+from __future__ import annotations
+
+from policies.contract import Candidate
+from policies.facts import RequestView
+from policies.routing.replica_plan import NOBODY, ReplicaPlan
+from tests.policies.routing.test_gain import HIGH, LOW, NORMAL, asked, known
+
+
+def run(plan: ReplicaPlan, candidate: Candidate, urgency: int, count: int) -> None:
+    view: RequestView = asked(urgency)
+    for _ in range(count):
+        plan.add(candidate, view, 500.0, 500.0)
+        candidate.load += 1
+        candidate.inflight += 1
+
+
+def kept(plan: ReplicaPlan, *candidates: Candidate) -> list[int]:
+    plan.renew()
+    return [plan.at[one.id].kept for one in candidates]
+
+
+def test_the_replica_with_most_of_a_class_is_kept_for_it() -> None:
+    plan = ReplicaPlan(0.2)
+    a, b = known(0, 0)
+    run(plan, a, HIGH, 5)
+    run(plan, a, LOW, 2)
+    run(plan, b, HIGH, 20)
+    run(plan, b, LOW, 30)
+    assert kept(plan, a, b)[1] == HIGH
+
+
+def test_a_class_gets_as_many_replicas_as_it_needs() -> None:
+    plan = ReplicaPlan(0.2)
+    fleet = known(0, 0, 0, 0)
+    for one in fleet[:2]:
+        run(plan, one, HIGH, 28)
+    for one in fleet[2:]:
+        run(plan, one, LOW, 200)
+    assert kept(plan, *fleet) == [HIGH, HIGH, LOW, LOW]
+
+
+def test_a_replica_stays_with_its_class_while_both_are_nearly_equal() -> None:
+    plan = ReplicaPlan(0.2)
+    a, b = known(0, 0)
+    run(plan, a, HIGH, 20)
+    run(plan, b, NORMAL, 20)
+    assert kept(plan, a, b) == [HIGH, NORMAL]
+    run(plan, b, HIGH, 22)
+    assert kept(plan, a, b)[0] == HIGH
+
+
+def test_without_slos_nothing_is_kept() -> None:
+    plan = ReplicaPlan(0.2)
+    (a,) = known(0)
+    plan.add(a, RequestView(), 500.0, 500.0)
+    assert kept(plan, a) == [NOBODY]
+
+
+def test_a_replica_that_left_is_forgotten() -> None:
+    plan = ReplicaPlan(0.2)
+    a, b = known(0, 0)
+    run(plan, a, HIGH, 1)
+    run(plan, b, HIGH, 1)
+    plan.keep(["b"])
+    assert list(plan.at) == ["b"]
+    plan.remove(a, HIGH, 10)
+    plan.remove(b, HIGH, None)
+    assert plan.at["b"].total == 0
+
+
+def test_a_slower_replica_has_less_room() -> None:
+    plan = ReplicaPlan(0.2)
+    a, b = known(0, 0)
+    for one, factor in ((a, 1.0), (b, 1.5)):
+        speed = one.speed
+        speed.step_s *= factor
+        speed.sequence_s *= factor
+        speed.token_s *= factor
+    run(plan, a, NORMAL, 10)
+    run(plan, b, NORMAL, 10)
+    plan.renew()
+    assert plan.room(b, NORMAL) < 0.75 * plan.room(a, NORMAL)
