@@ -22,6 +22,7 @@ from setuptools import setup
 from setuptools.command.build_ext import build_ext
 
 HOT = (
+    "router/core/conformal.py",
     "router/core/decode_load.py",
     "router/core/kv_estimate.py",
     "router/core/lease.py",
@@ -36,6 +37,7 @@ HOT = (
     "router/core/ranking.py",
     "router/core/tally.py",
     "router/core/token_gain.py",
+    "router/core/ttft_estimate.py",
     "router/core/urgency.py",
     "router/wire/**/*.py",
     "router/intake/*.py",

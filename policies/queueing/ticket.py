@@ -67,6 +67,7 @@ class Ticket(Item):
         "deadline",
         "excluded",
         "flow",
+        "forecast",
         "has_early_status",
         "lane",
         "model",
@@ -132,6 +133,8 @@ class Ticket(Item):
         # Fields that are read when the request arrives, and when it ends.
         self.request = request  # the driver's object; the queue never reads it
         self.queue: Any = None  # the queue that counts the ticket
+        # The predicted wait (`WaitForecast`), until the ticket is sent; `None`: not predicted
+        self.forecast: Any = None
         self.model = model  # selects the queue; "": the request names no model
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
         self.deadline = deadline  # monotonic seconds; after it the client needs no answer

@@ -12,11 +12,12 @@ from router.core.errors import Reason
 
 # Reasons why a request ended without being sent to a replica. The texts are values of a metric's
 # label.
-REFUSALS: Final[tuple[str, ...]] = (  # The request was refused at its arrival by a limit.
+REFUSALS: Final[tuple[str, ...]] = (  # The request was refused at its arrival.
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
     Reason.QUEUE_BYTES_FULL,
     Reason.QUEUE_TOO_LONG,
+    Reason.TTFT_UNREACHABLE,
 )
 EXPIRIES: Final[tuple[str, ...]] = (  # A time limit passed while the request waited.
     Reason.QUEUE_TIMEOUT,

@@ -25,6 +25,7 @@ from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
+from router.core.ttft_estimate import TtftEstimates
 
 ANY = ""  # The model of requests that name no model.
 
@@ -74,10 +75,21 @@ class Pools:
     Its methods are those of a single queue; see the package's docstring.
     """
 
-    __slots__ = ("_by_model", "_by_place", "_config", "_orders", "_pool", "past", "queues")
+    __slots__ = (
+        "_by_model",
+        "_by_place",
+        "_config",
+        "_estimates",
+        "_orders",
+        "_pool",
+        "past",
+        "queues",
+    )
 
-    def __init__(self, config: Config, pool: Pool) -> None:
-        """`pool`: the replicas of the whole fleet. Raises PolicyConfigError."""
+    def __init__(self, config: Config, pool: Pool, estimates: TtftEstimates | None = None) -> None:
+        """`pool`: the replicas of the whole fleet. `estimates`: see `Queue`. Raises
+        PolicyConfigError."""
+        self._estimates = estimates
         self._config = config
         self._pool = pool
         self.past = QueueCounts()  # The counts of removed queues.
@@ -87,7 +99,10 @@ class Pools:
         self.queues: list[Queue] = [self._new()]  # Never empty: unknown models use the first one.
 
     def _new(self) -> Queue:
-        return Queue(self._config, self._pool, orders=self._orders)
+        return self._of(self._config)
+
+    def _of(self, config: Config) -> Queue:
+        return Queue(config, self._pool, orders=self._orders, estimates=self._estimates)
 
     def _new_in_any_case(self) -> Queue:
         """Create a queue after a change of the fleet; this must not fail.
@@ -101,7 +116,7 @@ class Pools:
             self._orders.failures.add("a new queue", err)
             by_arrival = replace(self._config.queue, policy="fifo", options={})
             config = replace(self._config, queue=by_arrival)
-            return Queue(config, self._pool, orders=self._orders)
+            return self._of(config)
 
     def of(self, model: str) -> Queue:
         """Return the queue of a model; for an unknown model, the first queue."""

@@ -22,6 +22,7 @@ from router.admission.preemption import Preemption
 from router.admission.rules import Rules
 from router.admission.service_rate import ServiceRate
 from router.admission.timers import EARLY_S, Expired, QueueTimers, Ticked
+from router.admission.wait_forecast import WaitForecast, WaitForecaster
 from router.admission.waiting.choice import Choice, cost
 from router.admission.waiting.class_queue import ClassQueue
 from router.admission.waiting.reservations import Reservations
@@ -29,6 +30,7 @@ from router.admission.waiting.wait_lists import Orders, WaitLists
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
+from router.core.ttft_estimate import FEW, LATER, SOON, TtftEstimates
 from router.core.urgency import BATCH, CRITICAL, HIGH
 from router.core.urgency import CLASSES as NAMES
 
@@ -47,6 +49,8 @@ class Queue:
     __slots__ = (
         "_choice",
         "_dirty",
+        "_estimates",
+        "_forecaster",
         "_gates",
         "_known",
         "_order",
@@ -68,10 +72,19 @@ class Queue:
         "next_at",
     )
 
-    def __init__(self, config: Config, pool: Pool, *, orders: Orders | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        pool: Pool,
+        *,
+        orders: Orders | None = None,
+        estimates: TtftEstimates | None = None,
+    ) -> None:
         """Create a queue from `config.queue` and `config.classes`.
 
-        `orders`: shared by all queues between which tickets may move. Raises PolicyConfigError.
+        `orders`: shared by all queues between which tickets may move. `estimates`: what the router
+        has learned about the errors of predicted times to first token; `None`: tickets get no
+        estimate. Raises PolicyConfigError.
         """
         self.config = config
         self.counts = QueueCounts()
@@ -90,6 +103,8 @@ class Queue:
         self._running: dict[Ticket, None] = {}
         self._outputs = OutputPredictor()
         self._service_rate = ServiceRate()
+        self._forecaster = WaitForecaster()
+        self._estimates = estimates
         self._order: OrderPolicy = make_order(config.queue.policy, config.queue.options)
         self._rules = Rules(config, by_class=self._order.by_class)
         classes = self._rules.classes
@@ -175,6 +190,7 @@ class Queue:
             if urgency > HIGH and self._urgent_waits():
                 places = [place for place in places if not self._gates.of(place).needs_slot()]
             if places and (not rules.reservations or self._may_borrow(ticket)):
+                ticket.forecast = None
                 return places
         self._enter(ticket, now)
         return _NOBODY
@@ -231,6 +247,13 @@ class Queue:
             ahead = wait_lists.ahead_at_least(ticket)
             wait_lists.holders.tidy(member)
             self._refuse(ticket, Reason.QUEUE_TOO_LONG, ahead, now)
+        if ticket.forecast is not None:
+            late = self._late(ticket, now)
+            if late is not None:
+                wait_lists.holders.tidy(member)
+                ticket.state = ENDED
+                self.counts.dropped[late.reason][urgency] += 1
+                raise late
         if wait_lists.refuses(ticket) is not None:
             victims, reason = wait_lists.give_way(ticket)
             if reason is not None:
@@ -241,6 +264,57 @@ class Queue:
                 self.evict(victim, now)
         self.counts.queued[urgency] += 1
         self._wait(ticket, now)
+
+    def _late(self, ticket: Ticket, now: float) -> RouterError | None:
+        """Estimate the time to first token of a new request that has to wait.
+
+        Returns the error if the request must be refused, because its first token would be late.
+        """
+        forecast: WaitForecast = ticket.forecast
+        estimates, wait_lists, urgency = self._estimates, self._wait_lists, ticket.urgency
+        concurrency = ticket.concurrency
+        holders = wait_lists.holders
+        if (
+            estimates is None
+            or not self._pool.eligible(ticket.lane)
+            # The limit of its key may block the request for an unknown time.
+            or (
+                concurrency is not None
+                and concurrency.free(urgency == BATCH) <= holders.waiting_of(ticket)
+            )
+        ):
+            ticket.forecast = None
+            return None
+        self._forecaster.begins(
+            forecast,
+            urgency,
+            wait_lists.eligible_of,
+            holders.waiting_in(ticket),
+            self._service_rate,
+            now,
+        )
+        if forecast.wait_s < 0.0 or forecast.service_s <= 0.0:
+            return None
+        state = SOON if forecast.in_class <= FEW else LATER
+        predicted_s = forecast.wait_s + forecast.service_s
+        estimate = estimates.of(urgency, state, predicted_s, forecast.idle_s, now)
+        forecast.estimate = estimate
+        if not self._rules.classes[urgency].refuses_late:
+            return None
+        due = min(ticket.deadline, ticket.view.arrived + ticket.view.ttft_slo_s)
+        if not estimate.is_late(due, now):
+            return None
+        estimate.void()
+        return estimate.late_error(due)
+
+    def refused_late(self, urgency: int, *, was_passed: bool) -> None:
+        """Count a request that the driver refuses instead of sending it at once.
+
+        `was_passed`: `passes` has counted it.
+        """
+        self.counts.dropped[Reason.TTFT_UNREACHABLE][urgency] += 1
+        if was_passed:
+            self.counts.passed[urgency] -= 1
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
         """Whether, at the measured rate, a new request cannot be served before its deadline."""
@@ -456,6 +530,9 @@ class Queue:
         row.line.take(ticket, now)
         self._service_rate.served(ticket.urgency, now, waited=True)
         self._wait_lists.left(ticket, SENT)
+        if ticket.forecast is not None:
+            self._forecaster.sent(ticket.forecast, ticket.urgency, now)
+            ticket.forecast = None
         self._begin(ticket, gate, now, True)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):

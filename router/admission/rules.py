@@ -32,6 +32,7 @@ class ClassRules:
         "kv_usage",
         "prefill_tokens",
         "promote_s",
+        "refuses_late",
         "share",
         "tpot_s",
         "ttft_slo_s",
@@ -59,6 +60,7 @@ class ClassRules:
         tpot_s = gates.tpot_s if own.tpot_s is None else own.tpot_s
         self.tpot_s = tpot_s if tpot_s > 0.0 else inf
         self.idle = own.idle
+        self.refuses_late = own.late == "refuse"
         self.share = own.share
 
 

@@ -94,10 +94,18 @@ class ServiceRate:
 
         `urgency`: a class with waiting requests; None: all classes together.
         """
+        expected_s = self.expected_s(urgency, ahead, now)
+        return UNKNOWN_S if expected_s < 0.0 else _whole_s(expected_s)
+
+    def expected_s(self, urgency: int | None, ahead: int, now: float) -> float:
+        """Return the expected seconds until `ahead` requests are served; below 0: unknown.
+
+        `urgency`: see `retry_after_s`.
+        """
         served, waited_s = self._rates[_ALL if urgency is None else urgency].at(now)
         if waited_s < _YOUNG_S and served < _FEW:
-            return UNKNOWN_S
-        return _whole_s(ahead * waited_s / max(served, 1.0))
+            return -1.0
+        return ahead * waited_s / max(served, 1.0)
 
     def least_wait_s(self, ahead: int, now: float) -> float:
         """Return a lower bound of the seconds until `ahead` requests are served; 0: unknown.

@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import families, queued, reload, report, usage
+from router.app import estimates, families, queued, reload, report, usage
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
 from router.config.model import Config
@@ -265,7 +265,9 @@ class App:
         return report.hedging(self.parts)
 
     def queue(self) -> dict[str, Any]:
-        return queued.described(self.parts.dispatcher.queue)
+        dispatcher = self.parts.dispatcher
+        errors = estimates.described(dispatcher.context.estimates, self.metrics)
+        return {**queued.described(dispatcher.queue), "ttft_estimates": errors}
 
     async def usage(self) -> dict[str, Any]:
         return await usage.described(self.metrics.usage)

@@ -60,6 +60,7 @@ _NOT_SEEN = frozenset(
         "x-hedge",
         "x-slo-ttft-ms",
         "x-slo-tpot-ms",
+        "x-ttft-estimate",
     ]
 )
 _VISIBLE = re.compile(r"/[!-~]*\Z")

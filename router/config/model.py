@@ -258,6 +258,9 @@ class ClassSettings(Frozen, frozen=True):
     ttft_slo_s: Seconds = 2.0
     # SLO for the time per output token. Token n is due at `ttft_slo` + (n - 1) x `tpot_slo`.
     tpot_slo_s: Seconds = 0.1
+    # What happens to a stream whose first token cannot meet its TTFT SLO or the client's deadline,
+    # by the lower bound of its estimate. refuse: it returns 429 at once. serve: it is served late.
+    late: Literal["serve", "refuse"] = "serve"
     depth: Count = 10_000  # Requests that wait at once. More return 429.
     # Longest wait in the queue; then the request returns 503. 0: as long as the client waits.
     wait_s: SecondsOrOff = 0.0

@@ -100,6 +100,8 @@ class Reason(StrEnum):
     # A waiting request was removed: its flow held the largest part of a full queue.
     QUEUE_EVICTED = "queue_evicted"
     QUEUE_TOO_LONG = "queue_too_long"  # The request could not be served before its deadline.
+    # The estimated time to first token misses the request's time limit, and its class refuses that.
+    TTFT_UNREACHABLE = "ttft_unreachable"
     QUEUE_TIMEOUT = "queue_timeout"  # The request waited as long as its class allows.
     WHOLE_TIMEOUT = "whole_timeout"  # A response that is not streamed took longer than allowed.
     NO_FILES = "no_files"  # The process has no free file descriptor.
@@ -168,6 +170,7 @@ STATUS: dict[Reason, int] = {
     Reason.QUEUE_BYTES_FULL: 429,
     Reason.QUEUE_EVICTED: 429,
     Reason.QUEUE_TOO_LONG: 429,
+    Reason.TTFT_UNREACHABLE: 429,
     Reason.QUEUE_TIMEOUT: 503,
     Reason.WHOLE_TIMEOUT: 504,
     Reason.NO_FILES: 503,
@@ -210,6 +213,7 @@ _ROUTER = frozenset(
         Reason.QUEUE_FULL,
         Reason.QUEUE_BYTES_FULL,
         Reason.QUEUE_TOO_LONG,
+        Reason.TTFT_UNREACHABLE,
         Reason.QUEUE_TIMEOUT,
         Reason.NO_FILES,
         Reason.NO_PORTS,

@@ -134,13 +134,8 @@ class SpeedLearner:
             pending = 0
             speed.serves_since = now
         running = max(0, place.load - place.waiting)
-        usage = place.kv_usage
-        is_prefill = (
-            place.foreign_waiting == 0
-            and (slots < 0.0 or place.load <= slots)
-            and (usage is None or usage < KV_FULL)
-        )
         ahead = speed.tokens_left(pending, now)
+        is_prefill = measures_prefill(place, place.load, slots)
         sample = SpeedSample(ahead, uncached, cached, running, is_prefill)
         if speed.is_known:
             sample.ttft_s = speed.ttft_s(ahead, uncached, cached, running)
@@ -148,6 +143,17 @@ class SpeedLearner:
             context = place.context_tokens + pending + uncached + cached
             sample.tpot_s = speed.tpot_s(place.load, context)
         return sample
+
+    def expected_s(self, place: ReplicaLoad, uncached: int, cached: int, now: float) -> float:
+        """Predict the seconds to the first token of an attempt that would get its lease now.
+
+        The result is the prediction that `dispatched` makes. 0: nothing is known.
+        """
+        speed = self.speed
+        if not speed.is_known:
+            return 0.0
+        ahead = speed.tokens_left(place.pending_tokens, now)
+        return speed.ttft_s(ahead, uncached, cached, max(0, place.load - place.waiting))
 
     def shown(
         self, place: ReplicaLoad, sample: SpeedSample, ttft_s: float, is_timed: bool, now: float
@@ -229,3 +235,16 @@ class SpeedLearner:
         speed.step_s = fit.coefficient(0)
         speed.sequence_s = fit.coefficient(1)
         speed.context_s = fit.coefficient(2)
+
+
+def measures_prefill(place: ReplicaLoad, load: int, slots: float) -> bool:
+    """Whether a request is prefilled without a wait in the engine for a slot or for KV cache.
+
+    `load`: the replica's load with the request. `slots`: see `SpeedLearner.dispatched`.
+    """
+    usage = place.kv_usage
+    return (
+        place.foreign_waiting == 0
+        and (slots < 0.0 or load <= slots)
+        and (usage is None or usage < KV_FULL)
+    )

@@ -144,6 +144,19 @@ class Chooser:
                     window.append(holder)
         return window
 
+    def _holders(self, view: RequestView) -> Mapping[Replica, int]:
+        """Return the replicas that hold a part of the prompt, with the number of its blocks."""
+        blocks = view.blocks
+        return self._held if self._asked is blocks else self._knowledge.held(view)
+
+    def uncached_at(self, view: RequestView, replica: Replica) -> int:
+        """Estimate the prompt tokens that `replica` does not hold."""
+        return _uncached(view, self._holders(view).get(replica, 0) if view.blocks else 0)
+
+    def uncached_at_best(self, view: RequestView) -> int:
+        """Estimate the prompt tokens that the replica with the most of them does not hold."""
+        return _uncached(view, max(self._holders(view).values(), default=0) if view.blocks else 0)
+
     # -- events of an attempt -----------------------------------------------------------------
 
     def dispatched(self, view: RequestView, replica: Replica) -> tuple[int, int]:
@@ -154,13 +167,11 @@ class Chooser:
         replica.
         """
         blocks = view.blocks
-        tokens = view.prompt_tokens
         held = 0
         if blocks:
-            known = self._held if self._asked is blocks else self._knowledge.held(view)
-            held = known.get(replica, 0)
+            held = self._holders(view).get(replica, 0)
             self._knowledge.sent(replica, blocks, held)
-            tokens = max(0, tokens - int(held * view.block_tokens))
+        tokens = _uncached(view, held)
         if self._hears_dispatch:
             policy = self._policy_of(view)
             ctx = self._ctx
@@ -213,6 +224,12 @@ class Chooser:
             policy=type(policy).__name__,
             error=problem,
         )
+
+
+def _uncached(view: RequestView, held: int) -> int:
+    """The prompt tokens after `held` blocks."""
+    tokens = view.prompt_tokens
+    return max(0, tokens - int(held * view.block_tokens)) if held else tokens
 
 
 def _overridden(policies: Policies, hook: str) -> bool:

@@ -64,6 +64,12 @@ class Completion:
         replica = work.replica
         slots = None if replica is None else slots_of(replica)
         ttft_slo_s, tpot_slo_s = head.routing.ttft_slo_s, head.routing.tpot_slo_s
+        estimate, before_s = x.estimate, 0.0
+        if estimate is not None:
+            if estimate.is_given:
+                before_s = estimate.made_at - arrived
+            else:
+                estimate = None
         key = asked.key
         if key is not None and urgency.rank != BATCH:
             ttft_slo_s = ttft_slo_s or key.ttft_slo_s
@@ -115,6 +121,9 @@ class Completion:
                 milliseconds(ttft_slo_s) if ttft_slo_s else None,
                 milliseconds(tpot_slo_s) if tpot_slo_s else None,
                 int(work.tokens_on_time + 0.5) if work.tokens_on_time < work.tokens_due else None,
+                None if estimate is None else milliseconds(before_s + estimate.estimate_s),
+                None if estimate is None else milliseconds(before_s + estimate.low_s),
+                None if estimate is None else milliseconds(before_s + estimate.high_s),
             )
         )
 

@@ -14,6 +14,7 @@ from random import Random
 from policies.queueing.contract import OrderPolicy
 from router.config.model import Config
 from router.core.scheduling import Scheduler
+from router.core.ttft_estimate import TtftEstimates
 from router.dispatch.chooser import Chooser
 from router.dispatch.continuation.store import Store
 from router.dispatch.driver.first_probes import FirstProbes
@@ -34,6 +35,7 @@ class Context:
         "chooser",
         "closing",
         "crashed",
+        "estimates",
         "first_probes",
         "fleet",
         "hedger",
@@ -62,9 +64,10 @@ class Context:
         self.budget = Budget(config.retry)  # The retry budget; it also counts the running requests.
         self.metrics = metrics
         self.scheduler = scheduler
+        self.estimates = TtftEstimates()
         self.queue: QueueDriver | None = None  # `None`: requests are sent without queueing.
         if config.queue.enabled:
-            self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler)
+            self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler, self.estimates)
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
         self.closing = False  # The router is stopping; then it begins no request and no attempt.

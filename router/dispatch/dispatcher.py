@@ -385,7 +385,7 @@ class Dispatcher(Handler, Keeper):
         if self.context.first_probes:
             self.context.first_probes.forget(exchange)
         if replica is not None:  # `None`: the queue sends the request later.
-            exchange.driver.begin(replica)
+            exchange.driver.start(replica)
 
     def _measure(
         self, exchange: Exchange, head: RequestHead, fields: Fields, body_bytes: int

@@ -27,6 +27,7 @@ from policies.contract import RequestView
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
 from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO, error_of
 from router.dispatch.attempts.sending import send
@@ -354,11 +355,18 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.reply.gap_due = NEVER
         self.deadline = min(self._stall_due, min(self.total_due, self.driver.due()))
 
+    def _name_estimate(self) -> None:
+        """Put the estimated time to first token into the response's head, if the client asks."""
+        estimate = self.estimate
+        if self.asked.head.routing.wants_estimate and estimate is not None and estimate.is_given:
+            self.reply.estimate = header_value(estimate, self.arrived)
+
     def _begin_reply(self, reader: ResponseReader, replica: Replica) -> None:
         head = reader.head
         assert head is not None
         shown = replica.id if self.rules.debug_headers else None
         counts = self.route.inference and 200 <= head.status < 300
+        self._name_estimate()
         self.reply.begin(reader, shown, counts_tokens=counts)
         if counts and not self.route.is_known:
             self.reply.is_text = is_text(head) and may_answer_in_text(self.asked.path)
@@ -506,6 +514,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             if not self._may_commit():
                 return  # The next check of the deadlines tries again.
             self.driver.state.committed_status()
+            self._name_estimate()
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 

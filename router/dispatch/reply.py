@@ -65,6 +65,7 @@ class Reply:
         "_whole",
         "bytes_out",
         "continuation",
+        "estimate",
         "gap_due",
         "gap_s",
         "is_complete",
@@ -95,6 +96,9 @@ class Reply:
         self.gap_due = NEVER
         self.status = 0  # The status sent to the client; 0: none.
         self.bytes_out = 0  # Bytes of the body that were written.
+        # The value of the header with the estimated time to first token, set before the head is
+        # written; b"": the client does not ask for it, or there is no estimate.
+        self.estimate = b""
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
         self.is_complete = False  # Whether all of the response was written.
         # Whether the response is an engine's answer for which tokens are counted.
@@ -155,6 +159,7 @@ class Reply:
             keep_alive=self.keep_alive,
             http_1_0=self._http_1_0,
             replica=replica,
+            estimate=self.estimate,
         )
         if whole and length is not None and not bodyless:
             # An answer that is not a stream usually needs only this one write.
@@ -344,7 +349,12 @@ class Reply:
             self._chunked = not self._http_1_0
             self.keep_alive = self._chunked and self._client.keeps_alive
             self._client.write(
-                stream_head(self._request_id, chunked=self._chunked, keep_alive=self.keep_alive)
+                stream_head(
+                    self._request_id,
+                    chunked=self._chunked,
+                    keep_alive=self.keep_alive,
+                    estimate=self.estimate,
+                )
             )
         self.event(_COMMENT)
 

@@ -16,10 +16,12 @@ def response_head(
     keep_alive: bool,
     http_1_0: bool = False,
     replica: str | None = None,
+    estimate: bytes = b"",
 ) -> bytes:
     """Build a response head.
 
     `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
+    `estimate`: the value of the header with the estimated time to first token; b"": no header.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -36,6 +38,8 @@ def response_head(
         framing += b"\r\ndate: " + date()
     if replica is not None:
         framing += b"\r\nx-router-replica: " + replica.encode("ascii", "replace")
+    if estimate:
+        framing += b"\r\n" + _ESTIMATE + estimate
     return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (
         head.status_line,
         head.joined,
@@ -49,8 +53,13 @@ def interim_head(head: ResponseHead) -> bytes:
     return b"\r\n".join([b"HTTP/1.1 " + head.status_line, *head.lines, b"\r\n"])
 
 
-def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
-    """Build the head of a stream to which the router commits before a replica has answered."""
+def stream_head(
+    request_id: bytes, *, chunked: bool, keep_alive: bool, estimate: bytes = b""
+) -> bytes:
+    """Build the head of a stream to which the router commits before a replica has answered.
+
+    `estimate`: see `response_head`.
+    """
     out = [
         b"HTTP/1.1 200 OK",
         b"content-type: text/event-stream; charset=utf-8",
@@ -61,10 +70,13 @@ def stream_head(request_id: bytes, *, chunked: bool, keep_alive: bool) -> bytes:
         out.append(b"transfer-encoding: chunked")
     if not keep_alive:
         out.append(b"connection: close")
+    if estimate:
+        out.append(_ESTIMATE + estimate)
     out.append(b"\r\n")
     return b"\r\n".join(out)
 
 
+_ESTIMATE = b"x-ttft-estimate-ms: "
 _TYPE = b"content-type:"
 
 

@@ -62,6 +62,7 @@ class Rules:
         "continues",
         "debug_headers",
         "level_s",
+        "refuses_late",
         "response_hold",
         "retry_body",
         "slos",
@@ -80,6 +81,8 @@ class Rules:
             if settings.timeouts != none
         }
         self.slos = class_slos(config.classes)  # The SLOs of each class, by its number.
+        # Whether each class refuses requests whose first token would be late, by its number.
+        self.refuses_late = [own.late == "refuse" for own in config.classes.by_name.values()]
         self.write_stall_s = timeouts.write_stall_s
         # Maximum bytes of a response that are held before it is relayed.
         self.response_hold = limits.response_hold

@@ -126,6 +126,9 @@ class ClassCounts:
 
     __slots__ = (
         "duration",
+        "estimate_width_s",
+        "estimates",
+        "estimates_kept",
         "gain_achieved",
         "gain_attainable",
         "slo_tpot",
@@ -145,6 +148,11 @@ class ClassCounts:
         # token counts with its worth.
         self.gain_achieved = 0.0
         self.gain_attainable = 0.0
+        # Streams whose estimated time to first token was compared with the actual one, those within
+        # their intervals, and the sum of the widths of these intervals in seconds.
+        self.estimates = 0
+        self.estimates_kept = 0
+        self.estimate_width_s = 0.0
         self.slo_ttft = SloCounts()  # streams, by their time to first token
         self.slo_tpot = SloCounts()  # streams of at least two tokens, by their time per token
         self.slo_whole = SloCounts()  # requests, by all SLOs that apply to them
@@ -279,6 +287,18 @@ class Metrics(Tally):
             classed.slo_ttft.count(ttft)
             classed.slo_tpot.count(tpot)
             classed.slo_whole.count(whole)
+
+    def estimated(self, urgency: str, is_kept: bool, width_s: float) -> None:
+        """Count an estimated time to first token of a class, after the actual time is known.
+
+        `is_kept`: whether the actual time was within the interval. `width_s`: of the interval.
+        """
+        classed = self.classes.get(urgency)
+        if classed is not None:
+            classed.estimates += 1
+            if is_kept:
+                classed.estimates_kept += 1
+            classed.estimate_width_s += width_s
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
         """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""

@@ -189,7 +189,7 @@ class SimulatedExchange(RoutedRequest):
         except RouterError as err:
             self._finish(err.reason, now)
             return
-        self.driver.begin(replica)
+        self.driver.start(replica)
 
     # -- calls of the queue driver ------------------------------------------------------------
 
@@ -453,6 +453,12 @@ class SimulatedExchange(RoutedRequest):
         work, worth = self.work, self.view.worth
         outcome.gain_achieved = worth * max(0.0, work.tokens_on_time)
         outcome.gain_attainable = worth * max(0.0, work.tokens_due)
+        estimate = self.estimate
+        if estimate is not None and estimate.is_given:
+            before_s = estimate.made_at - self.arrived
+            outcome.estimate_s = before_s + estimate.estimate_s
+            outcome.estimate_low_s = before_s + estimate.low_s
+            outcome.estimate_high_s = before_s + estimate.high_s
         outcome.attempts = len(state.attempts)
         if outcome.attempts > 1:
             outcome.hedged = any(one.kind == Kind.HEDGE for one in state.attempts)

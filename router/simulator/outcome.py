@@ -22,6 +22,9 @@ class Outcome:
         "cached_tokens",
         "dispatched",
         "ended",
+        "estimate_high_s",
+        "estimate_low_s",
+        "estimate_s",
         "expected_tokens",
         "first",
         "gain_achieved",
@@ -58,6 +61,11 @@ class Outcome:
         # (`core/token_gain.py`). Both are 0 if the request does not count.
         self.gain_achieved = 0.0
         self.gain_attainable = 0.0
+        # The estimated time to first token, made at the arrival, and its 90 % interval, in seconds
+        # from the arrival; below 0: no estimate.
+        self.estimate_s = -1.0
+        self.estimate_low_s = -1.0
+        self.estimate_high_s = -1.0
         self.reason = Reason.OK
 
     @property

@@ -25,6 +25,7 @@ from router.config.model import Config, in_file
 from router.core.errors import RouterError
 from router.core.lease import Lease, poll_begins, poll_counted, poll_failed
 from router.core.replica_load import ReplicaLoad
+from router.core.ttft_estimate import TtftEstimates
 from router.emulator.http.gauges import Gauges, LaggingGauges
 from router.fleet.learned_capacity import LearnedCapacity
 from tests.tickets import looked_up, make_ticket
@@ -152,12 +153,13 @@ class World:
         rules: Config | None = None,
         *,
         tick_s: float | None = None,
+        estimates: TtftEstimates | None = None,
     ) -> None:
         """`tick_s`: tick at this interval instead of when the queue requests it."""
         self.now = 1000.0
         self.pool = Stand(spots)
         self.pool.clock = lambda: self.now
-        self.queue = Queue(rules or config(), self.pool)
+        self.queue = Queue(rules or config(), self.pool, estimates=estimates)
         self.jobs: dict[Ticket, Job] = {}
         self.started: dict[Ticket, float] = {}  # time at which each was first sent
         self.order: list[Ticket] = []  # the order in which they were sent

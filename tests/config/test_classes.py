@@ -43,6 +43,7 @@ def test_the_names_are_those_of_the_fields() -> None:
         ("classes: {normal: {ttft_slo: 11s}}", "classes.low.ttft_slo"),
         ("classes: {batch: {tpot_slo: 199ms}}", "classes.batch.tpot_slo"),
         ("classes: {low: {tpot_slo: 0s}}", "classes.low.tpot_slo"),
+        ("classes: {low: {late: never}}", "classes.low.late"),
         (RESERVES + "classes: {batch: {share: 0}}", "classes.batch.share"),
         (RESERVES + "classes: {batch: {share: 0.5}}", "classes"),
     ],

@@ -544,7 +544,7 @@ class World:
             request.answer(err)
             return request
         if replica is not None:
-            request.driver.begin(replica)
+            request.driver.start(replica)
         return request
 
     def of(self, name: str) -> Driven:

@@ -57,6 +57,11 @@ def test_the_replicas_fields_stand_before_the_routers() -> None:
         ),
         ({"replica": "gpu-1"}, 200, [b"content-length: 5", b"x-router-replica: gpu-1"]),
         ({"replica": "gpü"}, 200, [b"content-length: 5", b"x-router-replica: gp?"]),
+        (
+            {"estimate": b"8; low=4; high=19"},
+            200,
+            [b"content-length: 5", b"x-ttft-estimate-ms: 8; low=4; high=19"],
+        ),
     ],
 )
 def test_the_framing(options: dict[str, Any], status: int, framing: list[bytes]) -> None:

@@ -70,6 +70,11 @@ class DrivenRequest(QueuedRequest):
         self.wanted_until = until
         self.first_s = self.patience_s()
 
+    def first_token_due(self) -> float:
+        """Return the time by which the client wants the first token: the end of its TTFT SLO, or
+        its own deadline if that is earlier."""
+        return min(self.view.arrived + self.view.ttft_slo_s, self.wanted_until)
+
     def patience_s(self) -> float:
         """Return the maximum seconds that an attempt may take to its first content.
 

@@ -26,6 +26,7 @@ from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
+from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import PASSING, UNSENT
@@ -87,6 +88,27 @@ class RequestDriver:
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
+
+    def start(self, replica: Replica) -> None:
+        """Send the first attempt of a request to a replica.
+
+        The request is refused instead if its first token would be late and its class refuses that.
+        """
+        request, context = self._request, self._context
+        view, route = request.view, request.route
+        if view.stream and route.inference and not route.light:
+            now = context.scheduler.now()
+            estimate = sent_at_once(view, replica, context.chooser, context.estimates, now)
+            request.estimate = estimate
+            if estimate is not None and self._rules.refuses_late[request.urgency.rank]:
+                due = request.first_token_due()
+                if estimate.is_late(due, now):
+                    estimate.void()
+                    if context.queue is not None:
+                        context.queue.refused_late(request)
+                    request.answer(estimate.late_error(due))
+                    return
+        self.begin(replica)
 
     def begin(self, replica: Replica, *, fresh: bool = False) -> None:
         """Send the request to a replica. `fresh`: use a new connection."""
@@ -245,6 +267,12 @@ class RequestDriver:
             sample_shown(attempt, ttft_s, now)
         if not attempt.is_timed:
             ttft_s = None
+        estimate = request.estimate
+        if estimate is not None:
+            if ttft_s is None:
+                estimate.void()
+            else:
+                estimate.shown(now)
         if request.route.is_known:
             context.chooser.shown(request.view, replica, attempt.held, ttft_s)
             context.hedger.shown(request.view, attempt, replica, request.view.stream, now)

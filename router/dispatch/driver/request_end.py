@@ -52,6 +52,11 @@ def end_request(
     )
     tpot_s = _tpot_s(request, events, now)
     count_gain(request, label, reason, status, tpot_s, now)
+    estimate = request.estimate
+    if estimate is not None:
+        estimate.ended(now)
+        if estimate.is_judged:
+            metrics.estimated(label, estimate.is_kept, estimate.high_s - estimate.low_s)
     state = request.driver.state
     if replica is not None:
         winner = state.winner

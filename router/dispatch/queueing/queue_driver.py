@@ -36,12 +36,15 @@ from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.timers import Expired
+from router.admission.wait_forecast import WaitForecast
 from router.admission.waiting.wait_lists import GIVE_WAY
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Scheduler
+from router.core.ttft_estimate import TtftEstimates
 from router.core.urgency import BATCH
 from router.dispatch.chooser import Chooser
+from router.dispatch.driver.arrival_estimate import if_it_waits
 from router.dispatch.queueing.fast_path import fast_path
 from router.dispatch.queueing.pending_changes import PendingChanges
 from router.dispatch.queueing.places import Places, pinned
@@ -68,6 +71,7 @@ class QueueDriver:
         chooser: Chooser,
         metrics: Metrics,
         scheduler: Scheduler,
+        estimates: TtftEstimates,
     ) -> None:
         """Raises PolicyConfigError."""
         self._fleet = fleet
@@ -75,7 +79,7 @@ class QueueDriver:
         self._metrics = metrics
         self._scheduler = scheduler
         places = Places(fleet, chooser.closed_to)
-        self.pools = Pools(config, places)
+        self.pools = Pools(config, places, estimates)
         self._changes = PendingChanges(fleet, places, self.pools)
         # The function that polls a replica at once.
         self.hurry: Callable[[Replica], None] | None = None
@@ -137,6 +141,10 @@ class QueueDriver:
         ticket = x.make_ticket(model, lane)
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
+        forecast: WaitForecast | None = None
+        if x.last_attempt() is None:  # The estimate is made at the arrival.
+            forecast = if_it_waits(x.view, self._chooser, self._fleet, now)
+            ticket.forecast = forecast
         try:
             found = self.pools.offer(ticket, now)
         except RouterError:
@@ -147,6 +155,8 @@ class QueueDriver:
             x.ticket = ticket
             raise
         finally:
+            if forecast is not None:
+                x.estimate = forecast.estimate
             self._take_evicted(ticket.queue)
         x.ticket = ticket
         if not found:
@@ -154,6 +164,12 @@ class QueueDriver:
             self._arm()
             return None
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
+
+    def refused_late(self, x: QueuedRequest) -> None:
+        """Count a request that is refused instead of sent at once, because it would be late."""
+        ticket = x.ticket
+        queue: Queue = self.pools.of(x.view.model or "") if ticket is None else ticket.queue
+        queue.refused_late(x.urgency.rank, was_passed=ticket is None)
 
     def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
         """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.

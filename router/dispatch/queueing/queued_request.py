@@ -18,6 +18,7 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
 from router.admission.concurrency import Concurrency
 from router.core.errors import RouterError
+from router.core.ttft_estimate import TtftEstimate
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
@@ -32,6 +33,7 @@ class QueuedRequest(ABC):
         "_waited_s",
         "arrived",
         "concurrency",
+        "estimate",
         "is_counted",
         "order",
         "pinned",
@@ -48,6 +50,9 @@ class QueuedRequest(ABC):
         self.arrived = arrived
         # The queue ticket; `None`: the request bypassed the queue, or has left it.
         self.ticket: Ticket | None = None
+        # The estimated time to first token, made at the arrival; `None`: nothing was known, or the
+        # request is not a stream.
+        self.estimate: TtftEstimate | None = None
         # The only replica that can answer, because it holds the response to which the request
         # refers; `None`: any replica.
         self.pinned: Replica | None = None

@@ -69,6 +69,10 @@ def _gains(metrics: Metrics, gain: Callable[[ClassCounts], float]) -> dict[str, 
     return {n: gain(each) for n, each in metrics.classes.items() if each.slo_whole.requests}
 
 
+def _estimates(metrics: Metrics, count: Callable[[ClassCounts], float]) -> dict[str, float]:
+    return {n: count(each) for n, each in metrics.classes.items() if each.estimates}
+
+
 FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "requests",
@@ -138,6 +142,27 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         COUNTER,
         "The same if every token had come before its deadline, of failed requests as well.",
         lambda m: _gains(m, lambda counts: counts.gain_attainable),
+        ("class",),
+    ),
+    Family(
+        "ttft_estimates",
+        COUNTER,
+        "Streams with an estimated TTFT that was compared with the actual one, by class.",
+        lambda m: _estimates(m, lambda counts: counts.estimates),
+        ("class",),
+    ),
+    Family(
+        "ttft_estimates_kept",
+        COUNTER,
+        "Of these streams, those whose TTFT was within the 90 % interval, by class.",
+        lambda m: _estimates(m, lambda counts: counts.estimates_kept),
+        ("class",),
+    ),
+    Family(
+        "ttft_estimate_width_seconds",
+        COUNTER,
+        "Sum of the widths of the 90 % intervals of these streams, by class.",
+        lambda m: _estimates(m, lambda counts: counts.estimate_width_s),
         ("class",),
     ),
     Family(

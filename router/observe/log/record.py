@@ -73,6 +73,10 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     # Output tokens that came before their deadlines (`core/token_gain.py`). None: all of them, or
     # the request does not count, because it ended through the client's own fault.
     tokens_on_time: int | None = None
+    # The time to first token as estimated at the arrival, and its 90 % interval. None: no estimate.
+    ttft_estimate_ms: float | None = None
+    ttft_low_ms: float | None = None
+    ttft_high_ms: float | None = None
 
 
 # A mutable default is stored in __struct_defaults__ as a factory.

@@ -30,6 +30,7 @@ class RoutingHeaders:
         "session",
         "tpot_slo_s",
         "ttft_slo_s",
+        "wants_estimate",
     )
 
     def __init__(self) -> None:
@@ -43,6 +44,8 @@ class RoutingHeaders:
         # The SLOs that the client states, in seconds; 0: none.
         self.ttft_slo_s = 0.0
         self.tpot_slo_s = 0.0
+        # Whether the response's head must have the estimated time to first token.
+        self.wants_estimate = False
 
 
 class RoutingHeader:
@@ -115,6 +118,11 @@ class _TpotSlo(RoutingHeader):
         into.tpot_slo_s = slo_headers.of_client(self.name, value)
 
 
+class _TtftEstimate(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.wants_estimate = value.lower() == b"true"
+
+
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
     _Session(b"x-session-id", passes=True, is_memoized=False),
@@ -124,6 +132,9 @@ DECLARED: Final[tuple[RoutingHeader, ...]] = (
     # The SLOs count from the arrival at this router, so the fields are not forwarded.
     _TtftSlo(b"x-slo-ttft-ms"),
     _TpotSlo(b"x-slo-tpot-ms"),
+    # A second router behind this one would add an estimate of its own, so the field is not
+    # forwarded.
+    _TtftEstimate(b"x-ttft-estimate"),
     # The remaining time decreases while the request is in this router, so the field is not
     # forwarded.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),

@@ -30,7 +30,7 @@ def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
     kept = {name for name, header in BY_NAME.items() if not header.passes}
     assert kept == {
         *(b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"),
-        *(b"x-slo-ttft-ms", b"x-slo-tpot-ms"),
+        *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-ttft-estimate"),
     }
 
 
@@ -53,6 +53,12 @@ def test_a_text_is_kept_as_written_and_the_last_one_counts() -> None:
 
 def test_hedge_is_read_in_lower_case() -> None:
     assert read((b"x-hedge", b"NEVER")).hedge == b"never"
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(b"true", True), (b"TRUE", True), (b"0", False)])
+def test_an_estimate_is_wanted_only_if_the_client_says_so(value: bytes, wanted: bool) -> None:
+    assert read((b"x-ttft-estimate", value)).wants_estimate is wanted
+    assert not read().wants_estimate
 
 
 TIMEOUTS = [

@@ -1,0 +1,1 @@
+"""The coverage and the width of the estimated TTFT's 90 % intervals, simulated."""

@@ -1,0 +1,110 @@
+"""Counts, for each class of one run, how many first tokens came within their intervals.
+
+Must never: simulate, or judge a goal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from router.core.urgency import CLASSES
+from router.replay.report.table import Column
+from router.simulator.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """The estimates of one class in one scenario."""
+
+    scenario: str
+    name: str  # the class
+    streams: int  # streams with a first token
+    estimated: int  # those with an estimate
+    below: int  # first tokens before the interval
+    above: int  # first tokens after the interval
+    width_s: float | None  # median width of the intervals; None: no estimate
+    range_s: float | None  # from the 5th to the 95th percentile of all TTFTs; None: no stream
+    error: float | None  # median of |estimate / TTFT - 1|, as a share
+
+    @property
+    def covered(self) -> float | None:
+        """The share of first tokens within their intervals."""
+        if not self.estimated:
+            return None
+        return 1.0 - (self.below + self.above) / self.estimated
+
+    @property
+    def relative_width(self) -> float | None:
+        """The median width as a share of the range."""
+        if self.width_s is None or not self.range_s:
+            return None
+        return self.width_s / self.range_s
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "covered": self.covered, "relative_width": self.relative_width}
+
+
+class Recorded:
+    """Records the outcomes of streams that arrive after the warm-up and before the end."""
+
+    def __init__(self, scenario: str, warm_s: float, until_s: float) -> None:
+        self._scenario = scenario
+        self._warm_s = warm_s
+        self._until_s = until_s
+        self._outcomes: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in CLASSES}
+
+    def ended(self, outcome: Outcome) -> None:
+        ttft_s = outcome.ttft_s
+        if ttft_s is not None and self._warm_s <= outcome.arrival.at <= self._until_s:
+            self._outcomes[outcome.arrival.priority].append((ttft_s, outcome))
+
+    def classes(self) -> list[Coverage]:
+        return [self._coverage(name, found) for name, found in self._outcomes.items()]
+
+    def _coverage(self, name: str, found: list[tuple[float, Outcome]]) -> Coverage:
+        ttfts = sorted(ttft_s for ttft_s, _ in found)
+        given = [(ttft_s, one) for ttft_s, one in found if one.estimate_s >= 0.0]
+        widths = [one.estimate_high_s - one.estimate_low_s for _, one in given]
+        errors = [abs(one.estimate_s / max(ttft_s, 1e-9) - 1.0) for ttft_s, one in given]
+        return Coverage(
+            self._scenario,
+            name,
+            len(ttfts),
+            len(given),
+            sum(ttft_s < one.estimate_low_s for ttft_s, one in given),
+            sum(ttft_s > one.estimate_high_s for ttft_s, one in given),
+            median(widths) if widths else None,
+            _quantile(ttfts, 0.95) - _quantile(ttfts, 0.05) if ttfts else None,
+            median(errors) if errors else None,
+        )
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def columns() -> list[Column[Coverage]]:
+    """The columns of a table with one row per scenario and class."""
+    return [
+        Column("scenario", "scenario", text=lambda row: row.scenario),
+        Column("class", "class", text=lambda row: row.name),
+        Column("streams", "streams", value=lambda row: row.streams),
+        Column("given", "estimated", "%", lambda row: _percent(_share(row.estimated, row.streams))),
+        Column("covered", "coverage", "%", lambda row: _percent(row.covered)),
+        Column("below", "below", "%", lambda row: _percent(_share(row.below, row.estimated))),
+        Column("above", "above", "%", lambda row: _percent(_share(row.above, row.estimated))),
+        Column("error", "median error", "%", lambda row: _percent(row.error)),
+        Column("width", "median width", "s", lambda row: row.width_s),
+        Column("range", "range", "s", lambda row: row.range_s),
+        Column("relative", "width / range", "", lambda row: row.relative_width),
+    ]
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share

@@ -1,0 +1,50 @@
+"""Reports what was learned about the errors of TTFT estimates, for GET /queue.
+
+Must never: change anything, or add a cost to a request.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import Any
+
+from router.core.ttft_estimate import STATES, Cell, TtftEstimates
+from router.core.urgency import CLASSES
+from router.observe.metrics import Metrics
+
+
+def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
+    """Return the learned errors by class and state, and the coverage by class label.
+
+    A state without enough first tokens is null.
+    """
+    return {
+        "classes": {
+            name: {
+                state: _cell(estimates.cells[urgency * len(STATES) + number])
+                for number, state in enumerate(STATES)
+            }
+            for urgency, name in enumerate(CLASSES)
+        },
+        "coverage": {
+            name: {
+                "estimates": counts.estimates,
+                "kept": counts.estimates_kept,
+                "mean_width_s": counts.estimate_width_s / counts.estimates,
+            }
+            for name, counts in metrics.classes.items()
+            if counts.estimates
+        },
+    }
+
+
+def _cell(cell: Cell) -> dict[str, float] | None:
+    """The ratio of the actual to the predicted time: its median and its 90 % interval."""
+    interval = cell.interval
+    if not interval.is_known:
+        return None
+    return {
+        "ratio_low": exp(interval.low()),
+        "ratio_median": exp(interval.middle()),
+        "ratio_high": exp(interval.high()),
+    }

@@ -1,0 +1,182 @@
+"""Estimates the time to first token of each stream at its arrival, with a 90 % interval.
+
+A prediction comes from the learned speed of engines and, if the request waits, from the queue. The
+errors of predictions are learned by class and by state, because a wait in a queue is much less
+certain than a prefill: `ConformalInterval` gives the bounds of the ratio of the actual to the
+predicted time, and its median corrects the prediction.
+
+- Nothing is estimated before enough first tokens of the same class and state were compared with
+  their predictions.
+- The actual time is that of the request's first content, whichever attempt it came from. A request
+  that ended without content is censored (`conformal.py`).
+- Whole answers have no first token, so there are no estimates for them.
+
+Memory is bounded; a request costs two insertions into short sorted lists, and a token nothing.
+
+Must never: do I/O, read a clock, or hold a reference to a request.
+"""
+
+from __future__ import annotations
+
+from math import ceil, exp, log
+from typing import Final
+
+from router.core.conformal import ConformalInterval
+from router.core.errors import Reason, RouterError
+from router.core.urgency import CLASSES
+
+# The states of a request at its arrival.
+AT_ONCE: Final = 0  # It is sent at once.
+# It is sent at once to an engine in which it may wait for a slot or for KV cache.
+ENGINE_FULL: Final = 1
+SOON: Final = 2  # It waits in the queue, behind few requests.
+LATER: Final = 3  # It waits in the queue, behind many requests.
+STATES: Final = ("at_once", "engine_full", "soon", "later")
+FEW: Final = 8  # Requests ahead, from which on a request waits behind many.
+
+# A request is refused only because of first tokens in the last seconds. Otherwise an outdated
+# estimate could refuse all requests, and nothing would correct it.
+FRESH_S: Final = 30.0
+RETRY_MOST_S: Final = 600
+_SHORTEST_S: Final = 1e-4
+_NEVER: Final = float("-inf")
+
+
+class Cell:
+    """What was learned about the requests of one class and state."""
+
+    __slots__ = ("interval", "learned_at", "pending")
+
+    def __init__(self) -> None:
+        self.interval = ConformalInterval()
+        self.pending = 0  # Estimates that were given and whose times are not known yet.
+        self.learned_at = _NEVER  # Time of the last first token, in monotonic seconds.
+
+
+class TtftEstimate:
+    """The estimate of one request. Times are seconds from `made_at`."""
+
+    __slots__ = (
+        "_cell",
+        "_is_open",
+        "estimate_s",
+        "high_s",
+        "idle_s",
+        "is_given",
+        "is_judged",
+        "is_kept",
+        "low_s",
+        "made_at",
+        "predicted_s",
+    )
+
+    def __init__(self, cell: Cell, predicted_s: float, idle_s: float, now: float) -> None:
+        self.made_at = now  # monotonic seconds
+        self.predicted_s = predicted_s  # Before the correction.
+        self.idle_s = idle_s  # The prediction for an idle replica.
+        # Whether enough is known; otherwise the request only teaches.
+        self.is_given = cell.interval.is_known
+        self.estimate_s = self.low_s = self.high_s = 0.0
+        # Whether the actual time is known well enough to judge the interval, and was within it.
+        self.is_judged = False
+        self.is_kept = False
+        self._is_open = True  # Whether no first token was noted yet.
+        self._cell = cell
+        if self.is_given:
+            cell.pending += 1
+            interval = cell.interval
+            self.low_s = predicted_s * exp(interval.low())
+            self.high_s = predicted_s * exp(interval.high())
+            middle_s = predicted_s * exp(interval.middle())
+            self.estimate_s = max(self.low_s, min(self.high_s, middle_s))
+
+    def shown(self, now: float) -> None:
+        """Learn from the first content of the request."""
+        if self._close():
+            self._cell.learned_at = now
+            self._learn(now - self.made_at, False)
+
+    def ended(self, now: float) -> None:
+        """Note the end of the request. Without a first content before, it is censored."""
+        if self._close():
+            self._learn(now - self.made_at, True)
+
+    def void(self) -> None:
+        """Learn nothing from this request: its time says nothing about engines or the queue."""
+        self._close()
+
+    def _close(self) -> bool:
+        """Return whether the time was not known until now."""
+        was_open = self._is_open
+        self._is_open = False
+        if was_open and self.is_given:
+            self._cell.pending -= 1
+        return was_open
+
+    def _learn(self, took_s: float, is_cut: bool) -> None:
+        interval = self._cell.interval
+        if self.is_given and (not is_cut or took_s > self.high_s):
+            is_below, is_above = took_s < self.low_s, took_s > self.high_s
+            self.is_judged = True
+            self.is_kept = not (is_below or is_above)
+            interval.judged(is_below, is_above, self._cell.pending)
+        interval.add(log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut)
+
+    def is_late(self, due: float, now: float) -> bool:
+        """Whether the first token cannot come by `due`, in monotonic seconds."""
+        return (
+            self.is_given
+            and self.made_at + self.low_s > due
+            and now - self._cell.learned_at <= FRESH_S
+        )
+
+    def late_error(self, due: float) -> RouterError:
+        """Return the error for a request that is refused because of `is_late`.
+
+        Its Retry-After is the time after which the estimate would meet the same time limit if no
+        other request came: the work ahead becomes one second shorter in each second. There is none
+        if an idle replica could not meet the limit either.
+        """
+        limit_s = max(0.0, due - self.made_at)
+        correction = self.estimate_s / self.predicted_s
+        retry_after_s: int | None = None
+        why = ", also at an idle replica"
+        if self.idle_s * correction <= limit_s:
+            why = ""
+            least_s = ceil(min(self.predicted_s - limit_s / correction, float(RETRY_MOST_S)))
+            retry_after_s = max(1, least_s)
+        return RouterError(
+            Reason.TTFT_UNREACHABLE,
+            f"the first token is expected in {self.estimate_s:.3g} s, and not before "
+            f"{self.low_s:.3g} s, but is due in {limit_s:.3g} s{why}",
+            retry_after_s=retry_after_s,
+        )
+
+
+class TtftEstimates:
+    """The learned errors of all classes and states of one router."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self) -> None:
+        self.cells = [Cell() for _ in range(len(CLASSES) * len(STATES))]
+
+    def of(
+        self, urgency: int, state: int, predicted_s: float, idle_s: float, now: float
+    ) -> TtftEstimate:
+        """Return the estimate of a request of a class, 0 to 4.
+
+        `predicted_s`: from now on; above 0. `idle_s`: the same at an idle replica, without a wait.
+        """
+        cell = self.cells[urgency * len(STATES) + state]
+        return TtftEstimate(cell, max(predicted_s, _SHORTEST_S), idle_s, now)
+
+
+def header_value(estimate: TtftEstimate, arrived: float) -> bytes:
+    """Return the response header's value: milliseconds from the request's arrival."""
+    before_s = estimate.made_at - arrived
+    return b"%d; low=%d; high=%d" % (
+        int(1000.0 * (before_s + estimate.estimate_s) + 0.5),
+        int(1000.0 * (before_s + estimate.low_s) + 0.5),
+        int(1000.0 * (before_s + estimate.high_s) + 0.5),
+    )

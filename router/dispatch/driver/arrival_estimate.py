@@ -1,0 +1,67 @@
+"""Predicts the time to first token of a stream at its arrival, for its estimate.
+
+A request that is sent at once gets the prediction of its dispatch (`SpeedLearner.expected_s`). A
+request that waits gets the usual time from the dispatch to the first token: that of a dispatch now,
+averaged over a few replicas, because a waiting request is sent when its replica is about as loaded
+as all replicas are while requests wait. The queue adds the wait (`admission/wait_forecast.py`).
+
+Must never: learn, decide whether a request is served, or examine more than `SAMPLE` replicas.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.facts import RequestView
+from router.admission.wait_forecast import WaitForecast
+from router.core.speed_learner import measures_prefill
+from router.core.ttft_estimate import AT_ONCE, ENGINE_FULL, TtftEstimate, TtftEstimates
+from router.dispatch.chooser import Chooser
+from router.fleet.replica import Replica
+from router.fleet.table import Fleet
+from router.fleet.utilisation import slots_of
+
+SAMPLE: Final = 4
+
+
+def sent_at_once(
+    view: RequestView, replica: Replica, chooser: Chooser, estimates: TtftEstimates, now: float
+) -> TtftEstimate | None:
+    """Return the estimate of a stream that would be sent to `replica` now; `None`: unknown."""
+    slots = slots_of(replica)
+    is_prefill = measures_prefill(
+        replica, replica.load + 1, -1.0 if slots is None else float(slots)
+    )
+    uncached = chooser.uncached_at(view, replica)
+    cached = max(0, view.prompt_tokens - uncached)
+    predicted_s = replica.speed_learner.expected_s(replica, uncached, cached, now)
+    if predicted_s <= 0.0:
+        return None
+    idle_s = replica.speed.ttft_s(0.0, uncached, cached, 0.0)
+    # The prediction does not include a wait in the engine, so its errors are learned apart.
+    state = AT_ONCE if is_prefill else ENGINE_FULL
+    return estimates.of(view.urgency, state, predicted_s, idle_s, now)
+
+
+def if_it_waits(
+    view: RequestView, chooser: Chooser, fleet: Fleet, now: float
+) -> WaitForecast | None:
+    """Return the forecast that the queue completes if a stream has to wait; `None`: unknown."""
+    replicas = fleet.serving(view.model)
+    if not view.stream or not replicas:
+        return None
+    uncached = chooser.uncached_at_best(view)
+    cached = max(0, view.prompt_tokens - uncached)
+    service_s = idle_s = 0.0
+    known = 0
+    count = len(replicas)
+    for number in range(min(SAMPLE, count)):
+        replica = replicas[number * count // SAMPLE if count > SAMPLE else number]
+        predicted_s = replica.speed_learner.expected_s(replica, uncached, cached, now)
+        if predicted_s > 0.0:
+            known += 1
+            service_s += predicted_s
+            idle_s += replica.speed.ttft_s(0.0, uncached, cached, 0.0)
+    if not known:
+        return WaitForecast(0.0, 0.0)  # Its wait can be learned.
+    return WaitForecast(service_s / known, idle_s / known)

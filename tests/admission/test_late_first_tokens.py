@@ -1,0 +1,114 @@
+"""Tickets whose first token would be late: their estimates, and their refusal if configured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.queueing.ticket import ENDED, WAITING, Ticket
+from router.admission.concurrency import Concurrency
+from router.admission.wait_forecast import WaitForecast
+from router.core.conformal import LEAST
+from router.core.errors import Reason
+from router.core.ttft_estimate import LATER, SOON, TtftEstimates
+from tests.admission.world import Spot, World, config
+from tests.tickets import make_ticket
+
+NORMAL = 2
+SERVICE_S = 0.1
+
+
+def crowded(late: str, waiting: int = 200) -> World:
+    """A replica serves ten requests per second, and this number of requests waits."""
+    spot = Spot("a", slots=1, prefill_rate=1e9, tpot_s=0.1, limit=1)
+    rules = config(policy="fifo", classes={"normal": {"late": late, "ttft_slo_s": 2.0}})
+    world = World([spot], rules, estimates=TtftEstimates())
+    for _ in range(100):
+        come(world)
+    world.run(5.0)
+    while world.queue.waiting < waiting:
+        come(world)
+    return world
+
+
+def come(world: World, **facts: Any) -> Ticket:
+    """A request arrives, and its first token is predicted `SERVICE_S` after its dispatch."""
+    ticket = make_ticket(tokens=1, output=1, arrival=world.now, **facts)
+    ticket.forecast = WaitForecast(SERVICE_S, SERVICE_S)
+    world.offer(ticket)
+    return ticket
+
+
+def teach(world: World, ratio: float = 1.0, count: int = LEAST) -> None:
+    """First tokens of tickets that waited came after this multiple of their predictions."""
+    estimates = world.queue._estimates
+    assert estimates is not None
+    for state in (SOON, LATER):
+        for _ in range(count):
+            estimates.of(NORMAL, state, 1.0, 0.0, world.now - ratio).shown(world.now)
+
+
+def test_a_waiting_ticket_gets_an_estimate() -> None:
+    world = crowded("serve", 80)
+    teach(world)
+    forecast = come(world).forecast
+    assert forecast.wait_s == pytest.approx(8.0, rel=0.1)
+    assert forecast.estimate.estimate_s == pytest.approx(forecast.wait_s + SERVICE_S)
+
+
+def test_a_ticket_that_would_be_late_is_refused_at_once() -> None:
+    world = crowded("refuse")
+    teach(world)
+    waits, dropped = world.queue.waiting, world.queue.counts.dropped[Reason.TTFT_UNREACHABLE]
+    ticket = come(world)
+    assert ticket.state == ENDED
+    (_, err) = world.refused[-1]
+    assert (err.reason, err.status) == (Reason.TTFT_UNREACHABLE, 429)
+    # 20 s of work are ahead of it. Two seconds are left when 18 have passed.
+    assert err.retry_after_s == pytest.approx(18.0, rel=0.2)
+    assert dropped[NORMAL] == 1
+    assert world.queue.waiting == waits
+
+
+def test_a_ticket_in_time_waits() -> None:
+    world = crowded("refuse")
+    teach(world)
+    assert come(world, ttft_slo_s=60.0).state == WAITING
+
+
+def test_the_clients_own_deadline_counts_if_it_is_earlier() -> None:
+    world = crowded("refuse")
+    teach(world)
+    # Not hopeless by the rule of `queue_too_long`, which needs a third of the time.
+    assert come(world, ttft_slo_s=60.0, deadline=world.now + 12.0).state == ENDED
+    assert world.refused[-1][1].reason is Reason.TTFT_UNREACHABLE
+
+
+@pytest.mark.parametrize("count", [0, LEAST - 1])
+def test_nothing_is_refused_while_nothing_is_known(count: int) -> None:
+    world = crowded("refuse")
+    teach(world, count=count)
+    assert come(world).state == WAITING
+
+
+def test_nothing_is_refused_by_default() -> None:
+    world = crowded("serve")
+    teach(world)
+    assert come(world).state == WAITING
+
+
+def test_a_ticket_that_its_keys_limit_may_block_gets_no_estimate() -> None:
+    world = crowded("refuse")
+    teach(world)
+    limit = Concurrency(1)
+    facts: dict[str, Any] = {"concurrency": limit, "key": "k", "ttft_slo_s": 60.0}
+    first, second = come(world, **facts), come(world, **facts)
+    assert first.forecast.estimate is not None
+    assert second.forecast is None
+
+
+def test_a_ticket_that_does_not_wait_keeps_no_forecast() -> None:
+    world = World([Spot("a")], config(), estimates=TtftEstimates())
+    ticket = come(world)
+    assert ticket.forecast is None

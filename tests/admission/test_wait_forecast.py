@@ -1,0 +1,95 @@
+"""The predicted wait of a ticket: which estimator is used, and what it learns."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.admission.service_rate import ServiceRate
+from router.admission.wait_forecast import (
+    BY_CLASS_WAITS,
+    BY_FLOW_WAITS,
+    UNKNOWN_S,
+    WaitForecast,
+    WaitForecaster,
+)
+
+NORMAL = 2
+
+
+def young_rate() -> ServiceRate:
+    """All classes begin to wait at the time 0, so no rate is known then."""
+    rate = ServiceRate()
+    for urgency in range(5):
+        rate.began(urgency, 0.0, is_first=not urgency)
+    return rate
+
+
+NO_RATE = young_rate()
+
+
+def begins(
+    forecaster: WaitForecaster,
+    in_class: int,
+    in_flow: int = 0,
+    *,
+    urgent: int = 0,
+    rate: ServiceRate = NO_RATE,
+    now: float = 0.0,
+) -> WaitForecast:
+    """A ticket of class normal begins to wait behind these tickets."""
+    forecast = WaitForecast(0.1, 0.1)
+    forecaster.begins(forecast, NORMAL, [urgent, 0, in_class, 9, 9], in_flow, rate, now)
+    return forecast
+
+
+def test_nothing_is_known_before_a_ticket_has_waited() -> None:
+    forecaster = WaitForecaster()
+    first = begins(forecaster, 0)
+    assert first.wait_s == UNKNOWN_S
+    forecaster.sent(first, NORMAL, 2.0)
+    assert begins(forecaster, 4).wait_s == pytest.approx(10.0)
+
+
+def test_a_wait_follows_the_position_in_the_class() -> None:
+    forecaster = WaitForecaster()
+    for ahead in (1, 9, 4, 99, 30):
+        forecaster.sent(begins(forecaster, ahead), NORMAL, 0.5 * (ahead + 1))
+    assert begins(forecaster, 19).wait_s == pytest.approx(10.0)
+
+
+def test_other_classes_learn_apart() -> None:
+    forecaster = WaitForecaster()
+    forecaster.sent(begins(forecaster, 0), NORMAL, 2.0)
+    forecast = WaitForecast(0.1, 0.1)
+    forecaster.begins(forecast, 4, [0, 0, 0, 0, 1], 0, NO_RATE, 0.0)
+    assert forecast.wait_s == UNKNOWN_S
+
+
+def test_the_estimator_that_fits_is_used() -> None:
+    """Flows share the service: a flow's waits follow its own tickets, not those of the class."""
+    forecaster = WaitForecaster()
+    for number in range(40):
+        in_flow = number % 5
+        in_class = 10 + 37 * number % 50
+        forecaster.sent(begins(forecaster, in_class, in_flow), NORMAL, 3.0 * (in_flow + 1))
+    errors = [one.error for one in forecaster.estimators[NORMAL]]
+    assert errors[BY_FLOW_WAITS] < errors[BY_CLASS_WAITS]
+    assert begins(forecaster, 50, 2).wait_s == pytest.approx(9.0, rel=0.01)
+
+
+def test_the_service_rate_predicts_before_a_ticket_was_sent() -> None:
+    rate = ServiceRate()
+    rate.began(NORMAL, 0.0, is_first=True)
+    for number in range(1, 21):
+        rate.served(NORMAL, number / 2.0, waited=True)
+    forecast = begins(WaitForecaster(), 9, rate=rate, now=10.0)
+    assert forecast.wait_s == pytest.approx(5.0, rel=0.05)
+
+
+def test_the_total_rate_counts_more_urgent_requests() -> None:
+    rate = ServiceRate()
+    rate.began(0, 0.0, is_first=True)
+    for number in range(1, 21):
+        rate.served(0, number / 2.0, waited=True)
+    forecast = begins(WaitForecaster(), 0, urgent=9, rate=rate, now=10.0)
+    assert forecast.wait_s == pytest.approx(5.0, rel=0.05)

@@ -1,0 +1,86 @@
+"""`hedgerow bench promise`: what is counted, the goals, and one quick run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.promise import cases, cli, goals
+from bench.promise.coverage import Coverage, Recorded
+from router.simulator.outcome import Outcome
+from router.simulator.traffic import Arrival
+
+GOOD = Coverage("50 %", "high", 1000, 1000, 50, 50, 0.2, 1.0, 0.1)
+
+
+def run(*words: str) -> int:
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser)
+    return cli.main(parser.parse_args(words))
+
+
+def outcome(at: float, ttft_s: float, low_s: float, high_s: float, of: str = "high") -> Outcome:
+    one = Outcome(Arrival(0, at, 100, 9, priority=of), "", 0, at)
+    one.first = at + ttft_s if ttft_s >= 0.0 else -1.0
+    one.estimate_s = 0.5 * (low_s + high_s)
+    one.estimate_low_s, one.estimate_high_s = low_s, high_s
+    return one
+
+
+def test_streams_after_the_warm_up_are_counted_by_class() -> None:
+    recorded = Recorded("x", 10.0, 20.0)
+    for one in (
+        outcome(9.0, 1.0, 2.0, 3.0),  # in the warm-up
+        outcome(21.0, 1.0, 2.0, 3.0),  # after the judged part
+        outcome(10.0, -1.0, 2.0, 3.0),  # no first token
+        outcome(10.0, 1.0, -1.0, -1.0),  # no estimate
+        outcome(11.0, 1.0, 2.0, 3.0),
+        outcome(12.0, 2.5, 2.0, 3.5),
+        outcome(13.0, 9.0, 2.0, 6.0),
+        outcome(13.0, 9.0, 2.0, 6.0, of="batch"),
+    ):
+        recorded.ended(one)
+    high = recorded.classes()[1]
+    assert (high.name, high.streams, high.estimated) == ("high", 4, 3)
+    assert (high.below, high.above) == (1, 1)
+    assert high.covered == pytest.approx(1 / 3)
+    assert high.width_s == pytest.approx(1.5)
+    assert high.range_s == pytest.approx(8.0)
+    assert high.relative_width == pytest.approx(1.5 / 8.0)
+    empty = recorded.classes()[0]
+    assert (empty.streams, empty.covered, empty.relative_width) == (0, None, None)
+
+
+def test_goals_are_judged_by_the_worst_class() -> None:
+    coverage, width = goals.judge([GOOD, replace(GOOD, name="low")])
+    assert coverage.met and width.met
+    wide = replace(GOOD, name="low", width_s=0.6)
+    narrow = replace(GOOD, name="batch", estimated=999, above=250)
+    coverage, width = goals.judge([GOOD, wide, narrow])
+    assert not coverage.met and not width.met
+    assert coverage.here == "70.0%"
+    assert coverage.note == "worst: batch; fewer than 1000 estimates: batch"
+    assert width.note.startswith("worst: low;")
+
+
+def test_a_scenario_without_an_estimate_is_not_judged() -> None:
+    none = replace(GOOD, estimated=0, below=0, above=0, width_s=None)
+    assert [verdict.value for verdict in goals.judge([none])] == [None, None]
+
+
+def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--case", "30 %") == 2
+    assert "known: 50 %" in capsys.readouterr().err
+
+
+def test_a_quick_run_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "found.json"
+    assert run("--quick", "--jobs", "1", "--case", "90 %", "--json", str(file)) == 0
+    (found,) = json.loads(file.read_text())
+    assert [row["name"] for row in found["classes"]] == list(cases.CLASSES)
+    assert sum(row["estimated"] for row in found["classes"]) > 0
+    assert "90 %: coverage" in capsys.readouterr().out
