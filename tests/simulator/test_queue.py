@@ -32,7 +32,9 @@ from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, Mix, Shared, Unique
 from tests.simulator.worlds import CORE, Kept, Script, world
 
-ONE = QueueGates(waiting=1, prefill_tokens=0)  # one request at a time waits at a replica
+# One request at a time waits at a replica, batch requests included.
+ONE = QueueGates(waiting=1, prefill_tokens=0)
+ONE_BATCH = Classes(batch=BatchClass(prefill_tokens=0))
 
 
 def queued(policy: str = "fifo", **rules: Any) -> Queue:
@@ -76,8 +78,8 @@ def test_the_urgent_one_goes_first() -> None:
         Arrival(2, 0.02, 100, 3, priority="normal"),
         Arrival(3, 0.03, 100, 3, priority="high"),
     ]
-    as_they_came, _ = play(world(queue=queued("fifo")), *arrivals)
-    by_class, _ = play(world(queue=queued("strict")), *arrivals)
+    as_they_came, _ = play(world(queue=queued("fifo"), classes=ONE_BATCH), *arrivals)
+    by_class, _ = play(world(queue=queued("strict"), classes=ONE_BATCH), *arrivals)
     assert sent_in_order(as_they_came) == [0, 1, 2, 3]
     assert sent_in_order(by_class) == [0, 3, 2, 1]
 
@@ -121,7 +123,7 @@ def test_a_request_expires_exactly_at_its_timeout() -> None:
 def test_one_that_gave_way_is_answered_all_the_same() -> None:
     rules = queued("strict", preemption=Preemption(enabled=True, after_s=0.02, budget=1.0))
     kept, totals = play(
-        world(queue=rules),
+        world(queue=rules, classes=ONE_BATCH),
         Arrival(0, 0.0, 800, 3, priority="batch"),
         Arrival(1, 0.1, 100, 3, priority="high"),
     )
@@ -271,7 +273,9 @@ def test_a_crowd_ends_with_nothing_held_under_every_policy(policy: str) -> None:
 
 
 def test_the_report_has_waits_and_ends_by_class() -> None:
-    classes = Classes(normal=ClassSettings(wait_s=0.05), batch=BatchClass(depth=1))
+    classes = Classes(
+        normal=ClassSettings(wait_s=0.05), batch=BatchClass(depth=1, prefill_tokens=0)
+    )
     summary = Summary(Slo(), 1)
     arrivals = [
         Arrival(0, 0.0, 100, 3, priority="high"),

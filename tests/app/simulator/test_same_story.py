@@ -20,6 +20,7 @@ import router.dispatch.exchange as proxy_exchange
 import router.simulator.exchange as simulator_exchange
 from router.admission.pools import Pools
 from router.config.model import (
+    BatchClass,
     Classes,
     Health,
     Hedging,
@@ -591,6 +592,7 @@ QUEUE_STORIES = {
             Arrival(2, 0.03, 100, 3, priority="high"),
         ),
         queue=queued(policy="strict", preemption=Preemption(enabled=True, after_s=0.1, budget=1.0)),
+        classes=Classes(batch=BatchClass(prefill_tokens=0)),  # one batch request at a time
         health={},
         hedging=OFF,  # the hedger's calls would depend on the time of the content
         together=True,
