@@ -12,7 +12,8 @@ from statistics import fmean
 from typing import Final
 
 from bench.findings.found import Found
-from bench.findings.intervals import LEVEL, judged, ratio
+from bench.findings.intervals import LEVEL, ratio
+from bench.findings.judged import judged_interval
 from bench.gain.contestants import BASELINES, OURS, Contestant
 from bench.gain.score import Score
 from bench.gain.traffic import SHARES
@@ -120,9 +121,7 @@ def _verdict(
         if fmean(ours) >= fmean(theirs):
             return Verdict(title, goal, limit, 1.0, "nothing is in time in a run")
         return Verdict(title, goal, limit, None, "nothing of ours is in time in a run")
-    interval = ratio(theirs, ours)
-    word = judged(interval, limit)
-    return Verdict(title, goal, limit, interval.value, word, spread=(interval.low, interval.high))
+    return judged_interval(title, goal, limit, ratio(theirs, ours), 0.0)
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
