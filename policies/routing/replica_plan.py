@@ -71,7 +71,8 @@ class ReplicaPlan:
         self._is_old = True
         self.at: dict[str, PlannedReplica] = {}
         self.common = EngineSpeed()
-        # By class: worth of a token, and TPOT SLO in seconds, of the latest request.
+        # By class: worth of a token of the latest request, and the usual TPOT SLO in seconds. Single
+        # requests state other SLOs; they must not change what the whole class gets.
         self.worth = [0.0] * CLASSES
         self.tpot_slo_s = [_NO_SLO] * CLASSES
         # Means over the last requests: tokens of a prompt, its tokens that were not cached, and
@@ -93,7 +94,11 @@ class ReplicaPlan:
         running.by_class[urgency] += 1
         running.total += 1
         self.worth[urgency] = view.worth
-        self.tpot_slo_s[urgency] = view.tpot_slo_s
+        usual, slo_s = self.tpot_slo_s[urgency], view.tpot_slo_s
+        if usual == _NO_SLO:
+            self.tpot_slo_s[urgency] = slo_s
+        elif slo_s != _NO_SLO:
+            self.tpot_slo_s[urgency] = usual * min(max(slo_s / usual, 0.5), 2.0) ** SMOOTHING
         self._is_old = True
 
     def remove(self, candidate: Candidate, urgency: int, output: int | None) -> None:

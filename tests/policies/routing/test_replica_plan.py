@@ -82,3 +82,16 @@ def test_a_slower_replica_has_less_room() -> None:
     run(plan, b, NORMAL, 10)
     plan.renew()
     assert plan.room(b, NORMAL) < 0.75 * plan.room(a, NORMAL)
+
+
+def test_a_client_that_states_another_slo_does_not_change_that_of_its_class() -> None:
+    plan = ReplicaPlan(0.2)
+    (a,) = known(0)
+    run(plan, a, NORMAL, 20)
+    loose = asked(NORMAL)
+    loose.tpot_slo_s = 1e6
+    plan.add(a, loose, 500.0, 500.0)
+    assert 0.1 <= plan.tpot_slo_s[NORMAL] < 0.11
+    for _ in range(1000):
+        plan.add(a, loose, 500.0, 500.0)
+    assert plan.tpot_slo_s[NORMAL] > 1000.0  # it is the usual one now
