@@ -24,7 +24,8 @@ from typing import Final
 # Before anything is known: Bloom-176B on 8 A100 GPUs, the slowest engine of the public
 # measurements (Splitwise, ISCA 2024). A prefill of L tokens takes 65 ms + 0.19 ms * L +
 # 3e-5 ms * L^2, after a decode step of 48 ms; a decode step takes 48 ms + 0.47 ms for each sequence
-# + 4.4e-4 ms for each token of context. `running_s` is for sequences of 1,000 tokens.
+# + 4.4e-4 ms for each token of context. `RUNNING_S` is what one sequence with a context of 1,000
+# tokens adds to a step.
 BASE_S: Final = 0.113
 TOKEN_S: Final = 1.9e-4
 ATTENTION_S: Final = 6e-8

@@ -94,7 +94,8 @@ class Accounts:
             self._number += 1
             found = self.by_name[name] = Account(name, weight, self._number, self)
         found.weight = weight
-        # A waiting account keeps its refunds, and its nodes keep their positions.
+        # The counter of an account with waiting requests stays as it is: refunds may have lowered
+        # it, and the positions of these requests depend on it.
         if found.counter < self.time and not found.waiting:
             found.counter = self.time
         return found

@@ -71,8 +71,8 @@ class ReplicaPlan:
         self._is_old = True
         self.at: dict[str, PlannedReplica] = {}
         self.common = EngineSpeed()
-        # By class: worth of a token of the latest request, and the usual TPOT SLO in seconds. Single
-        # requests state other SLOs; they must not change what the whole class gets.
+        # By class: worth of a token of the latest request, and the usual TPOT SLO in seconds. Some
+        # requests state other SLOs, which must not change what the whole class gets.
         self.worth = [0.0] * CLASSES
         self.tpot_slo_s = [_NO_SLO] * CLASSES
         # Means over the last requests: tokens of a prompt, its tokens that were not cached, and

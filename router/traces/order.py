@@ -1,4 +1,6 @@
-"""Sorts arrivals by time within a window, or raises an error for a row that is out of order.
+"""Puts the rows of a file into the order of their arrivals.
+
+`by_arrival` sorts rows within a window. `checked` raises an error for a row that is out of order.
 
 Files of arrivals are in order of time. A row out of order there usually means that two files were
 joined. An access log is in order of the ENDS of its requests: a request that took ten minutes is in

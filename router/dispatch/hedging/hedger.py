@@ -44,7 +44,8 @@ ASKED: Final = "asked"
 TICK_S: Final = 1.0
 # The shortest time in seconds between two calls of `backup` for the same attempt.
 AGAIN_S: Final = 0.02
-# Maximum number of models with learned times; streams and whole answers are counted separately.
+# Maximum number of models for which times are learned from streams. The same maximum applies again
+# to models for which times are learned from whole answers.
 MODELS_MAX: Final = 256
 # Seconds without a request after which the learned times of a model may be replaced by those of
 # another.

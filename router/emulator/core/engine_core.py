@@ -12,8 +12,9 @@ head of the queue blocks: a smaller request does not overtake it.
 A decode step costs the core O(changes), not O(batch). Only with `token_events` is there one event
 per token. With `leap`, consecutive decode steps without an arrival, end or preemption are one
 event. A request that arrives during a leap joins the same step boundary as without leaping. The
-history of events is the same. Only figures that are read between two events are figures of the last
-event, until `settle`, and `kv_log` gets the blocks stored in a leap at its end.
+history of events is the same. There are two differences. Figures that are read during a leap are
+those of its begin, unless `settle` is called first. `kv_log` gets the blocks that are stored during
+a leap when the leap ends.
 
 Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
 each of its tokens once.

@@ -1,8 +1,8 @@
 """The usage of tenants as Prometheus families: one series per tenant and number, summed over
 classes.
 
-GET /usage shows the usage by class, and of more tenants. /metrics is read every few seconds, so
-/metrics shows fewer series.
+GET /usage shows more: the usage of each tenant by class, and for more tenants. /metrics is read
+every few seconds, so it shows fewer series.
 """
 
 from __future__ import annotations
