@@ -26,6 +26,7 @@ from typing import Final
 # 3e-5 ms * L^2, after a decode step of 48 ms; a decode step takes 48 ms + 0.47 ms for each sequence
 # + 4.4e-4 ms for each token of context. `RUNNING_S` is what one sequence with a context of 1,000
 # tokens adds to a step.
+STEP_LEAST_S: Final = 1e-4  # a faster step is a mistake of the fit
 BASE_S: Final = 0.113
 TOKEN_S: Final = 1.9e-4
 ATTENTION_S: Final = 6e-8
@@ -46,6 +47,7 @@ class EngineSpeed:
         "base_s",
         "context_s",
         "is_known",
+        "is_pace_known",
         "prefill_share",
         "running_s",
         "sequence_s",
@@ -65,6 +67,8 @@ class EngineSpeed:
         self.step_s = STEP_S
         self.sequence_s = SEQUENCE_S
         self.context_s = CONTEXT_S
+        # Whether the coefficients of a step were learned, too.
+        self.is_pace_known = False
         # Share of the engine's time that prefills have recently taken, 0 to below 1.
         self.prefill_share = 0.0
         # Monotonic time since when the engine works on the prompts that wait now. It is the time of
@@ -115,4 +119,5 @@ class EngineSpeed:
         their contexts.
         """
         step_s = self.step_s + self.sequence_s * sequences + self.context_s * context_tokens
-        return step_s / (1.0 - self.prefill_share)
+        # Prefills may explain all samples, so that all three coefficients are 0.
+        return max(STEP_LEAST_S, step_s) / (1.0 - self.prefill_share)

@@ -119,6 +119,7 @@ class SpeedLearner:
         if decode and not self.decode.samples:
             self.decode.start(decode)
             self._renew_decode()
+            self.speed.is_pace_known = True
 
     def dispatched(
         self, place: ReplicaLoad, uncached: int, cached: int, slots: float, now: float
@@ -235,6 +236,8 @@ class SpeedLearner:
         speed.step_s = fit.coefficient(0)
         speed.sequence_s = fit.coefficient(1)
         speed.context_s = fit.coefficient(2)
+        if fit.samples >= LEAST:
+            speed.is_pace_known = True
 
 
 def measures_prefill(place: ReplicaLoad, load: int, slots: float) -> bool:

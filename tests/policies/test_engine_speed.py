@@ -79,3 +79,9 @@ def test_the_engine_works_on_what_waits(pending: int, now: float, left: float) -
 
 def test_an_engine_without_a_speed_per_token_has_everything_left() -> None:
     assert speed().tokens_left(1000, 5.0) == 1000
+
+
+def test_a_step_is_never_0() -> None:
+    speed = EngineSpeed()
+    speed.step_s = speed.sequence_s = speed.context_s = 0.0
+    assert speed.tpot_s(5, 1000) > 0.0
