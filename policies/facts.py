@@ -105,9 +105,11 @@ class Candidate:
         "context_tokens",
         "id",
         "inflight",
+        "is_fit",
         "kv_tokens",
         "kv_usage",
         "load",
+        "models",
         "pending_tokens",
         "slots",
         "speed",
@@ -149,6 +151,9 @@ class Candidate:
         self.slots = slots  # requests the engine runs at once; None: unknown
         self.ttft_s = ttft_s  # recent seconds from dispatch to first content; None: unknown
         self.tpot_s = tpot_s  # recent seconds per output token; None: unknown
+        self.is_fit = True  # whether the replica may get requests: it is up and not ejected
+        # The models that the replica serves; None: unknown, or any.
+        self.models: frozenset[str] | None = None
         # Estimated tokens of the contexts of all sequences that decode at the replica.
         self.context_tokens = 0
         self.speed = EngineSpeed()  # predicts the replica's latencies

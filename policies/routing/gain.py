@@ -63,10 +63,11 @@ class Gain(RoutingPolicy):
     # Room kept for a class beyond its running requests, as a share of them.
     spare: float = 0.2
 
-    _plan: ReplicaPlan = field(init=False, repr=False)
+    # One plan for the replicas that serve the same models.
+    _plans: dict[frozenset[str] | None, ReplicaPlan] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._plan = ReplicaPlan(self.spare)
+        self._plans = {}
         if not 0.0 <= self.first < _NO_SLO:
             raise PolicyConfigError("first must be a number of tokens, 0 or more", "first")
         for option in ("near", "doubt"):
@@ -126,9 +127,9 @@ class Gain(RoutingPolicy):
         before_s = speed.tpot_s(load, context)
         after_s = speed.tpot_s(load + 1.0, context + new + known + output / 2.0)
         gain = self._gain(view, first_s, after_s, output)
-        plan = self._plan
-        running = plan.at.get(candidate.id)
-        if running is None or not running.total:
+        plan = self._plans.get(candidate.models)
+        running = None if plan is None else plan.of(candidate)
+        if plan is None or running is None or not running.total:
             return gain
         stall_s = speed.ttft_s(0.0, new, known, 0.0)
         loss = 0.0
@@ -159,9 +160,11 @@ class Gain(RoutingPolicy):
     def closed_to(self, candidate: Candidate) -> int:
         """The classes whose next request would make more urgent streams too slow, or would be in
         time at another replica only."""
-        plan = self._plan
-        one = plan.at.get(candidate.id)
-        if not self.holds or one is None or not one.total:
+        plan = self._plans.get(candidate.models)
+        if plan is None or not self.holds:
+            return 0
+        one = plan.of(candidate)
+        if one is None or not one.total or not candidate.speed.is_pace_known:
             return 0
         plan.renew()
         kept, load = one.kept, candidate.load + 1.0
@@ -175,32 +178,30 @@ class Gain(RoutingPolicy):
             if load > room or load - first > one.others:
                 closed |= ALL_CLASSES & -(2 << kept)
         for urgency in range(CLASSES):
-            if load > plan.room(candidate, urgency) and self._has_room(urgency):
+            if plan.has_room & (1 << urgency) and load > plan.room(candidate, urgency):
                 closed |= 1 << urgency
         return closed
 
-    def _has_room(self, urgency: int) -> bool:
-        """Whether one more request of the class would be in time at a replica."""
-        plan = self._plan
-        for one in plan.at.values():
-            is_for_it = one.kept == NOBODY or one.kept >= urgency
-            if is_for_it and one.candidate.load + 1.0 <= plan.room(one.candidate, urgency):
-                return True
-        return False
-
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
+        plan = self._plans.get(candidate.models)
+        if plan is None:
+            plan = self._plans[candidate.models] = ReplicaPlan(self.spare)
         tokens = float(prompt_tokens(view))
         held = ctx.held.get(candidate, 0) if ctx.held else 0
         new = max(0.0, tokens - held * view.block_tokens)
-        self._plan.add(candidate, view, tokens, new)
+        plan.add(candidate, view, tokens, new)
 
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        self._plan.remove(candidate, view.urgency, output_tokens)
+        for plan in self._plans.values():
+            plan.remove(candidate, view.urgency, output_tokens)
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        self._plan.keep(replica_ids)
+        for models, plan in list(self._plans.items()):
+            plan.keep(replica_ids)
+            if not plan.at:
+                del self._plans[models]
 
 
 def tokens_in_time(

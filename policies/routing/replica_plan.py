@@ -26,10 +26,14 @@ from policies.facts import Candidate, RequestView
 CLASSES: Final = 5
 NOBODY: Final = -1
 USUAL_OUTPUT: Final = 200.0  # output tokens of a request until any has ended
+MOST: Final = 4.0  # a request counts in the means as at most this many times the mean, ...
+MORE: Final = 1024.0  # ... and these tokens
+CHANGES_MIN: Final = 16  # a plan is made anew after one change for so many replicas
 MARGIN: Final = 0.95  # share of the TPOT SLO that a token may take
 STAYS: Final = 1.5  # factor in favour of the class for which a replica is kept already
 SMOOTHING: Final = 0.02  # weight of one request in the means
 _NO_SLO: Final = float("inf")
+_LEAST_S: Final = 1e-4  # a step is not shorter; the coefficients may all be 0
 
 
 class PlannedReplica:
@@ -54,10 +58,11 @@ class ReplicaPlan:
     """The replicas of one fleet, and for which class each is kept."""
 
     __slots__ = (
-        "_is_old",
+        "_changes",
         "_spare",
         "at",
         "common",
+        "has_room",
         "new_tokens",
         "output",
         "prompt_tokens",
@@ -68,9 +73,11 @@ class ReplicaPlan:
     def __init__(self, spare: float) -> None:
         """`spare`: room that is kept beyond the running requests of a class, as a share of them."""
         self._spare = spare
-        self._is_old = True
+        self._changes = 1  # requests that have come or gone since the last plan
         self.at: dict[str, PlannedReplica] = {}
         self.common = EngineSpeed()
+        # The classes of which one more request would be in time at a replica, as bits: 1 << class.
+        self.has_room = 0
         # By class: worth of a token of the latest request, and the usual TPOT SLO in seconds. Some
         # requests state other SLOs, which must not change what the whole class gets.
         self.worth = [0.0] * CLASSES
@@ -86,8 +93,8 @@ class ReplicaPlan:
     ) -> None:
         """A request is sent to a replica. `new_tokens`: those of its prompt that are not cached."""
         urgency = view.urgency
-        self.prompt_tokens += SMOOTHING * (prompt_tokens - self.prompt_tokens)
-        self.new_tokens += SMOOTHING * (new_tokens - self.new_tokens)
+        self.prompt_tokens = _mean(self.prompt_tokens, prompt_tokens)
+        self.new_tokens = _mean(self.new_tokens, new_tokens)
         running = self.at.get(candidate.id)
         if running is None or running.candidate is not candidate:
             running = self.at[candidate.id] = PlannedReplica(candidate)
@@ -99,33 +106,50 @@ class ReplicaPlan:
             self.tpot_slo_s[urgency] = slo_s
         elif slo_s != _NO_SLO:
             self.tpot_slo_s[urgency] = usual * min(max(slo_s / usual, 0.5), 2.0) ** SMOOTHING
-        self._is_old = True
+        self._changes += 1
 
     def remove(self, candidate: Candidate, urgency: int, output: int | None) -> None:
         """A request has ended, after `output` tokens; None: unknown."""
+        running = self.of(candidate)
+        if running is None:
+            return
         if output is not None:
-            self.output += SMOOTHING * (max(1, output) - self.output)
-        running = self.at.get(candidate.id)
-        if running is not None and running.by_class[urgency]:
+            self.output = _mean(self.output, float(max(1, output)))
+        if running.by_class[urgency]:
             running.by_class[urgency] -= 1
             running.total -= 1
-            self._is_old = True
+            self._changes += 1
+
+    def of(self, candidate: Candidate) -> PlannedReplica | None:
+        """The entry of a replica; None: none of its requests came by this plan.
+
+        Another replica may have had the same ID before.
+        """
+        one = self.at.get(candidate.id)
+        return one if one is not None and one.candidate is candidate else None
 
     def keep(self, ids: Collection[str]) -> None:
         """Forget all replicas but these."""
         self.at = {id: running for id, running in self.at.items() if id in ids}
-        self._is_old = True
+        self._changes += 1
 
     def renew(self) -> None:
-        """Give the replicas to the classes again, if requests have come or gone."""
-        if not self._is_old:
+        """Give the replicas to the classes again, if enough requests have come or gone."""
+        if self._changes * CHANGES_MIN < len(self.at):
             return
-        self._is_old = False
-        everyone = list(self.at.values())
-        self._renew_common(everyone)
-        for one in everyone:
+        self._changes = 0
+        everyone = []
+        for one in self.at.values():
             one.was_kept, one.kept = one.kept, NOBODY
-        free = everyone
+            candidate = one.candidate
+            # Nothing can be planned with a replica that gets no requests, or of unknown speed.
+            if candidate.is_fit and candidate.speed.is_pace_known:
+                everyone.append(one)
+        self.has_room = 0
+        if not everyone:
+            return
+        self._renew_common(everyone)
+        free = everyone[:]
         for urgency in range(CLASSES):
             if self.tpot_slo_s[urgency] == _NO_SLO:
                 continue
@@ -134,12 +158,17 @@ class ReplicaPlan:
             while wanted > 0.0 and free:
                 one = free[0]
                 room = self.room(one.candidate, urgency)
-                if room <= 0.0 or not self._pays(urgency, min(wanted, room), room, one):
+                if room < 1.0 or not self._pays(urgency, min(wanted, room), room, one):
                     break
                 one.others = max(0.0, room - wanted)
                 wanted -= room
                 one.kept = urgency
                 free = free[1:]
+            for one in everyone:
+                is_for_it = one.kept == NOBODY or one.kept >= urgency
+                if is_for_it and one.candidate.load + 1.0 <= self.room(one.candidate, urgency):
+                    self.has_room |= 1 << urgency
+                    break
 
     def _wanted(self, urgency: int, everyone: list[PlannedReplica]) -> float:
         """Requests of the class that would run if all of them were just in time, and spare room.
@@ -192,16 +221,19 @@ class ReplicaPlan:
         own, common = candidate.speed, self.common
         own_s = own.step_s + own.sequence_s * sequences + own.context_s * context
         usual_s = common.step_s + common.sequence_s * sequences + common.context_s * context
-        return own_s / usual_s if usual_s > 0.0 else 1.0
+        return max(own_s, _LEAST_S) / max(usual_s, _LEAST_S)
 
     def _renew_common(self, everyone: list[PlannedReplica]) -> None:
         """The mean coefficients. A single replica, whose batches are all of one size, cannot tell
         what a step costs apart from its batch."""
-        known = [one.candidate.speed for one in everyone if one.candidate.speed.is_known]
-        if not known:
-            return
+        known = [one.candidate.speed for one in everyone]
         common, share = self.common, 1.0 / len(known)
         common.step_s = sum([one.step_s for one in known]) * share
         common.sequence_s = sum([one.sequence_s for one in known]) * share
         common.context_s = sum([one.context_s for one in known]) * share
         common.token_s = sum([one.token_s for one in known]) * share
+
+
+def _mean(mean: float, value: float) -> float:
+    """The mean after one more value, which a single request cannot move far."""
+    return mean + SMOOTHING * (min(value, MOST * mean + MORE) - mean)

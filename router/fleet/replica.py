@@ -59,7 +59,6 @@ class Replica(ReplicaLoad):
         "low_first",
         "max_inflight",
         "metrics_on",
-        "models",
         "objects",
         "polls_awaited",
         "progress",
@@ -88,7 +87,7 @@ class Replica(ReplicaLoad):
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
-        self.models: frozenset[str] | None = served(config, None)
+        self.models = served(config, None)
         # The models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.

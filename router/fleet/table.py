@@ -697,6 +697,8 @@ class Fleet:
         if not ready and self.ready_ids:
             self._absent_since = now
         self.ready_ids = {r.id: r for r in ready}
+        for replica in self.replicas.values():
+            replica.is_fit = replica in candidates
         listing = {r: r.models for r in ready}
         if listing != self._listing:
             self._listing = listing

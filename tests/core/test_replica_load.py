@@ -12,10 +12,12 @@ NOT_ZERO = {
     "weight": 1.0,
     "limit": UNLIMITED,
     "kv_reported": -1.0,
+    "is_fit": True,
     # Unknown.
     "cadence_s": None,
     "kv_tokens": None,
     "kv_usage": None,
+    "models": None,
     "slots": None,
     "ttft_s": None,
     "tpot_s": None,

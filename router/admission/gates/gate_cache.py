@@ -44,6 +44,7 @@ class CachedGate:
         "facts",
         "is_kept",
         "is_shut",
+        "kept_away",
         "learned",
         "mask",
         "peak",
@@ -68,6 +69,7 @@ class CachedGate:
         self.mask = ALL  # The classes to which the gate is open, as bits.
         # The same without regard to the routing policy, for requests that have waited too long.
         self.starved_mask = ALL
+        self.kept_away = 0  # The classes that the routing policy keeps away, as bits.
         self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
         self.shut_until = -INFINITY
         self.shut_s = 0.0  # The length of the current pause, in seconds.
@@ -79,8 +81,8 @@ class CachedGate:
         self.peak = 0  # The highest `used` while the gate was closed to class normal.
 
     def is_kept_away(self, urgency: int) -> bool:
-        """Whether only the routing policy closes the gate to a class."""
-        return bool(self.starved_mask & ~self.mask & (1 << urgency))
+        """Whether the routing policy closes the gate to a class."""
+        return bool(self.kept_away & (1 << urgency))
 
     def needs_slot(self) -> bool:
         """Whether urgent requests wait for a free slot of the replica."""
@@ -241,8 +243,10 @@ class GateCache:
             gate.is_kept = not obstacle(facts, self._classes[BATCH], limit)
             facts.most_batch = most
         gate.starved_mask = mask
-        if mask:
-            mask &= ~self._pool.closed_to(gate.place)
+        gate.kept_away = 0 if gate.is_shut else self._pool.closed_to(gate.place)
+        mask &= ~gate.kept_away
+        if gate.kept_away & (1 << BATCH):
+            gate.is_kept = False
         if mask != gate.mask:
             self._moves += 1
             self._count(gate.mask, -1)
@@ -293,7 +297,7 @@ class GateCache:
         for gate in gates:
             tokens = gate.place.kv_tokens
             if tokens is None or tokens <= 0:
-                if not gate.mask & (1 << NORMAL):
+                if not gate.starved_mask & (1 << NORMAL):
                     gate.peak = max(gate.peak, gate.used)
                 tokens = gate.peak
             if tokens > 0:

@@ -50,7 +50,6 @@ class Choice:
         "_reservations",
         "_rows",
         "_rules",
-        "_served_at",
         "_starved_turns",
         "_starving",
         "_turn",
@@ -73,7 +72,6 @@ class Choice:
         # By class: the value of `_turn` when the class last got a place as a starved class.
         self._starved_turns = [0] * CLASSES
         self._was_starving = False  # The last place went to a starved class.
-        self._served_at = [-INFINITY] * CLASSES  # By class: when it last got a place.
         self.adopt(rules, order)
 
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
@@ -103,7 +101,7 @@ class Choice:
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
-                self._served_at[row.urgency] = now
+                row.served_at = now
                 return ticket
             # No examined ticket of this class queue may go to the replica: try the other queues.
             refused = [*refused, row]
@@ -136,10 +134,13 @@ class Choice:
                     self._starving = None
                     return
                 if is_kept and urgency == BATCH and not eldest.starved:
+                    first = row.line.first(now)
+                    if first is None or not reservations.allows(urgency, first.reserved):
+                        continue
                     kept_from = row
                     levels[BATCH] = level
                     continue
-                if not self._mask(gate, eldest, now) & (1 << _gate(level, eldest.starved)):
+                if not self._mask(gate, row, eldest, now) & (1 << _gate(level, eldest.starved)):
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
@@ -168,17 +169,19 @@ class Choice:
             rows[BATCH] = kept_from
         self._starving = starving
 
-    def _mask(self, gate: CachedGate, ticket: Ticket, now: float) -> int:
+    def _mask(self, gate: CachedGate, row: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the classes to which the gate is open for a ticket, as bits.
 
         What the routing policy keeps away waits for another replica. A starved ticket may go all
-        the same, if its class has got no place anywhere for a share of its bound.
+        the same, if its class queue has got no place for a share of its bound, or if the bound is
+        over.
         """
         if not ticket.starved:
             return gate.mask
-        urgency = ticket.urgency
-        patience_s = _PATIENCE * self._rules.classes[urgency].bound_s
-        return gate.mask if now < self._served_at[urgency] + patience_s else gate.starved_mask
+        bound_s = self._rules.classes[row.urgency].bound_s
+        if now >= ticket.arrival + bound_s or now >= row.served_at + _PATIENCE * bound_s:
+            return gate.starved_mask
+        return gate.mask
 
     def _row(self, now: float) -> ClassQueue | None:
         rows = self._rows
@@ -238,7 +241,7 @@ class Choice:
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
         """Return the ticket if it is old enough for the gate, else its queue's oldest ticket."""
-        if self._mask(gate, ticket, now) & (1 << self.gate(row, ticket, now)):
+        if self._mask(gate, row, ticket, now) & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
         if eldest is None or gate.place in eldest.excluded:

@@ -18,7 +18,7 @@ from typing import Final
 from mypy_extensions import trait
 
 from policies.queueing.base import BaseLine
-from policies.queueing.ticket import Ticket
+from policies.queueing.ticket import INFINITY, Ticket
 from router.admission.concurrency import Concurrency, LimitedQueue
 from router.admission.waiting.affinity import Shortlist
 from router.core.urgency import BATCH
@@ -40,6 +40,7 @@ class ClassQueue:
         "lane",
         "line",
         "looking",
+        "served_at",
         "short",
         "urgency",
     )
@@ -49,6 +50,7 @@ class ClassQueue:
         self.urgency = urgency
         self.line = line
         self.is_blocked = False  # The tickets of this queue may not be sent; see `KeyQueue`.
+        self.served_at = -INFINITY  # When a ticket of this queue last got a place.
         self.count = 0
         self.looking = 0  # Tickets with prefix blocks, for which a lookup may find a replica.
         self.short = Shortlist()  # The first few tickets of the line, for prefix affinity.

@@ -83,3 +83,17 @@ def test_the_reason_is_the_policy_only_if_the_facts_allow_the_class() -> None:
     assert gates.admits(spot, HIGH)
     spot.load, spot.kv_usage = 1, 1.0
     assert gates.why_closed(spot, LOW) == "kv_cache"
+
+
+def test_no_request_waits_longer_than_its_bound_while_others_of_its_class_are_sent() -> None:
+    rules = config(classes={"low": {"starvation_s": 8.0}})
+    world = ChoosyWorld(rules, 1 << LOW | 1 << NORMAL)
+    low = world.come(number=3.0, tokens=TOKENS)
+    row = low.row
+    for _ in range(80):  # tickets of the class queue get places at another replica all the time
+        world.run(0.11)
+        row.served_at = world.now
+        world.free(world.spot)
+        if low in world.started:
+            break
+    assert 8.0 <= world.started[low] - low.arrival <= 8.3

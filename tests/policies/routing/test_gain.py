@@ -38,7 +38,7 @@ def known(*loads: int) -> list[Candidate]:
         one.slots = SLOTS
         speed = one.speed
         speed.serves_since = 1000.0  # the time of the tests' contexts
-        speed.is_known = True
+        speed.is_known = speed.is_pace_known = True
         speed.base_s, speed.token_s, speed.attention_s, speed.running_s = 0.02, 1e-4, 0.0, 0.0
         speed.step_s, speed.sequence_s, speed.context_s = 0.02, 5e-4, 0.0
     return found
@@ -132,6 +132,47 @@ def test_a_class_that_is_in_time_nowhere_is_not_kept_waiting() -> None:
     assert not policy.closed_to(first) & (1 << HIGH)
 
 
+def test_a_replica_that_is_down_keeps_nothing_away_from_others() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)
+    assert policy.closed_to(second) & (1 << HIGH)
+    first.is_fit = False
+    running(policy, second, LOW, 1)  # a change, so that the plan is made anew
+    assert not policy.closed_to(second) & (1 << HIGH)
+
+
+def test_replicas_of_another_model_do_not_count() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    first.models = frozenset({"x"})
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)
+    assert not policy.closed_to(second) & (1 << HIGH)
+
+
+def test_a_new_replica_with_an_old_id_begins_empty() -> None:
+    policy = gain()
+    (old,), (new,) = known(0), known(0)
+    running(policy, old, HIGH, 60)
+    assert policy.closed_to(new) == 0
+    running(policy, new, HIGH, 2)
+    policy.on_finish(asked(HIGH), old, 10, context())
+    plan = policy._plans[None].of(new)
+    assert plan is not None and plan.total == 2
+
+
+def test_an_unknown_pace_keeps_nothing_away() -> None:
+    policy = gain()
+    (candidate,) = known(0)
+    running(policy, candidate, HIGH, 100)
+    running(policy, candidate, LOW, 1)
+    assert policy.closed_to(candidate)
+    candidate.speed.is_pace_known = False
+    assert policy.closed_to(candidate) == 0
+
+
 def test_nothing_is_kept_away_without_the_option() -> None:
     policy = gain(holds=False)
     (candidate,) = known(0)
@@ -148,7 +189,7 @@ def test_the_most_urgent_class_that_fits_somewhere_is_never_kept_away_everywhere
         for one in candidates:
             for urgency in (HIGH, NORMAL, LOW):
                 running(policy, one, urgency, rng.randint(0, 30))
-        room = max(policy._plan.room(one, HIGH) - one.load for one in candidates)
+        room = max(policy._plans[None].room(one, HIGH) - one.load for one in candidates)
         if room >= 1.0:
             assert not all(policy.closed_to(one) & (1 << HIGH) for one in candidates)
 

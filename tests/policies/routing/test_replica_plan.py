@@ -95,3 +95,23 @@ def test_a_client_that_states_another_slo_does_not_change_that_of_its_class() ->
     for _ in range(1000):
         plan.add(a, loose, 500.0, 500.0)
     assert plan.tpot_slo_s[NORMAL] > 1000.0  # it is the usual one now
+
+
+def test_a_huge_request_moves_the_means_little() -> None:
+    plan = ReplicaPlan(0.2)
+    (a,) = known(0)
+    run(plan, a, NORMAL, 50)
+    before = plan.room(a, NORMAL)
+    plan.add(a, asked(NORMAL), 2e6, 2e6)
+    plan.remove(a, NORMAL, 10**14)
+    assert plan.room(a, NORMAL) > 0.9 * before
+
+
+def test_coefficients_of_0_divide_nothing() -> None:
+    plan = ReplicaPlan(0.2)
+    (a,) = known(0)
+    speed = a.speed
+    speed.step_s = speed.sequence_s = speed.context_s = speed.token_s = 0.0
+    run(plan, a, HIGH, 3)
+    plan.renew()
+    assert plan.room(a, HIGH) > 0.0
