@@ -199,3 +199,22 @@ def test_other_replicas_teach_only_what_was_not_learned() -> None:
     own = teacher.ttft_s(2000)
     teacher.learner.start([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0])
     assert teacher.ttft_s(2000) == own
+
+
+def test_a_fit_without_a_step_does_not_stop_answers() -> None:
+    """If prefills explain all samples, the coefficients of a decode step are fitted to 0."""
+    engine = taught()
+    assert engine.place.speed.is_pace_known
+    speed = engine.place.speed
+    for _ in range(3):
+        lease = Lease(engine.place, 500)
+        sample = engine.learner.dispatched(engine.place, 500, 0, UNKNOWN, engine.now)
+        speed.step_s = speed.sequence_s = speed.context_s = 0.0
+        lease.begun()
+        engine.learner.shown(engine.place, sample, 0.1, True, engine.now)
+        engine.learner.look(engine.place, engine.now + 1.0)
+        speed.step_s = speed.sequence_s = speed.context_s = 0.0
+        lease.release()
+        engine.learner.ended(engine.place, sample, 20, True, engine.now + 2.0)
+        engine.now += 3.0
+    assert engine.place.context_tokens == 0
