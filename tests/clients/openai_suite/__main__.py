@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench.overhead.processes import free_port, start, stop, wait_for
 
@@ -66,7 +67,9 @@ def fetched(folder: Path, sdk: str) -> Path:
         get = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
         subprocess.run([*get, "--no-binary", "openai", f"openai=={sdk}"], check=True)
         with tarfile.open(folder / f"openai-{sdk}.tar.gz") as archive:
-            archive.extractall(folder, filter="data")
+            # The filter exists from CPython 3.11.4 on.
+            safe: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            archive.extractall(folder, **safe)
         shutil.rmtree(source / "src")  # so that the installed package is tested
     return source
 
