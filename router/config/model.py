@@ -319,11 +319,10 @@ class BatchClass(ClassSettings, frozen=True):
     # Longer than for other classes: a restart that loads a large model takes minutes.
     absent_s: SecondsOrOff = 600.0
     starvation_s: Seconds = 1800.0
-    # Batch requests go to replicas with a free slot in bulk, up to a quarter of a prefill batch, so
-    # that an urgent request does not wait for the prefill of many. To a replica without a free slot
-    # only one goes.
+    # Batch requests go only to replicas on which no request waits for its first token. With more
+    # `prefill_tokens`, they go in bulk to replicas with free slots.
     waiting: Count | None = 1
-    prefill_tokens: CountOrNone | None = 2048
+    prefill_tokens: CountOrNone | None = 0
     kv_usage: Share | None = 0.85
     share: Share = 0.05
 

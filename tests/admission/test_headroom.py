@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from policies.queueing.ticket import WAITING
 from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
-from router.config.model import Config, HighClass
+from router.config.model import HighClass
 from tests.admission.world import Spot, World, config
 
 TARGET_S = 0.5
+
+IN_BULK = config(classes={"batch": {"prefill_tokens": 2048}})
 
 
 def late(headroom: Headroom, count: int, now: float = 0.0, *, is_batch_there: bool = True) -> float:
@@ -119,7 +121,7 @@ URGENT = {"number": 1.0, "tokens": 100, "output": 10}
 
 
 def test_batch_is_admitted_in_bulk_up_to_the_slots_and_one_more() -> None:
-    world = World([Spot("a", slots=16)], Config())
+    world = World([Spot("a", slots=16)], IN_BULK)
     for _ in range(40):
         world.come(**{**BATCH_REQUEST, "output": 1000})
     world.run(1.0)
@@ -128,14 +130,14 @@ def test_batch_is_admitted_in_bulk_up_to_the_slots_and_one_more() -> None:
 
 
 def test_batch_in_bulk_is_bounded_by_its_prompt_tokens() -> None:
-    world = World([Spot("a", slots=256)], Config())
+    world = World([Spot("a", slots=256)], IN_BULK)
     for _ in range(40):
         world.come(**{**BATCH_REQUEST, "tokens": 500})
     assert world.pool.spots[0].waiting == 5  # the sixth finds 2,500 tokens to prefill
 
 
 def test_with_a_headroom_batch_leaves_slots_free_and_urgent_requests_use_them() -> None:
-    world = World([Spot("a", slots=16)], Config())
+    world = World([Spot("a", slots=16)], IN_BULK)
     late(world.queue.headroom, 25, world.now)
     for _ in range(40):
         world.come(**BATCH_REQUEST)
