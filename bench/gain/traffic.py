@@ -9,13 +9,13 @@ Must never know a policy.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
 from router.simulator.traffic import Arrival
 from router.traces import open_trace
+from router.traces.reuse import hits_of
 
 SHARES = {"high": 0.2, "normal": 0.5, "low": 0.3}
 
@@ -65,20 +65,9 @@ def law(path: str, kv_tokens: int) -> Law:
     """Read a trace once. `kv_tokens`: size of all caches. Raises TraceError, OSError."""
     trace = open_trace(path)
     size = trace.block_tokens
-    seen: OrderedDict[int, None] = OrderedDict()  # the least recently used block first
     sizes, reused = [], []
     last = 0.0
-    for arrival in trace:
-        hits = 0
-        for block in arrival.blocks:
-            if block not in seen:
-                break
-            hits += 1
-        for block in reversed(arrival.blocks):
-            seen[block] = None
-            seen.move_to_end(block)
-        while len(seen) * size > kv_tokens:
-            seen.popitem(last=False)
+    for arrival, hits in hits_of(trace, kv_tokens // size):
         sizes.append((float(arrival.prompt_tokens), arrival.output_tokens))
         reused.append(float(hits * size))
         last = arrival.at

@@ -14,9 +14,10 @@ Must never: hold more blocks than the capacity plus those of one prompt.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from router.simulator.traffic import Traffic
+from router.simulator.traffic import Arrival, Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +35,26 @@ class Reuse:
 
 def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:
     """The hits of one LRU cache of `capacity_blocks`. Raises TraceError, ValueError."""
+    size = traffic.block_tokens
+    hits = asked = 0
+    for arrival, found in hits_of(traffic, capacity_blocks):
+        asked += -(-arrival.prompt_tokens // size)
+        hits += found
+    return Reuse(hits=hits, asked=asked)
+
+
+def hits_of(traffic: Traffic, capacity_blocks: int) -> Iterator[tuple[Arrival, int]]:
+    """Each arrival with the blocks of its prompt that one LRU cache of `capacity_blocks` holds.
+
+    Raises TraceError, ValueError.
+    """
     if capacity_blocks < 1:
         raise ValueError("capacity_blocks must be at least 1")
-    size = traffic.block_tokens
     # The least recently used block is first. A plain dict would be slow here: to find its first
     # entry, it scans all entries deleted at its front.
     cache: OrderedDict[int, None] = OrderedDict()
-    hits = asked = 0
     for arrival in traffic:
-        asked += -(-arrival.prompt_tokens // size)
+        hits = 0
         blocks = arrival.blocks
         for block in blocks:
             if block not in cache:
@@ -53,4 +65,4 @@ def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:
             cache.move_to_end(block)
         while len(cache) > capacity_blocks:
             cache.popitem(last=False)
-    return Reuse(hits=hits, asked=asked)
+        yield arrival, hits
