@@ -118,6 +118,10 @@ class EngineSpeed:
         `sequences`: decoding sequences, including the request. `context_tokens`: the tokens of all
         their contexts.
         """
+        return self.step_time_s(sequences, context_tokens) / (1.0 - self.prefill_share)
+
+    def step_time_s(self, sequences: float, context_tokens: float) -> float:
+        """Return the predicted seconds of a step that prefills nothing; arguments as above."""
         step_s = self.step_s + self.sequence_s * sequences + self.context_s * context_tokens
         # Prefills may explain all samples, so that all three coefficients are 0.
-        return max(STEP_LEAST_S, step_s) / (1.0 - self.prefill_share)
+        return max(STEP_LEAST_S, step_s)

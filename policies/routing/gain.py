@@ -33,13 +33,12 @@ from policies.contract import policy
 from policies.facts import C, Candidate, Context, Pick, RequestView
 from policies.registry import PolicyConfigError
 from policies.routing.prompts import prompt_tokens
-from policies.routing.replica_plan import CLASSES, NOBODY, ReplicaPlan
+from policies.routing.replica_plan import CLASSES, NOBODY, USUAL_OUTPUT, ReplicaPlan
 from policies.routing.ties import draw, least_loaded, lowest
 
 _HIGH: Final = 1
 ALL_CLASSES: Final = (1 << CLASSES) - 1
 _NO_SLO: Final = float("inf")
-_USUAL_OUTPUT: Final = 200.0  # Output tokens of a request for which the queue predicted none.
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Gain(RoutingPolicy):
         held = ctx.held
         tokens = float(prompt_tokens(view))
         waited_s = max(0.0, ctx.now - view.arrived)
-        output = float(view.output_tokens) if view.output_tokens >= 0 else _USUAL_OUTPUT
+        output = float(view.output_tokens) if view.output_tokens >= 0 else USUAL_OUTPUT
         scores: list[float] = []
         firsts: list[float] = []
         least_new = tokens
@@ -142,7 +141,7 @@ class Gain(RoutingPolicy):
                 # While the prompt is prefilled, the streams stand still. They lose the tokens of
                 # that time, unless they are far ahead of their deadlines.
                 still = kept * stall_s / slo_s * min(1.0, after_s / slo_s)
-                loss += count * plan.worth[urgency] * (late * _USUAL_OUTPUT / 2.0 + still)
+                loss += count * plan.worth[urgency] * (late * USUAL_OUTPUT / 2.0 + still)
         return gain - loss
 
     def _gain(self, view: RequestView, first_s: float, tpot_s: float, output: float) -> float:

@@ -33,7 +33,6 @@ MARGIN: Final = 0.95  # share of the TPOT SLO that a token may take
 STAYS: Final = 1.5  # factor in favour of the class for which a replica is kept already
 SMOOTHING: Final = 0.02  # weight of one request in the means
 _NO_SLO: Final = float("inf")
-_LEAST_S: Final = 1e-4  # a step is not shorter; the coefficients may all be 0
 
 
 class PlannedReplica:
@@ -218,10 +217,8 @@ class ReplicaPlan:
     def slower(self, candidate: Candidate) -> float:
         """How many times as long a step of this replica takes as one of the mean replica."""
         sequences, context = candidate.load + 1.0, float(candidate.context_tokens)
-        own, common = candidate.speed, self.common
-        own_s = own.step_s + own.sequence_s * sequences + own.context_s * context
-        usual_s = common.step_s + common.sequence_s * sequences + common.context_s * context
-        return max(own_s, _LEAST_S) / max(usual_s, _LEAST_S)
+        usual_s = self.common.step_time_s(sequences, context)
+        return candidate.speed.step_time_s(sequences, context) / usual_s
 
     def _renew_common(self, everyone: list[PlannedReplica]) -> None:
         """The mean coefficients. A single replica, whose batches are all of one size, cannot tell
