@@ -7,20 +7,18 @@ Exit code 0: measured; 1: it could not be measured, or a goal was missed in a ru
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 
 from bench.findings import written
+from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
 from bench.gain.contestants import ALL
 from bench.gain.found import Row, found
 from bench.gain.task import Task
 from bench.gain.traffic import law
 from bench.gain.world import AZURE, KV_TOKENS, LOADS, MOONCAKE, REPLICAS, World
-from bench.overhead.goals import missed
 from router.replay import arguments as words
-from router.replay.workers import Broken, Refused, run_all
-from router.simulator.traffic import TraceError
+from router.replay.workers import run_all
 
 REQUESTS, WINDOWS = 3000, 10
 QUICK = 200
@@ -33,26 +31,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--loads", metavar="A,B", help=f"in %% (default: {', '.join(map(str, LOADS))})")
     add("--windows", type=words.count, default=WINDOWS, metavar="N", help=f"default: {WINDOWS}")
     add("--requests", type=words.count, default=REQUESTS, metavar="N", help="per window")
-    add("--jobs", type=words.count, default=_cpus(), metavar="N", help="runs at once (CPUs)")
+    add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     written.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    try:
-        founds = run(args)
-        written.write(founds, written.plain(founds), args)
-    except (TraceError, Refused, ValueError) as err:
-        print(err, file=sys.stderr)
-        return 2
-    except OSError as err:
-        print(f"{err.filename}: {err.strerror}", file=sys.stderr)
-        return 2
-    except Broken as err:
-        print(err, file=sys.stderr)
-        return 1
-    verdicts = [verdict for found in founds for verdict in found.verdicts]
-    return 1 if missed(verdicts, is_quick=args.quick) else 0
+    return measured(lambda: run(args), args)
 
 
 def run(args: argparse.Namespace) -> list[Found]:
@@ -85,7 +70,3 @@ def run(args: argparse.Namespace) -> list[Found]:
         ]
         founds.append(found(world, rows, requests))
     return founds
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))

@@ -7,15 +7,12 @@ a mistake on the command line or in a file.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from bench.findings import written
+from bench.findings.command import measured, usable_cpus
 from bench.findings.found import Found
-from bench.fleet.simulated.cli import usable_cpus
-from bench.overhead.goals import missed
 from bench.predictors import logged, simulated, timings
 from router.replay import arguments as words
-from router.replay.workers import Broken, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,26 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    founds: list[Found] = []
-    try:
-        if args.timings:
-            founds.append(timings.run(args.timings, args.seed))
-        if args.log:
-            founds.append(logged.run(args.log))
-        if not args.no_simulated:
-            founds.append(simulated.run(args.seed, args.jobs, is_quick=args.quick))
-        written.write(founds, written.plain(founds), args)
-    except (Refused, ValueError) as err:
-        return _mistake(str(err))
-    except OSError as err:
-        return _mistake(f"{err.filename}: {err.strerror}")
-    except Broken as err:
-        print(err, file=sys.stderr)
-        return 1
-    verdicts = [verdict for found in founds for verdict in found.verdicts]
-    return 1 if missed(verdicts, is_quick=args.quick) else 0
+    return measured(lambda: run(args), args)
 
 
-def _mistake(problem: str) -> int:
-    print(problem, file=sys.stderr)
-    return 2
+def run(args: argparse.Namespace) -> list[Found]:
+    """One table for each source. Raises ValueError, OSError, and `run_all`'s errors."""
+    founds = []
+    if args.timings:
+        founds.append(timings.run(args.timings, args.seed))
+    if args.log:
+        founds.append(logged.run(args.log))
+    if not args.no_simulated:
+        founds.append(simulated.run(args.seed, args.jobs, is_quick=args.quick))
+    return founds

@@ -7,14 +7,11 @@ mistake on the command line.
 from __future__ import annotations
 
 import argparse
-import sys
 
 from bench.findings import written
-from bench.fleet.simulated.cli import usable_cpus
-from bench.overhead.goals import missed
+from bench.findings.command import measured, usable_cpus
 from bench.promise import cases
 from router.replay import arguments as words
-from router.replay.workers import Broken, Refused
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,16 +24,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    try:
-        found = cases.run(args.case, args.seed, args.jobs, is_quick=args.quick)
-        written.write([found], written.plain([found]), args)
-    except (Refused, ValueError) as err:
-        print(err, file=sys.stderr)
-        return 2
-    except OSError as err:
-        print(f"{err.filename}: {err.strerror}", file=sys.stderr)
-        return 2
-    except Broken as err:
-        print(err, file=sys.stderr)
-        return 1
-    return 1 if missed(found.verdicts, is_quick=args.quick) else 0
+    return measured(lambda: [cases.run(args.case, args.seed, args.jobs, is_quick=args.quick)], args)

@@ -7,13 +7,13 @@ mistake on the command line.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 from bench.findings import page as pages
 from bench.findings import written
+from bench.findings.command import usable_cpus
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, oracle, page, speed
 from bench.overhead.goals import missed
@@ -138,12 +138,6 @@ def _policies(args: argparse.Namespace) -> list[str]:
 
 def _contestants() -> list[str]:
     return [*policy_names(), oracle.NAME]
-
-
-def usable_cpus() -> int:
-    """The CPUs that this process may use."""
-    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
-    return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
 def _mistake(problem: str) -> int:

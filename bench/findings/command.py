@@ -1,0 +1,44 @@
+"""The end that the commands of several benches share: print the results, and the exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from bench.findings import written
+from bench.findings.found import Found
+from bench.overhead.goals import missed
+from router.replay.workers import Broken, Refused
+
+
+def measured(run: Callable[[], Sequence[Found]], args: argparse.Namespace) -> int:
+    """Measure, print and judge. `args` has the options of `written.add_arguments` and `quick`.
+
+    Returns the exit code. 0: measured; 1: a run failed, or a goal was missed in a run without
+    `--quick`; 2: a mistake on the command line or in a file.
+    """
+    try:
+        founds = run()
+        written.write(founds, written.plain(founds), args)
+    except (Refused, ValueError) as err:
+        return _mistake(str(err))
+    except OSError as err:
+        return _mistake(f"{err.filename}: {err.strerror}")
+    except Broken as err:
+        print(err, file=sys.stderr)
+        return 1
+    verdicts = [verdict for found in founds for verdict in found.verdicts]
+    return 1 if missed(verdicts, is_quick=args.quick) else 0
+
+
+def usable_cpus() -> int:
+    """The CPUs that this process may use."""
+    usable: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(usable(0)) if usable is not None else os.cpu_count() or 1
+
+
+def _mistake(problem: str) -> int:
+    print(problem, file=sys.stderr)
+    return 2
