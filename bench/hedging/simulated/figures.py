@@ -13,15 +13,16 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from hashlib import sha256
 from math import inf
 from pathlib import Path
+from typing import Final
 
+from bench.findings.sources import digest
 from bench.hedging.simulated import nodes
 from bench.hedging.simulated.task import Result, Task, play
 
-_SOURCES = Path(__file__).parents[3]
+_SOURCES: Final = ("router", "policies", "bench")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +93,9 @@ class Store:
 
 
 def _name(task: Task) -> str:
-    return sha256(f"{_code()} {words(task)}".encode()).hexdigest()
+    return sha256(f"{digest(*_SOURCES)} {words(task)}".encode()).hexdigest()
 
 
 def words(task: Task) -> str:
     """A task as text, which is the same in every process: without addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(task))
-
-
-@cache
-def _code() -> str:
-    """A digest of everything that a run executes."""
-    digest = sha256()
-    for folder in ("router", "policies", "bench"):
-        for path in sorted((_SOURCES / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

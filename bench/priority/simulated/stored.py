@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
+from bench.findings.sources import digest
 from bench.priority.simulated.contests import Task
 from bench.priority.simulated.seen import Run
 from router.replay.workers import run_all
 
-_ROOT: Final = Path(__file__).parents[3]
 _SOURCES: Final = ("router", "policies", "bench/priority")
 
 
@@ -47,17 +45,7 @@ def run(
 def _key(task: Task) -> str:
     length = task.length
     words = (task.case.name, task.contestant, task.seed, length.warm_s, length.measured_s)
-    return f"{sources()} {words}"
-
-
-@cache
-def sources() -> str:
-    """The hash of the sources that decide a result."""
-    digest = sha256()
-    for name in _SOURCES:
-        for path in sorted((_ROOT / name).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
+    return f"{digest(*_SOURCES)[:16]} {words}"
 
 
 def _read(file: Path) -> Iterator[tuple[str, Run]]:

@@ -62,7 +62,7 @@ def test_figures_of_other_code_are_not_used(
 ) -> None:
     path = tmp_path / "runs"
     first = Store(path).run([made()], 1)
-    monkeypatch.setattr(figures, "_code", lambda: "changed")
+    monkeypatch.setattr(figures, "digest", lambda *folders: "changed")
     assert Store(path).run([made()], 1) == first
     assert len(path.read_text().splitlines()) == 2
 

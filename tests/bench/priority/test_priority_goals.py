@@ -145,7 +145,7 @@ def test_finished_runs_are_not_run_again_unless_the_sources_change(
         stream.write('{"key": "half a li')
     assert run(1, 2, 3) == [3]
     assert run(3, 1) == []
-    monkeypatch.setattr(stored, "sources", lambda: "changed")
+    monkeypatch.setattr(stored, "digest", lambda *folders: "changed")
     assert run(1) == [1]
 
 
