@@ -3,8 +3,10 @@
 The same traffic in front of the same engines, alternately with the router's queue, with priority
 numbers for the engine, with both and with neither. Ratios are judged, not times, because everything
 shares a few cores. They are ratios of consecutive runs, and the median over all rounds counts:
-seconds in which the whole machine stalls would affect only one run. `HEDGEROW_PRIORITY_ROUNDS` in
-the environment is the number of rounds; three are more reliable than one.
+seconds in which the whole machine stalls would affect only one run. One round is enough where every
+ratio is good. Otherwise `MORE_ROUNDS` follow, and the median of all counts: the 99th percentile of
+52 requests is nearly the longest wait, so one stall decides it. `HEDGEROW_PRIORITY_ROUNDS` in the
+environment is the number of rounds before that decision.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ Engines = tuple[Engine, Engine]
 
 # Rounds over all settings; the seed of a round is the same for all. One takes two minutes.
 ROUNDS = int(os.environ.get("HEDGEROW_PRIORITY_ROUNDS", "1"))
+MORE_ROUNDS = 2  # rounds after a ratio that was too large
 RATE = 6.0  # urgent requests per second; in tokens a fraction of the engines' throughput
 REQUESTS = 52  # requests per run
 TARGET = 3  # requests that wait at an engine; batch has a target of its own, 1
@@ -69,7 +72,9 @@ EQUAL = Setting(
 )
 SETTINGS = (NOBODY, QUEUE, ENGINE, BOTH, EQUAL)
 
-every_way = pytest.mark.parametrize("setting", [QUEUE, ENGINE, BOTH], ids=lambda one: one.name)
+URGENT = (QUEUE, ENGINE, BOTH)  # settings in which urgent requests are early
+
+every_way = pytest.mark.parametrize("setting", URGENT, ids=lambda one: one.name)
 
 
 Rounds = dict[Setting, list[Seen]]
@@ -79,7 +84,9 @@ Rounds = dict[Setting, list[Seen]]
 def rounds(fleet: Engines, tmp_path_factory: pytest.TempPathFactory) -> Rounds:
     """Results of each setting, round by round."""
     found: Rounds = {setting: [] for setting in SETTINGS}
-    for number in range(ROUNDS):
+    for number in range(ROUNDS + MORE_ROUNDS):
+        if number == ROUNDS and is_good(found):
+            break
         for setting in SETTINGS:
             folder = tmp_path_factory.mktemp("priority")
             found[setting].append(run(setting, fleet, folder, f"round {number}"))
@@ -98,6 +105,15 @@ def share(rounds: Rounds, setting: Setting, q: float) -> float:
     """An urgent request's wait, relative to its wait without priorities."""
     pairs = zip(rounds[setting], rounds[NOBODY], strict=True)
     return median(at(one.urgent_s, q) / at(without.urgent_s, q) for one, without in pairs)
+
+
+def is_good(rounds: Rounds) -> bool:
+    """Urgent requests begin soon in every setting, and equals wait equally."""
+    gap = at([gap for seen in rounds[EQUAL] for gap in seen.gaps], 0.5)
+    return 1 / NO_GAP <= gap <= NO_GAP and all(
+        share(rounds, setting, 0.5) <= P50_SHARE and share(rounds, setting, 0.99) <= P99_SHARE
+        for setting in URGENT
+    )
 
 
 def run(setting: Setting, engines: Engines, folder: Path, seed: str) -> Seen:
@@ -161,7 +177,7 @@ def table(rounds: Rounds) -> str:
             *aligned(rows, 1),
             f"{len(without.urgent_s)} urgent requests a row, {len(control.urgent_s)} in the last, "
             f"{RATE:g}/s; {CLIENTS} batch clients",
-            f"both against nobody, median of {ROUNDS} rounds: "
+            f"both against nobody, median of {len(rounds[BOTH])} round(s): "
             f"p50 {p50:.3f} of it (goal {P50_SHARE:.3f} at most), "
             f"p99 {p99:.3f} (goal {P99_SHARE:.3f})",
             f"all of them batch: p50 {gap:.2f} of what the nearest other waits (goal 1)",
