@@ -131,13 +131,7 @@ class RequestDriver:
             hedges_as = "" if attempt.index and self.state.was_hedged else request.hedges_as
             try:
                 due = self._context.hedger.dispatched(
-                    request.view,
-                    attempt,
-                    attempt.at,
-                    hedges_as,
-                    hedges_as != "",
-                    request.view.stream,
-                    attempt.began,
+                    request.view, attempt, hedges_as, attempt.began
                 )
             except Exception as err:  # A request needs no hedge to be answered.
                 self._context.crashed(err)
@@ -204,7 +198,7 @@ class RequestDriver:
         # only a few of them.
         pool = context.fleet.serving(request.view.model)
         request.see_work_of(pool)
-        others = context.hedger.backup(request.view, first, first.at, request.hedges_as, pool, now)
+        others = context.hedger.backup(request.view, first, pool, now)
         if others and first.index:
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
@@ -215,7 +209,7 @@ class RequestDriver:
             return
         replica = context.chooser.choose(request.view, others)
         hedge = self._enter(replica, now, True)
-        context.hedger.sent(request.view, hedge, replica, now)
+        context.hedger.sent(request.view, hedge, now)
         request.open(hedge, False)
 
     def won(self, attempt: Attempt, now: float) -> bool:
@@ -238,9 +232,7 @@ class RequestDriver:
             self.state.outrun(now)
             for other, tokens in zip(losers, computed, strict=True):
                 self._ended_unshown(other, now)
-                context.hedger.outrun(
-                    request.view, other, other.at, request.view.stream, tokens, now
-                )
+                context.hedger.outrun(request.view, other, tokens, now)
                 context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
@@ -275,14 +267,14 @@ class RequestDriver:
                 estimate.shown(now)
         if request.route.is_known:
             context.chooser.shown(request.view, replica, attempt.held, ttft_s)
-            context.hedger.shown(request.view, attempt, replica, request.view.stream, now)
+            context.hedger.shown(request.view, attempt, now)
 
     def shows_refusal(self, attempt: Attempt, now: float) -> None:
         """Note that the winner's answer is an error, so the replica has prefilled nothing."""
         attempt.overdue_due = NEVER
         view, replica = self._request.view, attempt.at
         self._context.chooser.withdrawn(view, replica, attempt.held)
-        self._context.hedger.failed(view, attempt, replica, now)
+        self._context.hedger.failed(view, attempt, now)
 
     def is_contested(self, attempt: Attempt) -> bool:
         """Whether this attempt and at least one other are still running."""
@@ -308,7 +300,7 @@ class RequestDriver:
         began = attempt.began
         self._blame(attempt, reason, began)
         self.state.aside(attempt, reason, now)
-        context.hedger.failed(self._request.view, attempt, attempt.at, now)
+        context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
         if not self.live:
             self._request.tell_aside()
@@ -429,7 +421,7 @@ class RequestDriver:
             known_dead=replica.health.known_dead,
         )
         if shows_nothing:
-            context.hedger.failed(request.view, attempt, replica, now)
+            context.hedger.failed(request.view, attempt, now)
         context.fleet.attempt_ended(replica, began)
         return step
 
@@ -743,7 +735,7 @@ class RequestDriver:
         for attempt in live:
             self._ended_unshown(attempt, now)
             if attempt is not winner:
-                context.hedger.failed(self._request.view, attempt, attempt.at, now)
+                context.hedger.failed(self._request.view, attempt, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def tells_aside(self, reason: Reason) -> bool:
@@ -771,7 +763,7 @@ class RequestDriver:
         self.state.recalled(now)
         for attempt in live:
             self._ended_unshown(attempt, now)
-            context.hedger.failed(self._request.view, attempt, attempt.at, now)
+            context.hedger.failed(self._request.view, attempt, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
         ticket = self._request.ticket
         if ticket is not None:

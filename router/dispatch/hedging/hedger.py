@@ -134,28 +134,25 @@ class Hedger:
         self,
         view: RequestView,
         attempt: Attempt,
-        replica: Replica,
-        urgency: str,
-        hedgeable: bool,
-        streamed: bool,
+        hedges_as: str,
         now: float,
     ) -> float:
         """Count a first attempt or a retry that is dispatched and has its lease.
 
-        `urgency`: the class name, "" for no class, or ASKED if the header asks for a copy.
-        `hedgeable`: the route, the body and the headers allow a copy. Returns the time at which to
-        call `backup` (which may have passed); NEVER if no copy may be sent.
+        `hedges_as`: the result of the method `hedges_as`, or "" if no copy may be sent for another
+        reason. Returns the time at which to call `backup` (which may have passed); NEVER if no copy
+        may be sent.
         """
         if self._idle:
             return NEVER
         if now >= self._tick_at:
             self._tick(now)
-        ttfts = self._of(view.model, streamed, now)
+        ttfts = self._of(view.model, view.stream, now)
         if now >= ttfts.refresh_at and ttfts.refresh(now):
             self._plan(ttfts)
-        attempt.ahead = replica.pending_tokens
-        attempt.predicted_s = self._predict(ttfts, attempt, replica, streamed)
-        may_be = hedgeable and urgency in self._classes
+        attempt.ahead = attempt.at.pending_tokens
+        attempt.predicted_s = self._predict(ttfts, attempt)
+        may_be = hedges_as in self._classes
         self._budget.deposit(attempt.tokens, may_be)
         if not may_be:
             return NEVER
@@ -173,13 +170,7 @@ class Hedger:
     # -- which replicas may take the copy -----------------------------------------------------
 
     def backup(
-        self,
-        view: RequestView,
-        primary: Attempt,
-        replica: Replica,
-        urgency: str,
-        pool: Sequence[Replica],
-        now: float,
+        self, view: RequestView, primary: Attempt, pool: Sequence[Replica], now: float
     ) -> Sequence[Replica]:
         """Return the replicas of `pool` that may take a copy of an attempt that is late.
 
@@ -190,10 +181,11 @@ class Hedger:
         self._refused = None
         if self._idle or primary.copy_due:
             return ()
+        replica = primary.at
         if not pool or (len(pool) == 1 and pool[0] is replica):
             return self._refuse(Refusal.ALONE)
         ttfts = self._of(view.model, view.stream, now)
-        predicted_s = self._predict(ttfts, primary, replica, view.stream)
+        predicted_s = self._predict(ttfts, primary)
         # The fitted line of times to first token may have changed since the dispatch; by the
         # current line, the attempt is not late.
         if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
@@ -328,27 +320,25 @@ class Hedger:
 
     # -- events of an attempt -----------------------------------------------------------------
 
-    def sent(self, view: RequestView, hedge: Attempt, replica: Replica, now: float) -> None:
+    def sent(self, view: RequestView, hedge: Attempt, now: float) -> None:
         """Count a copy that is dispatched and has its lease."""
         metrics = self.metrics
         metrics.fired += 1
         metrics.fired_tokens += hedge.tokens
         self._budget.take(hedge.tokens)
         metrics.budget_tokens = self._budget.level
-        hedge.ahead = replica.pending_tokens
+        hedge.ahead = hedge.at.pending_tokens
         ttfts = self._of(view.model, view.stream, now)
-        hedge.predicted_s = self._predict(ttfts, hedge, replica, view.stream)
+        hedge.predicted_s = self._predict(ttfts, hedge)
 
-    def shown(
-        self, view: RequestView, attempt: Attempt, replica: Replica, streamed: bool, now: float
-    ) -> None:
+    def shown(self, view: RequestView, attempt: Attempt, now: float) -> None:
         """Learn from the first attempt of a request that shows content or its whole answer."""
         if attempt.ahead < 0:
             return
         if attempt.is_timed:
-            ttfts = self._of(view.model, streamed, now)
+            ttfts = self._of(view.model, view.stream, now)
             took_s = now - attempt.began
-            speed = self._speed(replica, streamed)
+            speed = self._speed(attempt.at, view.stream)
             line_s = ttfts.fit.predict(attempt.ahead)
             ttfts.shown(attempt.ahead, took_s, speed.factor, now)
             if not ttfts.is_cold:
@@ -358,15 +348,7 @@ class Hedger:
         elif attempt.copy_due:
             self._would_have(attempt, now)
 
-    def outrun(
-        self,
-        view: RequestView,
-        attempt: Attempt,
-        replica: Replica,
-        streamed: bool,
-        computed: int,
-        now: float,
-    ) -> None:
+    def outrun(self, view: RequestView, attempt: Attempt, computed: int, now: float) -> None:
         """Learn from an attempt that is cancelled because another one showed content first.
 
         `computed`: prompt tokens that the engine has computed for the attempt; below 0: unknown.
@@ -374,11 +356,11 @@ class Hedger:
         if attempt.ahead < 0:
             return
         metrics = self.metrics
-        ttfts = self._of(view.model, streamed, now)
-        predicted_s = self._predict(ttfts, attempt, replica, streamed)
-        self._cut(ttfts, attempt, replica, streamed, now)
+        ttfts = self._of(view.model, view.stream, now)
+        predicted_s = self._predict(ttfts, attempt)
+        self._cut(ttfts, attempt, now)
         if computed < 0:
-            computed = self._computed(view, attempt, replica, now)
+            computed = self._computed(view, attempt, now)
         metrics.wasted_tokens += computed
         if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
@@ -387,10 +369,10 @@ class Hedger:
             return
         waited_s = now - attempt.began
         metrics.saved_s += predicted_s * ttfts.curve.remaining(waited_s / predicted_s)
-        if self._fleet.outrun(replica, attempt.began, now):
+        if self._fleet.outrun(attempt.at, attempt.began, now):
             metrics.suspected += 1
 
-    def failed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> None:
+    def failed(self, view: RequestView, attempt: Attempt, now: float) -> None:
         """Learn from an attempt that ended without content for any other reason.
 
         Examples: an error, a timeout, or the client left.
@@ -398,12 +380,12 @@ class Hedger:
         if attempt.ahead < 0:
             return
         ttfts = self._of(view.model, view.stream, now)
-        self._cut(ttfts, attempt, replica, view.stream, now)
+        self._cut(ttfts, attempt, now)
         if attempt.kind == Kind.HEDGE:
             metrics = self.metrics
             metrics.failed += 1
             if attempt.is_sent:
-                metrics.wasted_tokens += self._computed(view, attempt, replica, now)
+                metrics.wasted_tokens += self._computed(view, attempt, now)
             else:
                 self._refund(attempt)
         elif attempt.copy_due:
@@ -417,7 +399,7 @@ class Hedger:
         metrics.returned_tokens += hedge.tokens
         metrics.budget_tokens = self._budget.level
 
-    def _computed(self, view: RequestView, attempt: Attempt, replica: Replica, now: float) -> int:
+    def _computed(self, view: RequestView, attempt: Attempt, now: float) -> int:
         """Estimate the prompt tokens that an engine has computed for an attempt without content.
 
         The estimate assumes that the engine works in order, at the replica's usual speed. If no
@@ -429,7 +411,7 @@ class Hedger:
         ttfts = self._streams.get(view.model or "")
         if ttfts is None or ttfts.is_cold:
             return tokens
-        predicted_s = self._predict(ttfts, attempt, replica, True)
+        predicted_s = self._predict(ttfts, attempt)
         waited_s = now - attempt.began
         if waited_s >= predicted_s:
             return tokens
@@ -444,8 +426,8 @@ class Hedger:
 
     # -- learned times ------------------------------------------------------------------------
 
-    def _predict(self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool) -> float:
-        return ttfts.predict(attempt.ahead, self._factor(replica, streamed))
+    def _predict(self, ttfts: Ttfts, attempt: Attempt) -> float:
+        return ttfts.predict(attempt.ahead, self._factor(attempt.at, ttfts.is_streamed))
 
     def _factor(self, replica: Replica, streamed: bool) -> float:
         speeds = self._speeds.get(replica)
@@ -466,14 +448,12 @@ class Hedger:
         for replica in [r for r in self._speeds if r.removed]:
             del self._speeds[replica]
 
-    def _cut(
-        self, ttfts: Ttfts, attempt: Attempt, replica: Replica, streamed: bool, now: float
-    ) -> None:
+    def _cut(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
         """Learn from an attempt that ended before it showed content."""
         if not attempt.is_timed:
             return
         waited_s = now - attempt.began
-        speed = self._speed(replica, streamed)
+        speed = self._speed(attempt.at, ttfts.is_streamed)
         line_s = ttfts.fit.predict(attempt.ahead)
         ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
         if not ttfts.is_cold:

@@ -693,5 +693,5 @@ def test_both_tell_the_same_story(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert len(by_proxy) >= 8
     hedges = story.hedging.policy == "fixed"
     has_copy = any(may_have_copy(one, story.hedging) for one in story.arrivals)
-    assert ("Hedger.sent hedge at r1 r1" in by_proxy) == (hedges and has_copy)
+    assert ("Hedger.sent hedge at r1" in by_proxy) == (hedges and has_copy)
     assert any(call.startswith("Pools.") for call in by_proxy) == story.queue.enabled

@@ -34,7 +34,6 @@ class Request:
         self.began = began
         self.state = AttemptState(3)
         self.slow: dict[Attempt, bool] = {}
-        self.at: dict[Attempt, Replica] = {}
         self.ttft_s = NEVER
 
     @property
@@ -109,9 +108,9 @@ class HedgedFleet:
         replicas = rng.sample(self.fleet.ready, 2)
         replica = min(replicas, key=lambda r: r.pending_tokens)
         primary = self._begins(request, replica, now, hedge=False)
-        due = self.hedger.dispatched(view, primary, replica, urgency, True, True, now)
+        due = self.hedger.dispatched(view, primary, urgency, now)
         if due != NEVER:
-            self._at(max(due, now), lambda at: self._asks(request, primary, replica, at))
+            self._at(max(due, now), lambda at: self._asks(request, primary, at))
 
     def _begins(self, request: Request, replica: Replica, now: float, *, hedge: bool) -> Attempt:
         tokens = request.view.prompt_tokens
@@ -120,7 +119,6 @@ class HedgedFleet:
         rng = self._rng
         is_slow = rng.random() < self._stragglers
         request.slow[attempt] = is_slow
-        request.at[attempt] = replica
         took = (BASE_S + TOKEN_S * replica.pending_tokens) * rng.lognormvariate(0.0, self._sigma)
         took *= (self._factor if is_slow else 1.0) * self.slowness(now)
         took *= self.slowness_of(replica, now)
@@ -128,26 +126,24 @@ class HedgedFleet:
             self._at(now + took, lambda at: self._shows(request, attempt, at))
         return attempt
 
-    def _asks(self, request: Request, primary: Attempt, replica: Replica, now: float) -> None:
+    def _asks(self, request: Request, primary: Attempt, now: float) -> None:
         state, view, hedger = request.state, request.view, self.hedger
         if state.over or state.winner is not None:
             return
-        pool = self.fleet.ready
-        found = hedger.backup(view, primary, replica, request.urgency, pool, now)
+        found = hedger.backup(view, primary, self.fleet.ready, now)
         if found:
             backup = self._rng.choice(found)
-            hedger.sent(view, self._begins(request, backup, now, hedge=True), backup, now)
+            hedger.sent(view, self._begins(request, backup, now, hedge=True), now)
         elif (due := hedger.asks_again_at(primary, now)) != NEVER:
-            self._at(due, lambda at: self._asks(request, primary, replica, at))
+            self._at(due, lambda at: self._asks(request, primary, at))
 
     def _shows(self, request: Request, attempt: Attempt, now: float) -> None:
         state, hedger, view = request.state, self.hedger, request.view
         if state.over or not state.content(attempt):
             return
         request.ttft_s = now - request.began
-        replica = request.at[attempt]
-        self.fleet.showed_content(replica, now, attempt.began, None, attempt.tokens)
-        hedger.shown(view, attempt, replica, True, now)
+        self.fleet.showed_content(attempt.at, now, attempt.began, None, attempt.tokens)
+        hedger.shown(view, attempt, now)
         for loser in state.outrun(now):
-            hedger.outrun(view, loser, request.at[loser], True, -1, now)
+            hedger.outrun(view, loser, -1, now)
         state.completed(attempt, now)

@@ -51,54 +51,43 @@ class World:
         state: AttemptState | None = None,
         *,
         hedge: bool = False,
-        streamed: bool = True,
         connecting: bool = False,
     ) -> tuple[AttemptState, Attempt]:
         state = AttemptState(3) if state is None else state
-        attempt = state.begin(replica, self.now, TOKENS, 0, streamed, hedge=hedge)
+        attempt = state.begin(replica, self.now, TOKENS, 0, self.view.stream, hedge=hedge)
         if not connecting:
             state.sent(attempt)
         return state, attempt
 
     def dispatch(
-        self, replica: Replica, urgency: str = "high", hedgeable: bool = True, streamed: bool = True
+        self, replica: Replica, hedges_as: str = "high"
     ) -> tuple[AttemptState, Attempt, float]:
-        state, attempt = self.begin(replica, streamed=streamed)
-        due = self.hedger.dispatched(
-            self.view, attempt, replica, urgency, hedgeable, streamed, self.now
-        )
+        state, attempt = self.begin(replica)
+        due = self.hedger.dispatched(self.view, attempt, hedges_as, self.now)
         return state, attempt, due
 
-    def answer(self, state: AttemptState, attempt: Attempt, replica: Replica) -> None:
+    def answer(self, state: AttemptState, attempt: Attempt) -> None:
         """The attempt delivers its first content now and ends."""
         assert state.content(attempt)
         fleet = self.table.fleet
-        fleet.showed_content(replica, self.now, attempt.began, None, attempt.tokens)
-        self.hedger.shown(self.view, attempt, replica, True, self.now)
+        fleet.showed_content(attempt.at, self.now, attempt.began, None, attempt.tokens)
+        self.hedger.shown(self.view, attempt, self.now)
         losers = state.outrun(self.now)
         for loser in losers:
-            self.hedger.outrun(self.view, loser, self.at(loser), True, -1, self.now)
+            self.hedger.outrun(self.view, loser, -1, self.now)
         state.completed(attempt, self.now)
 
-    def at(self, attempt: Attempt) -> Replica:
-        return self.table.fleet.replicas[attempt.replica_id]
-
-    def learn(self, requests: int = 100, urgency: str = "high") -> None:
+    def learn(self, requests: int = 100, hedges_as: str = "high") -> None:
         """Requests one after the other, with usual times; every twentieth takes ten times as
         long.
         """
         for number in range(requests):
-            state, attempt, _ = self.dispatch(self.a, urgency)
+            state, attempt, _ = self.dispatch(self.a, hedges_as)
             self.now += TOOK_S * (10.0 if number % 20 == 10 else 1.0)
-            self.answer(state, attempt, self.a)
+            self.answer(state, attempt)
 
-    def ask(
-        self, primary: Attempt, urgency: str = "high", others: list[Replica] | None = None
-    ) -> list[str]:
-        at = self.at(primary)
-        found = self.hedger.backup(
-            self.view, primary, at, urgency, others or [self.b, self.c], self.now
-        )
+    def ask(self, primary: Attempt, others: list[Replica] | None = None) -> list[str]:
+        found = self.hedger.backup(self.view, primary, others or [self.b, self.c], self.now)
         return [r.id for r in found]
 
     def late(self) -> tuple[AttemptState, Attempt]:
@@ -129,7 +118,7 @@ async def test_the_first_requests_have_a_time_to_ask() -> None:
     assert w.now < w.hedger.asks_again_at(attempt, w.now) < w.now + 1.0
     other, second, _ = w.dispatch(w.b)
     w.now += TOOK_S
-    w.answer(other, second, w.b)
+    w.answer(other, second)
     assert w.ask(attempt) == ["b", "c"]
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
@@ -145,7 +134,7 @@ async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> Non
     slow, first, _ = w.dispatch(w.b)
     w.now += 3.0
     state, attempt, due = w.dispatch(w.a)
-    w.answer(slow, first, w.b)
+    w.answer(slow, first)
     w.now = due
     assert w.ask(attempt) == []
     assert w.refused == {"cold": 1}
@@ -167,15 +156,13 @@ async def test_a_prediction_and_a_time_to_ask() -> None:
     w.close()
 
 
-@pytest.mark.parametrize(
-    ("urgency", "hedgeable"), [("", True), ("normal", True), ("high", False), (ASKED, False)]
-)
+@pytest.mark.parametrize("hedges_as", ["", "normal"])
 @scenario
-async def test_a_request_that_may_not_be_hedged_gets_no_copy(urgency: str, hedgeable: bool) -> None:
+async def test_a_request_that_may_not_be_hedged_gets_no_copy(hedges_as: str) -> None:
     w = World()
     w.learn()
     before = w.refused
-    state, attempt, due = w.dispatch(w.a, urgency, hedgeable)
+    state, attempt, due = w.dispatch(w.a, hedges_as)
     assert due == NEVER
     assert w.refused == before  # not counted as suppressed, because the request is not hedgeable
     assert attempt.predicted_s > 0.0  # and its time is learned like that of any request
@@ -186,7 +173,7 @@ async def test_a_request_that_may_not_be_hedged_gets_no_copy(urgency: str, hedge
 @scenario
 async def test_a_header_may_ask_where_that_is_allowed() -> None:
     w = World(by_header=True, classes=())
-    w.learn(urgency=ASKED)
+    w.learn(hedges_as=ASKED)
     state, _, due = w.dispatch(w.a, ASKED)
     assert due < NEVER
     state.end(Reason.CLIENT_GONE, w.now)
@@ -207,7 +194,7 @@ async def test_the_policy_off_measures_nothing() -> None:
     state, attempt, due = w.dispatch(w.a)
     assert (due, attempt.predicted_s, attempt.ahead) == (NEVER, 0.0, -1)
     assert w.ask(attempt) == []
-    w.answer(state, attempt, w.a)
+    w.answer(state, attempt)
     assert vars(w.counts) == vars(HedgeCounts())
     w.close()
 
@@ -228,7 +215,8 @@ async def test_fixed_needs_no_samples() -> None:
 async def test_streams_and_whole_answers_are_apart() -> None:
     w = World()
     w.learn()
-    state, attempt, due = w.dispatch(w.a, streamed=False)
+    w.view.stream = False
+    state, attempt, due = w.dispatch(w.a)
     assert attempt.predicted_s > 1.0  # assumed, because a whole answer takes seconds
     assert w.now + 1.0 < due < NEVER
     state.end(Reason.CLIENT_GONE, w.now)
@@ -244,7 +232,7 @@ async def test_what_waits_ahead_makes_it_later() -> None:
         for behind, (state, attempt, _) in enumerate(lives):
             w.now += TOOK_S
             assert attempt.ahead == (behind + 1) * TOKENS
-            w.answer(state, attempt, w.a)
+            w.answer(state, attempt)
     first, one, _ = w.dispatch(w.a)
     second, two, _ = w.dispatch(w.a)
     assert one.predicted_s == pytest.approx(TOOK_S, rel=0.05)
@@ -312,7 +300,7 @@ async def test_each_refusal_has_one_reason_and_says_whether_to_ask_again() -> No
     w.now -= 0.9 * TOOK_S  # evaluated too early: the attempt has hardly begun
     refused(Refusal.GAIN, again=True)
     w.now += 0.9 * TOOK_S
-    assert hedger.backup(w.view, attempt, w.a, "high", [], w.now) == ()
+    assert hedger.backup(w.view, attempt, [], w.now) == ()
     assert w.counts.suppressed[Refusal.ALONE] == 1
     assert hedger.asks_again_at(attempt, w.now) == NEVER
     assert w.ask(attempt, others=[b]) == ["b"]
@@ -348,7 +336,7 @@ async def test_a_replica_of_a_slow_kind_takes_no_copy_that_does_not_pay() -> Non
     for _ in range(20):
         state, attempt, _ = w.dispatch(w.c, "")
         w.now += 7.5 * TOOK_S
-        w.answer(state, attempt, w.c)
+        w.answer(state, attempt)
     state, attempt = w.late()
     w.now = attempt.began + 2 * TOOK_S  # as late as earlier ones that needed 8 more
     assert w.ask(attempt, others=[w.c, w.b]) == ["b"]
@@ -364,18 +352,18 @@ async def test_immediate_is_for_critical_ones_in_a_pool_known_to_be_idle() -> No
     for _ in range(50):
         state, attempt, due = w.dispatch(w.a, "critical")
         assert due == w.now
-        w.answer(state, attempt, w.a)
+        w.answer(state, attempt)
     state, _, due = w.dispatch(w.a, "high")
     assert due == NEVER
     state.end(Reason.CLIENT_GONE, w.now)
     state, attempt, due = w.dispatch(w.a, "critical")
-    assert w.ask(attempt, "critical") == []  # the load of b and c is unknown
+    assert w.ask(attempt) == []  # the load of b and c is unknown
     for replica in (w.a, w.b, w.c):
         replica.slots = 2
-    assert w.ask(attempt, "critical") == ["b", "c"]  # 1 of 6
+    assert w.ask(attempt) == ["b", "c"]  # 1 of 6
     for replica in (w.a, w.b, w.c):
         replica.slots = 1
-    assert w.ask(attempt, "critical") == []  # 1 of 3
+    assert w.ask(attempt) == []  # 1 of 3
     assert w.refused == {"utilisation": 2}
     state.end(Reason.CLIENT_GONE, w.now)
     w.close()
@@ -399,7 +387,7 @@ def copy(w: World, *, connecting: bool = False) -> tuple[AttemptState, Attempt, 
     state, primary = w.late()
     assert "b" in w.ask(primary)
     _, hedge = w.begin(w.b, state, hedge=True, connecting=connecting)
-    w.hedger.sent(w.view, hedge, w.b, w.now)
+    w.hedger.sent(w.view, hedge, w.now)
     return state, primary, hedge
 
 
@@ -414,7 +402,7 @@ async def test_a_copy_that_wins() -> None:
     assert hedge.predicted_s == pytest.approx(TOOK_S, rel=0.01)
     assert counts.budget_tokens == pytest.approx(level - TOKENS, abs=100)
     w.now += TOOK_S
-    w.answer(state, hedge, w.b)
+    w.answer(state, hedge)
     assert (counts.won, counts.lost, counts.failed) == (1, 0, 0)
     assert counts.wasted_tokens == TOKENS
     # The attempt had waited for 2 of 10 s: attempts that were as late needed 8 s more.
@@ -428,7 +416,7 @@ async def test_a_copy_that_loses() -> None:
     w.learn()
     state, primary, _ = copy(w)
     w.now += TOOK_S / 4
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 1, 0)
     # A quarter of the prompt was computed by then, at the usual speed.
@@ -446,10 +434,10 @@ async def test_what_waits_before_a_copy_is_computed_first() -> None:
     assert "b" in w.ask(primary)
     others = [Lease(w.b, TOKENS) for _ in range(2)]
     _, hedge = w.begin(w.b, state, hedge=True)
-    w.hedger.sent(w.view, hedge, w.b, w.now)
+    w.hedger.sent(w.view, hedge, w.now)
     assert hedge.ahead == 3 * TOKENS
     w.now += hedge.predicted_s / 2
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     assert w.counts.wasted_tokens == 0
     for lease in others:
         lease.release()
@@ -463,7 +451,7 @@ async def test_a_copy_overtaken_while_connecting_is_refunded() -> None:
     state, primary, _ = copy(w, connecting=True)
     level = w.counts.budget_tokens
     w.now += TOOK_S / 4
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     counts = w.counts
     assert (counts.lost, counts.wasted_tokens) == (1, 0)
     assert (counts.fired_tokens, counts.returned_tokens) == (0, TOKENS)
@@ -488,14 +476,14 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
     w.now += TOOK_S
     level = w.counts.budget_tokens
     state.aside(hedge, reason, w.now)
-    w.hedger.failed(w.view, hedge, w.b, w.now)
+    w.hedger.failed(w.view, hedge, w.now)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)
     assert counts.wasted_tokens == wasted
     assert (counts.fired_tokens, counts.returned_tokens) == (wasted, TOKENS - wasted)
     # A copy that never reached a replica costs nothing.
     assert counts.budget_tokens == pytest.approx(level + TOKENS - wasted)
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     w.close()
 
 
@@ -507,13 +495,13 @@ async def test_a_replica_that_loses_repeatedly_is_suspect() -> None:
         assert not w.a.health.suspected_at
         state, _, hedge = copy(w)
         w.now += TOOK_S
-        w.answer(state, hedge, w.b)
+        w.answer(state, hedge)
         if number == 0:  # an answer in between shows that the replica is alive
             state, attempt, _ = w.dispatch(w.a, "")
-            w.answer(state, attempt, w.a)
+            w.answer(state, attempt)
             state, _, hedge = copy(w)
             w.now += TOOK_S
-            w.answer(state, hedge, w.b)
+            w.answer(state, hedge)
     assert w.a.health.suspected_at is not None
     assert w.table.events == [("suspect", "a")]
     assert w.counts.suspected == 1
@@ -524,7 +512,7 @@ async def test_a_replica_that_loses_repeatedly_is_suspect() -> None:
 async def test_unknown_attempts_are_ignored() -> None:
     w = World()
     state, attempt = w.begin(w.a)
-    w.hedger.failed(w.view, attempt, w.a, w.now)
+    w.hedger.failed(w.view, attempt, w.now)
     state.failed(
         attempt,
         Reason.CONNECT_FAILED,
@@ -535,7 +523,7 @@ async def test_unknown_attempts_are_ignored() -> None:
         known_dead=False,
     )
     _, retry = w.begin(w.b, state)
-    w.answer(state, retry, w.b)
+    w.answer(state, retry)
     assert vars(w.counts) == vars(HedgeCounts())
     w.close()
 
@@ -551,13 +539,13 @@ async def test_a_dry_run_sends_nothing_and_counts_what_would_be() -> None:
     assert (counts.would_fire, counts.would_fire_tokens, counts.fired) == (1, TOKENS, 0)
     assert w.hedger.asks_again_at(primary, w.now) == NEVER
     w.now += 9 * TOOK_S
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     assert counts.would_win == 1
     assert counts.would_save_s == pytest.approx(8 * TOOK_S, rel=0.05)
     state, primary = w.late()
     assert w.ask(primary) == []
     w.now += 0.5 * TOOK_S  # the first attempt answers before the copy would have
-    w.answer(state, primary, w.a)
+    w.answer(state, primary)
     assert (counts.would_fire, counts.would_win) == (2, 1)
     w.close()
 
@@ -609,7 +597,7 @@ def test_a_policy_that_fails_hedges_nothing(says: object, monkeypatch: pytest.Mo
         state, attempt, due = w.dispatch(w.a)
         assert due == NEVER
         assert w.counts.policy_errors == 1
-        w.answer(state, attempt, w.a)
+        w.answer(state, attempt)
         w.close()
 
     play()
@@ -649,7 +637,7 @@ async def test_models_that_clients_invent_are_bounded() -> None:
     for number in range(3 * MODELS_MAX):
         w.view.model = f"invented-{number}"
         state, attempt, _ = w.dispatch(w.a)
-        w.answer(state, attempt, w.a)
+        w.answer(state, attempt)
     assert len(w.hedger._streams) <= MODELS_MAX + 1
     w.now += 100.0  # the entries were not used since, so they are evicted
     w.view.model = "m"

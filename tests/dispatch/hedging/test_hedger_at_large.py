@@ -129,7 +129,7 @@ async def test_a_frozen_replica_delays_requests_only_a_little() -> None:
     f.play(2000, PER_S)
     f.freeze(table.fleet.replicas["r3"])
     requests = f.play(1000, PER_S)
-    stuck = [r for r in requests if r.at[r.state.attempts[0]].id == "r3"]
+    stuck = [r for r in requests if r.state.attempts[0].at.id == "r3"]
     assert len(stuck) >= RACES
     assert all(r.was_hedged for r in stuck)
     # The time of most answers, plus the time of the copy.

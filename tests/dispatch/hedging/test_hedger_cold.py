@@ -69,7 +69,7 @@ async def test_a_frozen_replica_is_noticed_in_the_first_seconds() -> None:
     f = fleet(table, Hedging(budget=1.0), stragglers=0.0, high=1.0)
     f.freeze(table.fleet.replicas["r3"])
     f.play(300, 30.0)
-    stuck = [r for r in f.requests if r.at[r.state.attempts[0]].id == "r3"]
+    stuck = [r for r in f.requests if r.state.attempts[0].at.id == "r3"]
     assert stuck
     assert all(r.was_hedged for r in stuck)
     assert max(r.ttft_s for r in stuck) < 2.0

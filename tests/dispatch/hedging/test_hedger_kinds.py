@@ -33,7 +33,7 @@ def mixed(table: Table, rules: Hedging | None = None, **world: Any) -> HedgedFle
 
 
 def at_slow_kind(requests: list[Request]) -> list[Request]:
-    return [r for r in requests if is_slow_kind(r.at[r.state.attempts[0]])]
+    return [r for r in requests if is_slow_kind(r.state.attempts[0].at)]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -101,8 +101,8 @@ async def test_a_replica_that_becomes_slow_is_noticed(number: int) -> None:
         (KIND if is_slow_kind(replica) else 1.0) * (8.0 if replica is bad and now > since else 1.0)
     )
     requests = f.play(2000, PER_S)  # requests of a hundred seconds
-    there = [r for r in requests if r.at[r.state.attempts[0]] is bad]
-    elsewhere = [r for r in requests if r.at[r.state.attempts[0]] is not bad]
+    there = [r for r in requests if r.state.attempts[0].at is bad]
+    elsewhere = [r for r in requests if r.state.attempts[0].at is not bad]
     assert len(there) >= 5
     assert share(there) > 0.9
     assert share(elsewhere) < 0.05

@@ -51,8 +51,7 @@ class Thousand(World):
         touched.clear()
         pool = self.table.fleet.serving("m")
         assert len(pool) == FLEET
-        at = primary or self.primary
-        found = self.hedger.backup(self.view, at, self.a, "high", Watched(pool), self.now)
+        found = self.hedger.backup(self.view, primary or self.primary, Watched(pool), self.now)
         return [r.id for r in found]
 
 
@@ -115,4 +114,4 @@ async def test_holders_of_the_prefix_are_always_examined() -> None:
         replica.signals = Signals(asleep=True)
     w.table.fleet.rebuild()
     pool = w.table.fleet.serving("m")
-    assert w.hedger.backup(w.view, w.primary, w.a, "high", pool, w.now) == ()
+    assert w.hedger.backup(w.view, w.primary, pool, w.now) == ()

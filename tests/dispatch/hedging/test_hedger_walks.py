@@ -44,18 +44,18 @@ class Walk:
         state = rng.choice(live)
         primary = state.attempts[0]
         if what < 0.6 and len(state.attempts) == 1 and self.due[state] < NEVER:
-            found = w.ask(primary, others=[r for r in replicas if r is not w.at(primary)])
+            found = w.ask(primary, others=[r for r in replicas if r is not primary.at])
             if found:
                 replica = w.table.fleet.replicas[rng.choice(found)]
                 _, hedge = w.begin(replica, state, hedge=True)
-                w.hedger.sent(w.view, hedge, replica, w.now)
+                w.hedger.sent(w.view, hedge, w.now)
         elif what < 0.85:
             self.answers(state, rng.choice(state.alive))
         else:
             self.fails(state, rng.choice(state.alive))
 
     def answers(self, state: AttemptState, attempt: Attempt) -> None:
-        self.w.answer(state, attempt, self.w.at(attempt))
+        self.w.answer(state, attempt)
 
     def fails(self, state: AttemptState, attempt: Attempt) -> None:
         w, reason = self.w, self.rng.choice(ENDS)
@@ -65,7 +65,7 @@ class Walk:
             state.aside(attempt, reason, w.now)
             ended = [attempt]
         for gone in ended:
-            w.hedger.failed(w.view, gone, w.at(gone), w.now)
+            w.hedger.failed(w.view, gone, w.now)
 
     def check(self) -> None:
         counts = self.w.counts
