@@ -217,7 +217,7 @@ class Parts:
     def fleet_changed(self, ids: frozenset[str]) -> None:
         for policy in self.policies.all():
             self._tell(policy, ids)
-        self.hedger.fleet_changed()
+        self.hedger.times.fleet_changed()
 
     def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
         try:

@@ -147,7 +147,7 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "delay_s": ttfts.seconds,
                 "predicted_s": {str(n): ttfts.fit.predict(n) for n in _PREDICTED},
             }
-            for name, streamed, ttfts in parts.hedger.plans()
+            for name, streamed, ttfts in parts.hedger.times.entries()
         ],
     }
 

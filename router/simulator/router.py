@@ -242,7 +242,7 @@ class SimulatedRouter(RouterPort):
                 policy.on_fleet_change(ids)
             except Exception:  # as in the proxy: counted, without an effect on requests
                 self.metrics.policy_errors += 1
-        self.hedger.fleet_changed()
+        self.hedger.times.fleet_changed()
 
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":

@@ -4,10 +4,8 @@ The policy (`policies/hedging`) decides how late an attempt must be. The hedger 
 that hold for every policy: which requests may be hedged, the budget, the limit of the pool's
 utilisation, and which replicas may take a copy.
 
-The hedger learns the usual time to first content from all requests, hedgeable or not, because
-requests without a copy show the whole tail of the distribution. Before there are answers, the time
-is assumed (`ttft_prior.py`). The prediction for a replica is its model's prediction times a factor
-of the replica (`speed.py`).
+The hedger learns the usual time to first content from all requests, hedgeable or not
+(`learned_times.py`).
 
 For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
 `shown`, `outrun` and `failed`. The hedger's data about an attempt is stored in the attempt
@@ -30,7 +28,7 @@ from router.config.model import Hedging
 from router.dispatch.driver.attempt_state import Attempt, Kind
 from router.dispatch.hedging.backups import ENOUGH, HOLDERS, RANK, WINDOW, apart, obstacle, window
 from router.dispatch.hedging.hedge_budget import HedgeBudget
-from router.dispatch.hedging.speed import Speed, Speeds
+from router.dispatch.hedging.learned_times import LearnedTimes
 from router.dispatch.hedging.ttfts import Ttfts
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -44,12 +42,6 @@ ASKED: Final = "asked"
 TICK_S: Final = 1.0
 # The shortest time in seconds between two calls of `backup` for the same attempt.
 AGAIN_S: Final = 0.02
-# Maximum number of models for which times are learned from streams. The same maximum applies again
-# to models for which times are learned from whole answers.
-MODELS_MAX: Final = 256
-# Seconds without a request after which the learned times of a model may be replaced by those of
-# another.
-_IDLE_S: Final = 60.0
 # A call of `backup` is refused if less than this share of the delay, computed with the current
 # fitted line, has passed. The share is below 1, because the line changes by a few percent every
 # second, and a refused call is repeated late.
@@ -81,15 +73,13 @@ class Hedger:
         self.metrics = counts
         self._fleet = fleet
         self._budget = HedgeBudget(rules.budget)
-        self._streams: dict[str, Ttfts] = {}
-        self._wholes: dict[str, Ttfts] = {}
-        self._speeds: dict[Replica, Speeds] = {}
         # Number of calls of `backup` so far; the number moves the window of replicas that are
         # checked.
         self._turn = 0
         self._tick_at = 0.0
         self._ticked = 0.0  # Time of the hedger's last tick; 0: there was no tick.
         self._refused: Refusal | None = None  # Why the last call of `backup` was refused.
+        self.times = LearnedTimes(self._plan)
         self.adopt(rules)
 
     def adopt(self, rules: Hedging, made: HedgingPolicy | None = None) -> None:
@@ -108,8 +98,7 @@ class Hedger:
             classes &= policy.only
         self._classes = classes
         self._budget.adopt(rules.budget)
-        for ttfts in (*self._streams.values(), *self._wholes.values()):
-            ttfts.outdate()
+        self.times.outdate()
 
     # -- which requests may be hedged ---------------------------------------------------------
 
@@ -147,11 +136,11 @@ class Hedger:
             return NEVER
         if now >= self._tick_at:
             self._tick(now)
-        ttfts = self._of(view.model, view.stream, now)
+        ttfts = self.times.of(view.model, view.stream, now)
         if now >= ttfts.refresh_at and ttfts.refresh(now):
             self._plan(ttfts)
         attempt.ahead = attempt.at.pending_tokens
-        attempt.predicted_s = self._predict(ttfts, attempt)
+        attempt.predicted_s = self.times.predict(ttfts, attempt)
         may_be = hedges_as in self._classes
         self._budget.deposit(attempt.tokens, may_be)
         if not may_be:
@@ -184,8 +173,8 @@ class Hedger:
         replica = primary.at
         if not pool or (len(pool) == 1 and pool[0] is replica):
             return self._refuse(Refusal.ALONE)
-        ttfts = self._of(view.model, view.stream, now)
-        predicted_s = self._predict(ttfts, primary)
+        ttfts = self.times.of(view.model, view.stream, now)
+        predicted_s = self.times.predict(ttfts, primary)
         # The fitted line of times to first token may have changed since the dispatch; by the
         # current line, the attempt is not late.
         if now - primary.began < _NEARLY * ttfts.ratio * predicted_s < NEVER:
@@ -276,8 +265,8 @@ class Hedger:
     ) -> list[Offer]:
         """Return the offers for which the policy allows a copy, the fastest offer first."""
         for offer in offers:
-            speed = self._factor(offer.replica, ttfts.is_streamed)
-            offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, speed)
+            factor = self.times.factor(offer.replica, ttfts.is_streamed)
+            offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, factor)
         offers.sort(key=_takes_s)
         policy, curve = self._policy, ttfts.curve
         # Binary search: if the policy rejects an offer, it also rejects all slower offers.
@@ -328,21 +317,15 @@ class Hedger:
         self._budget.take(hedge.tokens)
         metrics.budget_tokens = self._budget.level
         hedge.ahead = hedge.at.pending_tokens
-        ttfts = self._of(view.model, view.stream, now)
-        hedge.predicted_s = self._predict(ttfts, hedge)
+        ttfts = self.times.of(view.model, view.stream, now)
+        hedge.predicted_s = self.times.predict(ttfts, hedge)
 
     def shown(self, view: RequestView, attempt: Attempt, now: float) -> None:
         """Learn from the first attempt of a request that shows content or its whole answer."""
         if attempt.ahead < 0:
             return
         if attempt.is_timed:
-            ttfts = self._of(view.model, view.stream, now)
-            took_s = now - attempt.began
-            speed = self._speed(attempt.at, view.stream)
-            line_s = ttfts.fit.predict(attempt.ahead)
-            ttfts.shown(attempt.ahead, took_s, speed.factor, now)
-            if not ttfts.is_cold:
-                speed.shown(took_s, line_s, now)
+            self.times.shown(self.times.of(view.model, view.stream, now), attempt, now)
         if attempt.kind == Kind.HEDGE:
             self.metrics.won += 1
         elif attempt.copy_due:
@@ -355,12 +338,12 @@ class Hedger:
         """
         if attempt.ahead < 0:
             return
-        metrics = self.metrics
-        ttfts = self._of(view.model, view.stream, now)
-        predicted_s = self._predict(ttfts, attempt)
-        self._cut(ttfts, attempt, now)
+        metrics, times = self.metrics, self.times
+        ttfts = times.of(view.model, view.stream, now)
+        predicted_s = times.predict(ttfts, attempt)
+        times.cut(ttfts, attempt, now)
         if computed < 0:
-            computed = self._computed(view, attempt, now)
+            computed = times.computed_tokens(view.model, attempt, now)
         metrics.wasted_tokens += computed
         if attempt.kind == Kind.HEDGE:
             metrics.lost += 1
@@ -379,13 +362,13 @@ class Hedger:
         """
         if attempt.ahead < 0:
             return
-        ttfts = self._of(view.model, view.stream, now)
-        self._cut(ttfts, attempt, now)
+        times = self.times
+        times.cut(times.of(view.model, view.stream, now), attempt, now)
         if attempt.kind == Kind.HEDGE:
             metrics = self.metrics
             metrics.failed += 1
             if attempt.is_sent:
-                metrics.wasted_tokens += self._computed(view, attempt, now)
+                metrics.wasted_tokens += times.computed_tokens(view.model, attempt, now)
             else:
                 self._refund(attempt)
         elif attempt.copy_due:
@@ -399,94 +382,13 @@ class Hedger:
         metrics.returned_tokens += hedge.tokens
         metrics.budget_tokens = self._budget.level
 
-    def _computed(self, view: RequestView, attempt: Attempt, now: float) -> int:
-        """Estimate the prompt tokens that an engine has computed for an attempt without content.
-
-        The estimate assumes that the engine works in order, at the replica's usual speed. If no
-        speed is known, all prompt tokens count as computed.
-        """
-        if not attempt.is_sent:
-            return 0
-        tokens = attempt.tokens
-        ttfts = self._streams.get(view.model or "")
-        if ttfts is None or ttfts.is_cold:
-            return tokens
-        predicted_s = self._predict(ttfts, attempt)
-        waited_s = now - attempt.began
-        if waited_s >= predicted_s:
-            return tokens
-        left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
-        return max(0, tokens - left)
-
     def _would_have(self, primary: Attempt, now: float) -> None:
         """Count a `dry_run` copy as useful if the first attempt ended after the copy's answer."""
         if now > primary.copy_due:
             self.metrics.would_win += 1
             self.metrics.would_save_s += now - primary.copy_due
 
-    # -- learned times ------------------------------------------------------------------------
-
-    def _predict(self, ttfts: Ttfts, attempt: Attempt) -> float:
-        return ttfts.predict(attempt.ahead, self._factor(attempt.at, ttfts.is_streamed))
-
-    def _factor(self, replica: Replica, streamed: bool) -> float:
-        speeds = self._speeds.get(replica)
-        if speeds is None:
-            return 1.0
-        return speeds.streams.factor if streamed else speeds.wholes.factor
-
-    def _speed(self, replica: Replica, streamed: bool) -> Speed:
-        speeds = self._speeds.get(replica)
-        if speeds is None:
-            speeds = Speeds()
-            if not replica.removed:
-                self._speeds[replica] = speeds
-        return speeds.streams if streamed else speeds.wholes
-
-    def fleet_changed(self) -> None:
-        """Forget the speed factors of replicas that were removed."""
-        for replica in [r for r in self._speeds if r.removed]:
-            del self._speeds[replica]
-
-    def _cut(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
-        """Learn from an attempt that ended before it showed content."""
-        if not attempt.is_timed:
-            return
-        waited_s = now - attempt.began
-        speed = self._speed(attempt.at, ttfts.is_streamed)
-        line_s = ttfts.fit.predict(attempt.ahead)
-        ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
-        if not ttfts.is_cold:
-            speed.cut(waited_s, line_s, now)
-
-    def _of(self, model: str | None, streamed: bool, now: float) -> Ttfts:
-        known = self._streams if streamed else self._wholes
-        ttfts = known.get(model or "")
-        return ttfts if ttfts is not None else self._new(known, model or "", now)
-
-    def plans(self) -> list[tuple[str, bool, Ttfts]]:
-        """Return for each model: its name, whether the entry is for streams, and the learned times.
-
-        The name is "" for requests that name no model.
-        """
-        found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
-        return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
-
-    def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
-        """Create the entry for a model's first request.
-
-        Clients can invent model names; if the table is full, further models share one entry.
-        """
-        if len(known) >= MODELS_MAX:
-            for name in [n for n, t in known.items() if now - t.used_at > _IDLE_S]:
-                del known[name]
-        if len(known) >= MODELS_MAX:
-            model = ""
-            if model in known:
-                return known[model]
-        ttfts = known[model] = Ttfts(now, known is self._streams)
-        self._plan(ttfts)
-        return ttfts
+    # -- the policy's plan --------------------------------------------------------------------
 
     def _plan(self, ttfts: Ttfts) -> None:
         """Ask the hedging policy when a copy may be sent."""

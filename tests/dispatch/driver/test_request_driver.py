@@ -692,7 +692,7 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     world.time.passes(30.0)
     world.of("b").leaves()
     assert replica.ttft_s is None
-    ((_, _, ttfts),) = world.hedger.plans()
+    ((_, _, ttfts),) = world.hedger.times.entries()
     assert ttfts.fit.answers == 0 and ttfts._ratios._counts == [0] * len(ttfts._ratios._counts)
     world.arrives("c", streamed=True, hedged=False)
     world.time.passes(1.0)
@@ -965,7 +965,7 @@ def test_the_hedger_does_not_learn_from_a_continuation() -> None:
     """A continuation's prefill differs from the request's, and the hedger does not know it."""
     world = World(2, continuation=CONTINUED, hedging=HEDGED)
     play(world, "a arrives continued -> send a to r0")
-    ((_, _, learned),) = world.hedger.plans()
+    ((_, _, learned),) = world.hedger.times.entries()
     happen(world, "0.5s passes")
     play(world, "r0 shows a -> show a from r0")
     answers = learned.fit.answers

@@ -16,7 +16,8 @@ from router.config.model import Hedging
 from router.core.errors import Reason
 from router.core.lease import Lease
 from router.dispatch.driver.attempt_state import Attempt, AttemptState
-from router.dispatch.hedging.hedger import ASKED, MODELS_MAX, Hedger
+from router.dispatch.hedging.hedger import ASKED, Hedger
+from router.dispatch.hedging.learned_times import MODELS_MAX
 from router.fleet.health import RACES
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
@@ -638,7 +639,7 @@ async def test_models_that_clients_invent_are_bounded() -> None:
         w.view.model = f"invented-{number}"
         state, attempt, _ = w.dispatch(w.a)
         w.answer(state, attempt)
-    assert len(w.hedger._streams) <= MODELS_MAX + 1
+    assert len(w.hedger.times.entries()) <= MODELS_MAX + 1
     w.now += 100.0  # the entries were not used since, so they are evicted
     w.view.model = "m"
     w.learn()

@@ -81,7 +81,7 @@ async def test_what_is_wasted_on_a_slow_kind() -> None:
         table = Table()
         f = mixed(table, stragglers=0.0, seed=4)
         if not knows:
-            f.hedger._speeds = Forgetful()
+            f.hedger.times._speeds = Forgetful()
         f.play(4000, PER_S)
         wasted.append(f.counts.wasted_tokens)
         table.close()
@@ -114,13 +114,13 @@ async def test_the_state_of_a_removed_replica_is_dropped() -> None:
     table = Table()
     f = mixed(table)
     f.play(500, PER_S)
-    known = f.hedger._speeds
+    known = f.hedger.times._speeds
     assert len(known) == 20
     gone = table.fleet.replicas["r4"]
     table.fleet.remove("r4")
-    f.hedger.fleet_changed()
+    f.hedger.times.fleet_changed()
     assert len(known) == 19
     assert gone not in known
-    f.hedger._speed(gone, True).shown(1.0, 1.0, 1.0)  # an attempt that was still running
+    f.hedger.times._speed(gone, True).shown(1.0, 1.0, 1.0)  # an attempt that was still running
     assert gone not in known
     table.close()

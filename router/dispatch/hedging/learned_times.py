@@ -1,0 +1,142 @@
+"""The learned times to first content of all models and replicas of one router.
+
+The times are learned from all requests, hedgeable or not, because requests without a copy show the
+whole tail of the distribution. Before there are answers, a model's times are assumed
+(`ttft_prior.py`). The prediction for a replica is its model's prediction (`ttfts.py`) times a
+factor of the replica (`speed.py`).
+
+Must never: read a clock, decide whether a copy is sent, or keep data of removed replicas or of more
+than `MODELS_MAX` models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.hedging.speed import Speed, Speeds
+from router.dispatch.hedging.ttfts import Ttfts
+from router.fleet.replica import Replica
+
+# Maximum number of models for which times are learned from streams. The same maximum applies again
+# to models for which times are learned from whole answers.
+MODELS_MAX: Final = 256
+# Seconds without a request after which the learned times of a model may be replaced by those of
+# another.
+_IDLE_S: Final = 60.0
+
+
+class LearnedTimes:
+    """The learned times of one router. Times are monotonic seconds.
+
+    `plan`: sets the hedging plan of a new entry.
+    """
+
+    def __init__(self, plan: Callable[[Ttfts], None]) -> None:
+        self._plan = plan
+        self._streams: dict[str, Ttfts] = {}
+        self._wholes: dict[str, Ttfts] = {}
+        self._speeds: dict[Replica, Speeds] = {}
+
+    def of(self, model: str | None, is_streamed: bool, now: float) -> Ttfts:
+        """Return the entry of a model; it is created if necessary."""
+        known = self._streams if is_streamed else self._wholes
+        ttfts = known.get(model or "")
+        return ttfts if ttfts is not None else self._new(known, model or "", now)
+
+    def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
+        """Create the entry for a model's first request.
+
+        Clients can invent model names; if the table is full, further models share one entry.
+        """
+        if len(known) >= MODELS_MAX:
+            for name in [n for n, t in known.items() if now - t.used_at > _IDLE_S]:
+                del known[name]
+        if len(known) >= MODELS_MAX:
+            model = ""
+            if model in known:
+                return known[model]
+        ttfts = known[model] = Ttfts(now, known is self._streams)
+        self._plan(ttfts)
+        return ttfts
+
+    def entries(self) -> list[tuple[str, bool, Ttfts]]:
+        """Return for each model: its name, whether the entry is for streams, and the learned times.
+
+        The name is "" for requests that name no model.
+        """
+        found = [(name, True, ttfts) for name, ttfts in self._streams.items()]
+        return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
+
+    def outdate(self) -> None:
+        """Request a new plan for every entry, because the policy has changed."""
+        for ttfts in (*self._streams.values(), *self._wholes.values()):
+            ttfts.outdate()
+
+    def fleet_changed(self) -> None:
+        """Forget the speed factors of replicas that were removed."""
+        for replica in [r for r in self._speeds if r.removed]:
+            del self._speeds[replica]
+
+    # -- predictions --------------------------------------------------------------------------
+
+    def predict(self, ttfts: Ttfts, attempt: Attempt) -> float:
+        """Return the predicted seconds from an attempt's dispatch to its first content."""
+        return ttfts.predict(attempt.ahead, self.factor(attempt.at, ttfts.is_streamed))
+
+    def factor(self, replica: Replica, is_streamed: bool) -> float:
+        """Return the speed factor of a replica; 1.0 if nothing was learned."""
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            return 1.0
+        return speeds.streams.factor if is_streamed else speeds.wholes.factor
+
+    def computed_tokens(self, model: str | None, attempt: Attempt, now: float) -> int:
+        """Estimate the prompt tokens that an engine has computed for an attempt without content.
+
+        The estimate assumes that the engine works in order, at the replica's usual speed. If no
+        speed is known, all prompt tokens count as computed.
+        """
+        if not attempt.is_sent:
+            return 0
+        tokens = attempt.tokens
+        ttfts = self._streams.get(model or "")
+        if ttfts is None or ttfts.is_cold:
+            return tokens
+        predicted_s = self.predict(ttfts, attempt)
+        waited_s = now - attempt.began
+        if waited_s >= predicted_s:
+            return tokens
+        left = int(attempt.ahead * (1.0 - waited_s / predicted_s))
+        return max(0, tokens - left)
+
+    # -- learning -----------------------------------------------------------------------------
+
+    def shown(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
+        """Learn from an attempt that shows its first content now."""
+        took_s = now - attempt.began
+        speed = self._speed(attempt.at, ttfts.is_streamed)
+        line_s = ttfts.fit.predict(attempt.ahead)
+        ttfts.shown(attempt.ahead, took_s, speed.factor, now)
+        if not ttfts.is_cold:
+            speed.shown(took_s, line_s, now)
+
+    def cut(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
+        """Learn from an attempt that ends now, before it showed content."""
+        if not attempt.is_timed:
+            return
+        waited_s = now - attempt.began
+        speed = self._speed(attempt.at, ttfts.is_streamed)
+        line_s = ttfts.fit.predict(attempt.ahead)
+        ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
+        if not ttfts.is_cold:
+            speed.cut(waited_s, line_s, now)
+
+    def _speed(self, replica: Replica, is_streamed: bool) -> Speed:
+        speeds = self._speeds.get(replica)
+        if speeds is None:
+            speeds = Speeds()
+            if not replica.removed:
+                self._speeds[replica] = speeds
+        return speeds.streams if is_streamed else speeds.wholes
