@@ -19,7 +19,9 @@ from bench.overhead import shapes
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
@@ -158,19 +160,9 @@ class Router:
         chooser = Chooser(
             Policies.of(config.routing), config.routing.sample, knowledge, metrics, rng
         )
-        self.dispatcher = Dispatcher(
-            config,
-            fleet,
-            chooser,
-            sweeper,
-            metrics,
-            self._log,
-            None,
-            (),
-            Hedger(config.hedging, fleet, HedgeCounts()),
-            loop,
-            rng,
-        )
+        hedger = Hedger(config.hedging, fleet, HedgeCounts())
+        context = Context(config, fleet, chooser, hedger, metrics, LoopScheduler(loop), rng)
+        self.dispatcher = Dispatcher(context, config, sweeper, self._log, None, ())
         handler = cast(Handler, self.dispatcher)
         front = Front(
             handler if wrap is None else wrap(handler),

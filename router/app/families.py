@@ -99,7 +99,7 @@ def _clamped(parts: Parts) -> dict[tuple[str, ...], float]:
 
 
 def _slos(parts: Parts, attribute: str) -> dict[str, float]:
-    slos = parts.dispatcher.context.rules.slos
+    slos = parts.context.rules.slos
     return {name: getattr(slos[n], attribute) for n, name in enumerate(CLASSES)}
 
 

@@ -98,7 +98,7 @@ class App:
             Source(families.FLEET, lambda: parts),
             Source(families.LIFECYCLE, lambda: state),
         ]
-        queue = parts.dispatcher.queue
+        queue = parts.queue
         if queue is not None:
             sources.append(Source(families.QUEUE, lambda: queue))
             sources.append(Source(families.QUEUE_COUNTS, lambda: families.queue_counts(queue)))
@@ -183,9 +183,8 @@ class App:
         if parts.batch_server is not None:
             await parts.batch_server.stop()
         await parts.stop_watching()
-        dispatcher = parts.dispatcher
-        dispatcher.context.closing = True
-        for exchange in list(dispatcher.exchanges):
+        parts.context.closing = True
+        for exchange in list(parts.dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()
         # In this turn of the event loop the error answers written above are sent to the clients.
@@ -265,9 +264,8 @@ class App:
         return report.hedging(self.parts)
 
     def queue(self) -> dict[str, Any]:
-        dispatcher = self.parts.dispatcher
-        errors = estimates.described(dispatcher.context.estimates, self.metrics)
-        return {**queued.described(dispatcher.queue), "ttft_estimates": errors}
+        errors = estimates.described(self.parts.context.estimates, self.metrics)
+        return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
     async def usage(self) -> dict[str, Any]:
         return await usage.described(self.metrics.usage)

@@ -27,7 +27,9 @@ from router.core.errors import ConfigError
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.token_ids import TokenIds
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
+from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
@@ -97,18 +99,18 @@ class Parts:
         )
         self.hedge_counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
+        scheduler = LoopScheduler(self.loop)
+        self.context = Context(
+            config, self.fleet, self.chooser, self.hedger, metrics, scheduler, rng
+        )
+        self.queue = self.context.queue  # `None`: requests are sent without queueing.
         self.dispatcher = Dispatcher(
+            self.context,
             config,
-            self.fleet,
-            self.chooser,
             self.sweeper,
-            metrics,
             self.log,
             self.upstream.authorization,
             keys_of(config),
-            self.hedger,
-            self.loop,
-            rng,
         )
         self.batch_server: BatchServer | None = None
         if config.batches.enabled:
@@ -119,8 +121,7 @@ class Parts:
             # Batches may use a quarter of the data port's connections; the rest is for clients.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
-            queue = self.dispatcher.queue
-            waiting = None if queue is None else partial(batch_lines_waiting, queue)
+            waiting = None if self.queue is None else partial(batch_lines_waiting, self.queue)
             self.batch_server = self.dispatcher.batch_server = BatchServer(
                 rules, self.dispatcher.tenants.token, waiting
             )
@@ -138,8 +139,8 @@ class Parts:
         token, tls = self.upstream.token, self.upstream.tls
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
-        if self.dispatcher.queue is not None:
-            self.dispatcher.queue.hurry = self.poller.hurry
+        if self.queue is not None:
+            self.queue.hurry = self.poller.hurry
         self.aborter = Aborter(config.aborts, Asker(config, token, tls))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
@@ -148,7 +149,8 @@ class Parts:
             self.kv_watcher = KvWatcher(config, token, tls, rng, failed)
             self.tokens = TokenProvider(config.prefix, token, tls, failed)
             self.knowledge.exact = self.kv_watcher.index
-            self.dispatcher.token_ids = TokenIds(self.tokens, self.fleet, self.upstream.server_name)
+            token_ids = TokenIds(self.tokens, self.fleet, self.upstream.server_name)
+            self.dispatcher.placement.token_ids = token_ids
 
     def max_clients(self, config: Config) -> int:
         # Each client may also need a connection to a replica.

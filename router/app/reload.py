@@ -59,8 +59,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         if config.routing != old.routing:
             policies = Policies.of(config.routing)
         hedging = make_policy(config.hedging.policy, config.hedging.options)
-        queue = parts.dispatcher.queue
-        orders = () if queue is None else queue.pools.orders(config)
+        orders = () if parts.queue is None else parts.queue.pools.orders(config)
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     upstream = Upstream(config)
@@ -114,7 +113,8 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.fleet.stale_s = config.polling.stale_s
     parts.chooser.adopt(policies, config.routing.sample)
     parts.hedger.adopt(config.hedging, hedging)
-    parts.dispatcher.adopt(config, upstream.authorization, keys, orders)
+    parts.dispatcher.adopt(config, upstream.authorization, keys)
+    parts.context.adopt(config, orders)
     _diff_fleet(parts, config, wanted, made)
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
@@ -155,6 +155,7 @@ def _diff_fleet(
         parts.kv_watcher.adopt(config, token, tls)
     if parts.tokens is not None:
         parts.tokens.adopt(token, tls)
-    if parts.dispatcher.token_ids is not None:
-        parts.dispatcher.token_ids.adopt(parts.upstream.server_name)
+    token_ids = parts.dispatcher.placement.token_ids
+    if token_ids is not None:
+        token_ids.adopt(parts.upstream.server_name)
     fleet.rebuild()

@@ -23,19 +23,19 @@ def census(parts: Parts) -> dict[str, int]:
         "clients": len(parts.front.clients),
         "exchanges": len(parts.dispatcher.exchanges),
         "tunnels": len(parts.dispatcher.tunnels),
-        "queued": queued.waiting(parts.dispatcher.queue),
+        "queued": queued.waiting(parts.queue),
         "batch_lines": parts.batch_server.lines if parts.batch_server is not None else 0,
         "replica_busy": open_ - idle,
         "replica_idle": idle,
         "replica_connecting": sum(r.pool.connecting for r in replicas),
         "replica_waiting": sum(r.pool.waiting for r in replicas),
         "held_bytes": parts.front.held_bytes,
-        "retries": parts.dispatcher.context.budget.retries,
+        "retries": parts.context.budget.retries,
         "flows": len(parts.dispatcher.tenants.pending),
         "granted": parts.dispatcher.tenants.under_way,
         "key_places": parts.dispatcher.tenants.at_replicas,
         "aborts": parts.aborter.running,
-        "kept_text": parts.dispatcher.context.store.held,
+        "kept_text": parts.context.store.held,
         "probes": parts.prober.running,
         "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,
@@ -47,7 +47,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
     """Return the data of GET /replicas. An unknown value is null."""
     now = monotonic()
     exact = parts.knowledge.exact
-    closed = queued.closed(parts.dispatcher.queue)
+    closed = queued.closed(parts.queue)
     return [
         {
             "id": r.id,

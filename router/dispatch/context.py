@@ -1,7 +1,7 @@
 """The objects that the requests of one router share: policies, budgets, counters and settings.
 
 Request drivers and requests get the context as an argument, so they do not depend on the
-dispatcher. The dispatcher of the proxy, or the simulated router, creates it and applies reloads.
+dispatcher. The app, or the simulated router, creates it and applies reloads.
 
 Must never: hold anything that belongs to one request.
 """
@@ -86,6 +86,7 @@ class Context:
         self.store.adopt(config.continuation)
         if self.queue is not None:
             self.queue.adopt(config, orders)
+            self.queue.wake()  # The limits of keys may have changed.
 
     def takes_steps(self) -> bool:
         """Whether pending requests of a flow make its next request less urgent.

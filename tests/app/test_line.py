@@ -145,7 +145,7 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
     turnstile = Turnstile()
     timeouts = {"first_token_s": 0.6}
     async with running(turnstile, turnstile, queue=queue(), timeouts=timeouts) as router:
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         for replica in router.app.parts.fleet.replicas.values():
             replica.limit = 0
@@ -243,7 +243,7 @@ async def test_no_ticket_is_created_while_no_request_waits() -> None:
         turnstile.open(2)
         for client in (first, second):
             assert (await client.recv_response("POST")).status == 200
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         counts = line.pools.queues[0].counts
         assert (counts.passed[NORMAL], counts.granted[NORMAL]) == (1, 1)
@@ -398,9 +398,9 @@ async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() 
 @scenario
 async def test_a_fair_order_does_not_lower_a_users_further_requests() -> None:
     async with running(json_ok, queue=queue(), priority=Priority()) as router:
-        assert not router.app.parts.dispatcher.context.takes_steps()
+        assert not router.app.parts.context.takes_steps()
     async with running(json_ok, queue=queue(policy="fifo"), priority=Priority()) as router:
-        assert router.app.parts.dispatcher.context.takes_steps()
+        assert router.app.parts.context.takes_steps()
 
 
 @scenario
@@ -508,7 +508,7 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
 
         await asyncio.gather(*(one(number) for number in range(80)))
         assert sum(counts(router, "queued")), "nobody waited"
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         (only,) = line.pools.queues
         await eventually(lambda: not only.waiting, "all are served")

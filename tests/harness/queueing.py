@@ -72,7 +72,7 @@ class Turnstile:
 
 
 def _pools(router: Router) -> Pools:
-    driver = router.app.parts.dispatcher.queue
+    driver = router.app.parts.queue
     assert driver is not None
     return driver.pools
 

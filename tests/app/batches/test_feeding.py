@@ -91,7 +91,7 @@ async def directly(engines: list[Emulated]) -> float:
 
 
 def queue_of(router: Router) -> QueueDriver:
-    found = router.app.parts.dispatcher.queue
+    found = router.app.parts.queue
     assert found is not None
     return found
 

@@ -32,8 +32,10 @@ from router.config.model import Config, Hedging, Queue, QueueGates, Retry
 from router.config.model import Replica as ReplicaConfig
 from router.core.lease import Lease
 from router.dispatch.chooser import Chooser, Policies
+from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.driver.attempt_state import Phase
+from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
@@ -190,20 +192,12 @@ class Fire(RuleBasedStateMachine):
         self.others = [Lease(r) for r in fleet.replicas.values()] if full else []
         self.counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, fleet, self.counts)
-        policies = Policies.of(config.routing)
-        self.dispatcher = dispatcher = Dispatcher(
-            config,
-            fleet,
-            Chooser(policies, 64, knowledge, metrics, rng),
-            sweeper,
-            metrics,
-            AccessLog(""),
-            None,
-            (),
-            self.hedger,
-            as_loop,
-            rng,
+        chooser = Chooser(Policies.of(config.routing), 64, knowledge, metrics, rng)
+        scheduler = LoopScheduler(as_loop)
+        self.context = context = Context(
+            config, fleet, chooser, self.hedger, metrics, scheduler, rng
         )
+        self.dispatcher = dispatcher = Dispatcher(context, config, sweeper, AccessLog(""), None, ())
         self.client = Wire()
         self.answered = False
 
@@ -343,10 +337,10 @@ class Fire(RuleBasedStateMachine):
     @precondition(lambda self: self.exchange.ticket is not None)
     @rule()
     def recalled(self) -> None:
-        line, ticket = self.dispatcher.queue, self.exchange.ticket
-        assert line is not None
+        queue, ticket = self.context.queue, self.exchange.ticket
+        assert queue is not None
         if ticket is not None:
-            self.feed(line.recall, ticket, monotonic())
+            self.feed(queue.recall, ticket, monotonic())
 
     # -- invariants ---------------------------------------------------------------------------
 
@@ -387,14 +381,14 @@ class Fire(RuleBasedStateMachine):
         assert self.exchange.ticket is None
         if self.ticket is not None:
             assert self.ticket.state == ENDED
-        queue = self.dispatcher.queue
+        queue = self.context.queue
         assert queue is None or queue.pools.waiting == 0
         for lease in self.others:
             lease.release()
         for replica in self.fleet.replicas.values():
             assert (replica.inflight, replica.waiting, replica.load) == (0, 0, 0)
             assert replica.pending_tokens == 0
-        budget = self.dispatcher.context.budget
+        budget = self.context.budget
         assert (budget.requests, budget.retries) == (0, 0)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ async def test_it_is_answered_when_there_is_room(fails: Behaviour) -> None:
         await eventually(lambda: len(router.replicas[0].requests) == 1, "the first is under way")
         await second.send(chat())
         await eventually(lambda: len(router.replicas[1].requests) == 1, "the second has failed")
-        queue = router.app.parts.dispatcher.queue
+        queue = router.app.parts.queue
         assert queue is not None
         await eventually(lambda: queue.pools.waiting == 1, "it waits for room")
         go.set()

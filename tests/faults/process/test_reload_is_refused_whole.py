@@ -81,12 +81,11 @@ def in_force(router: Router) -> list[Any]:
         parts.upstream,
         parts.log,
         parts.front.limits,
-        parts.dispatcher.config,
-        parts.dispatcher.context.rules,
+        parts.context.rules,
         parts.hedger._rules,
         parts.fleet.rules,
         parts.dispatcher.tenants.requires_keys,
-        None if parts.dispatcher.queue is None else parts.dispatcher.queue.pools.queues[0].config,
+        None if parts.queue is None else parts.queue.pools.queues[0].config,
         sorted((r.id, r.weight, r.config.url, id(r)) for r in parts.fleet.replicas.values()),
         parts.policies.default,
     ]
@@ -185,7 +184,7 @@ async def test_a_part_cannot_be_made(most: int, monkeypatch: pytest.MonkeyPatch)
         parted = [replace(old[0], models=("m",)), replace(old[1], models=("n",))]
         router.change(replicas=tuple(parted))
         await router.app.reload()
-        queue = router.app.parts.dispatcher.queue
+        queue = router.app.parts.queue
         assert queue is not None
         pools = queue.pools
         await eventually(lambda: len(pools.queues) == 2, "a queue for each model")

@@ -78,7 +78,7 @@ async def test_while_a_replicas_answer_is_read(
     queued: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(busy, busy, queue=Queue(enabled=queued)) as router:
-        router.app.parts.dispatcher.context._rng = Broken()  # it draws the pause before a retry
+        router.app.parts.context._rng = Broken()  # it draws the pause before a retry
         await ended_as_internal(router, chat())
     (told,) = [r for r in caplog.records if "inside the router" in r.getMessage()]
     fields = vars(told)["fields"]
@@ -89,7 +89,7 @@ async def test_while_a_replicas_answer_is_read(
 @scenario
 async def test_while_a_replica_dies() -> None:
     async with running(fin_after_request, fin_after_request) as router:
-        router.app.parts.dispatcher.context._rng = Broken()
+        router.app.parts.context._rng = Broken()
         await ended_as_internal(router, chat())
 
 

@@ -208,7 +208,7 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
             await waits(router, *of("greedy"), tag=tag * 1_000)
             for tag in ("old", "middle", "newest")
         ]
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         queued = line.pools.queues[0]
         held, newcomer = queued.body_bytes, Flow("other", "", "")
@@ -233,7 +233,7 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
         old = await waits(router, *of("greedy"), tag="old")
         newest = await waits(router, *of("greedy"), tag="newest")
         small = await router.client()
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         loop = asyncio.get_running_loop()
         left: list[Reason] = []

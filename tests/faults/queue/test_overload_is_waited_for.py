@@ -161,7 +161,7 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
     async with running(turnstile, replica=ONE, queue=rules) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, str(n)) for n in range(60)]
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         drain = line.pools.queues[0]._service_rate
         for rate in drain._rates:  # as if the request had waited for longer than a test may take

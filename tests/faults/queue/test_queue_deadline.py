@@ -190,7 +190,7 @@ async def test_nothing_is_sent_again_after_it() -> None:
     later = answer(json_response({"error": {"message": "later"}}, 503))
     retry = {"backoff_s": 30.0, "backoff_max_s": 30.0}
     async with running(later, later, queue=queue(), retry=retry) as router:
-        router.app.parts.dispatcher.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
+        router.app.parts.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
         told = await router.ask(chat("x-request-timeout-ms: 400"), "POST")
         assert_error(told, Reason.DEADLINE_PASSED, 408)
         assert sum(len(replica.requests) for replica in router.replicas) == 1

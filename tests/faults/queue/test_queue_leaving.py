@@ -82,7 +82,7 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
     rules = queue(reservations=Reservations(enabled=True))
     async with running(busy, busy, replica=ONE, queue=rules, retry=retry) as router:
         dispatcher = router.app.parts.dispatcher
-        dispatcher.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
+        router.app.parts.context._rng.random = lambda: 1.0  # type: ignore[method-assign]
         client = await send(router, "a", queued=False)
         (exchange,) = dispatcher.exchanges
         await eventually(lambda: len(seen(router)) == 1, "its first attempt")
@@ -94,7 +94,7 @@ async def test_one_that_leaves_between_two_attempts_gets_no_other() -> None:
         assert len(seen(router)) == 1
         (line,) = await router.log()
         assert (line["reason"], line["attempts"]) == ("client_gone", 1)
-        (only,) = router.app.parts.dispatcher.queue.pools.queues  # type: ignore[union-attr]
+        (only,) = router.app.parts.queue.pools.queues  # type: ignore[union-attr]
         assert only.places() and all(only.is_open(place, NORMAL) for place in only.places())
 
 

@@ -35,7 +35,7 @@ MOST_CHOICES, USUAL = 1024, 256
 
 def ticket_of(router: Router) -> Any:
     """The ticket of the only waiting request."""
-    line = router.app.parts.dispatcher.queue
+    line = router.app.parts.queue
     assert line is not None
     (only,) = line.pools.queues
     (ticket,) = only.tickets()
@@ -134,7 +134,7 @@ async def test_what_is_no_inference_passes_the_queue_by() -> None:
     async with running(
         turnstile, json_ok, replica=ONE, queue=queue(), policy="round_robin"
     ) as router:
-        line = router.app.parts.dispatcher.queue
+        line = router.app.parts.queue
         assert line is not None
         first = await send(router, "first", queued=False)
         answer = await router.ask(request("/v1/models", "x-request-timeout-ms: 0"))

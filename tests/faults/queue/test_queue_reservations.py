@@ -26,7 +26,7 @@ SHARE = 0.3  # default reserved share of class high
 
 
 def pool(router: Router) -> AdmissionQueue:
-    line = router.app.parts.dispatcher.queue
+    line = router.app.parts.queue
     assert line is not None
     (only,) = line.pools.queues
     return only

@@ -189,8 +189,9 @@ def test_work_whose_client_leaves_is_charged(tmp_path: Path) -> None:
 def held(router: Router) -> dict[str, int]:
     """Everything that the queue stores per flow or ticket."""
     dispatcher = router.app.parts.dispatcher
-    assert dispatcher.queue is not None
-    (only,) = dispatcher.queue.pools.queues
+    queue = router.app.parts.queue
+    assert queue is not None
+    (only,) = queue.pools.queues
     order = only._order
     assert isinstance(order, SharedByFlow)
     keys = [key for book in order.books for key in book.keys.by_name.values()]

@@ -54,7 +54,7 @@ def test_an_early_request_is_not_overtaken_for_ever(
                 ),
             ) as router,
         ):
-            line = router.app.parts.dispatcher.queue
+            line = router.app.parts.queue
             assert line is not None
             ended: list[int] = []
             sent = 0

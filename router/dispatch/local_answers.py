@@ -1,0 +1,71 @@
+"""The successful answers that the router gives itself: `/v1/models` and `OPTIONS *`.
+
+Errors of the router are sent by the exchange (`Exchange.answer`).
+
+Must never: use a replica, or reveal a model that the request's key may not see.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from router.core.errors import Reason, RouterError
+from router.dispatch.exchange import Exchange
+from router.dispatch.tenants import models_of
+from router.intake.routes import MODELS_PATH
+from router.wire.client import ClientConnection
+from router.wire.http1 import answers
+
+
+def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
+    """Answer `/v1/models` from the fleet's model list.
+
+    Returns False if the list is empty or does not contain the model; a replica answers then. Raises
+    RouterError if the model does not exist or the key may not see it.
+    """
+    asked, fleet = exchange.asked, exchange.context.fleet
+    if asked.head.method not in (b"GET", b"HEAD"):
+        return False
+    models = fleet.model_list()
+    if not len(models):
+        return False
+    allowed = models_of(asked.key)
+    if asked.path == MODELS_PATH:
+        body = models.whole if allowed is None else models.part(allowed)
+    else:
+        name = unquote(asked.path[len(MODELS_PATH) + 1 :].decode("utf-8", "replace"))
+        is_hidden = allowed is not None and name not in allowed
+        found = None if is_hidden else models.entry(name)
+        if found is None:
+            if is_hidden:
+                raise RouterError(
+                    Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
+                )
+            # This call raises RouterError with the reason why the model is missing.
+            fleet.eligible(fleet.routed(name))
+            return False
+        body = found
+    answer_locally(exchange, client, body)
+    return True
+
+
+def answer_locally(
+    exchange: Exchange, client: ClientConnection, body: bytes, extra: bytes = b""
+) -> None:
+    """End a request with a 200 response. `extra`: complete header lines."""
+    keep_alive = client.keeps_alive
+    answer = answers.response(
+        200,
+        body,
+        keep_alive=keep_alive,
+        request_id=exchange.request_id.decode("ascii"),
+        extra=extra,
+        head_only=exchange.asked.head.method == b"HEAD",
+    )
+    reply = exchange.reply
+    reply.status = 200
+    reply.bytes_out = len(body)
+    reply.is_complete = True
+    client.write(answer)
+    exchange.end()
+    client.done(keep_alive)

@@ -1,0 +1,90 @@
+"""Computes what routing and hedging need to know about an inference request, before it is placed.
+
+These facts are the prompt as a chain of block hashes, its size, the session, and the class under
+which the request may be hedged. They are stored in the request's `RequestView` and in the exchange.
+
+Must never: change the body, or reject a request.
+"""
+
+from __future__ import annotations
+
+from router.config.model import Config
+from router.dispatch.context import Context
+from router.dispatch.exchange import Exchange
+from router.dispatch.tenants import may_hedge
+from router.intake.body import is_form
+from router.intake.fields import MAX_SESSION, Unread
+from router.intake.prompt import prompt_blocks, prompt_seed
+from router.intake.values import session_of
+
+
+class RoutingFacts:
+    """Computes the facts of each request of one router, with the settings that are in force."""
+
+    def __init__(self, context: Context, config: Config) -> None:
+        self._context = context
+        # Set once: with another seed, the prefixes in the index would not be found any more.
+        self._prompt_seed = prompt_seed(config.access_log.salt)
+        self.adopt(config)
+
+    def adopt(self, config: Config) -> None:
+        """Apply a new configuration."""
+        prefix = config.prefix
+        self._hashes_prefixes = prefix.enabled
+        self._block_bytes = prefix.block_bytes
+        self._blocks = prefix.blocks
+        self._isolates_tenants = prefix.isolate_tenants
+        self._hedges_choices = config.hedging.choices
+
+    def fill(self, exchange: Exchange) -> None:
+        """Set the facts of a request in the request."""
+        view, asked = exchange.view, exchange.asked
+        head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
+        exchange.hedges_as = self._hedges_as(exchange)
+        if not asked.route.is_known:
+            if type(fields) is not Unread and not is_form(head.content_type):
+                # A JSON body is mostly text; the estimate assumes 4 bytes per token.
+                view.prompt_tokens = body_bytes // 4
+        elif body_bytes < self._block_bytes:
+            # The body is smaller than one block, so the exact size of the prompt matters little.
+            view.prompt_tokens = body_bytes // 4
+        elif self._hashes_prefixes:
+            tenant = b""
+            if self._isolates_tenants:
+                tenant = asked.flow.isolation
+            blocks, prompt_bytes = prompt_blocks(
+                view.kind,
+                fields,
+                self._block_bytes,
+                self._blocks,
+                tenant,
+                body_bytes,
+                self._prompt_seed,
+            )
+            self._context.fleet.knowledge.measure(view, blocks, prompt_bytes)
+            if asked.route.light:
+                # A light request prefills nothing, so no replica will hold the prompt's prefix.
+                view.blocks = ()
+        session = head.routing.session
+        if session is not None:
+            view.session = session.decode("utf-8", "replace")[:MAX_SESSION]
+        else:
+            view.session = session_of(fields)
+
+    def _hedges_as(self, exchange: Exchange) -> str:
+        """Return the class under which the request may be hedged.
+
+        Returns "" if a second copy could do harm, or if neither the class's settings nor the client
+        asks for a copy.
+        """
+        asked, context = exchange.asked, self._context
+        route, header = asked.route, asked.head.routing.hedge
+        found = context.hedger.hedges_as(exchange.urgency.stated, header, may_hedge(asked.key))
+        if not found or not route.is_known or not route.repeatable or route.light:
+            return ""
+        if asked.body_bytes > context.rules.retry_body:
+            return ""  # The body is not kept, so it cannot be sent a second time.
+        choices = asked.fields.n
+        if choices is not None and choices > 1 and not self._hedges_choices:
+            return ""
+        return found
