@@ -25,7 +25,7 @@ _BYTES: Final = {
     "GiB": 2**30,
     "TiB": 2**40,
 }
-_NUMBER: Final = r"(\d{1,15}(?:\.\d{1,15})?)"
+_NUMBER: Final = r"([0-9]{1,15}(?:\.[0-9]{1,15})?)"
 _PART: Final = re.compile(rf"{_NUMBER} ?(ms|s|m|h|d)")
 _DURATION: Final = re.compile(rf"(?:{_NUMBER} ?(?:ms|s|m|h|d) ?)+\Z")
 _SIZE: Final = re.compile(rf"{_NUMBER} ?({'|'.join(_BYTES)})\Z")

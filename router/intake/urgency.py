@@ -49,6 +49,7 @@ import msgspec
 from router.config.model import Priority as Rules
 from router.config.model import PriorityRule
 from router.core.errors import Reason, RouterError
+from router.core.numbers import decimal_number
 from router.core.urgency import (
     BATCH,
     CLASSES,
@@ -138,16 +139,12 @@ def read_header(value: bytes) -> float:
     if usual is not None:
         return float(usual)
     if len(value) <= _LONGEST:
-        word = value.decode("ascii", "replace").strip().strip('"').lower()
-        named = NUMBERS.get(word)
+        word = value.strip().strip(b'"')
+        named = NUMBERS.get(word.decode("ascii", "replace").lower())
         if named is not None:
             return float(named)
-        try:
-            number = float(word)
-        except ValueError:
-            number = float("nan")
-        # Python also accepts 1_0 and "infinity" as numbers.
-        if isfinite(number) and "_" not in word:
+        number = decimal_number(word)
+        if number is not None:
             return within(number)
     _refuse("the header x-priority", None)
 

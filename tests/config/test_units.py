@@ -30,7 +30,9 @@ def test_a_duration(text: str, amount_s: float) -> None:
     assert seconds(text) == pytest.approx(amount_s)
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1s", "1x", "1s2", "1e3s", "ten", "1h,30m"])
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "1x", "1s2", "1e3s", "ten", "1h,30m", "\uff11s", "1_0s"]
+)
 def test_an_invalid_duration_is_none(text: str) -> None:
     assert seconds(text) is None
 

@@ -105,7 +105,8 @@ def test_the_header(header: bytes, number: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [b"nan", b"inf", b"-Infinity", b"1_0", b"\xff", b"1" * 100, b"urgent", b"true", b" "]
+    "header",
+    [b"nan", b"inf", b"-Infinity", b"1_0", b"+1", b"\xff", b"1" * 100, b"urgent", b"true", b" "],
 )
 def test_what_the_header_may_not_say(header: bytes) -> None:
     with pytest.raises(RouterError) as caught:

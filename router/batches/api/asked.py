@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
 from router.intake.routes import JSON, POSTS
 
@@ -101,9 +102,10 @@ def limit_of(query: Mapping[str, str], usual: int, most: int) -> int:
     text = query.get("limit")
     if text is None:
         return usual
-    if not text.isdecimal() or len(text) > 9 or not 1 <= int(text) <= most:
+    limit = whole_number(text, 9)
+    if limit is None or not 1 <= limit <= most:
         raise Refused(400, "invalid_limit", f"The limit must be 1 to {most}.", "limit")
-    return int(text)
+    return limit
 
 
 def is_oldest_first(query: Mapping[str, str]) -> bool:

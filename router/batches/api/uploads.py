@@ -23,6 +23,7 @@ from router.batches.store.rows import File
 from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
+from router.core.numbers import whole_number
 
 STEP: Final = 16 * 1024  # bytes that the parser gets per turn of the event loop: 14 ms at most
 PIECE: Final = 256 * 1024  # minimum bytes per write of a file
@@ -107,7 +108,7 @@ def described(form: Form, upload: Upload, owner: str, rules: Batches) -> File:
     if "expires_after[seconds]" in fields:
         seconds = fields["expires_after[seconds]"]
         anchor = fields.get("expires_after[anchor]", "")
-        given = int(seconds) if seconds.isdecimal() and len(seconds) < 10 else 0
+        given = whole_number(seconds, 9) or 0
         keep_s = asked.expires_after(anchor, given, "expires_after")
     return File(0, upload.file_id, owner, "batch", form.filename, upload.bytes, now, now + keep_s)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from router.batches.secrets import Secret
 from router.core.errors import Reason
+from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
 
 if TYPE_CHECKING:
@@ -168,8 +169,8 @@ class Sender:
                 response.close()
                 problem = f"The answer is over {self._longest} bytes."
                 return Answer(response.status, b"", None, problem)
-        wait = response.headers.get("Retry-After", "")
-        return Answer(response.status, bytes(body), float(wait) if wait.isdecimal() else None, "")
+        wait_s = whole_number(response.headers.get("Retry-After", ""), 9)
+        return Answer(response.status, bytes(body), None if wait_s is None else float(wait_s), "")
 
 
 async def _connected(session: object, context: Any, params: object) -> None:

@@ -19,10 +19,12 @@ from typing import Any, Final
 
 import msgspec
 
+from router.core.numbers import whole_number
 from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
 KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes whose streams may be continued.
+_DIGITS: Final = 15  # Maximum digits of a limit that is written as text.
 
 # Members that allow a continuation with any value. Penalties and a seed start again at the break,
 # so the text may differ from an unbroken stream.
@@ -130,8 +132,10 @@ def _limits(kind: str, members: Members, tokens: int) -> Members | None:
 def _count(members: Members, name: str) -> int | None:
     raw = members.get(name)
     value = None if raw is None else _value(raw)
-    if isinstance(value, str) and value.isdecimal():
-        value = int(value)  # The engines accept a number that is written as text.
+    if isinstance(value, str):  # The engines accept a number that is written as text.
+        value = whole_number(value, _DIGITS)
+        if value is None:
+            raise _Odd(name)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool)):

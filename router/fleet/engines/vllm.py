@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from router.core.numbers import whole_number
 from router.fleet.engines.common.base import (
     NOTHING_KNOWN,
     START_TIME,
@@ -180,8 +181,9 @@ def read_event_sources(raw: bytes, host: str) -> list[Source]:
     answer = decoded_object(raw)
     entries: dict[int, dict[str, Any]] = {}
     for name, value in answer.items():
-        if isinstance(value, dict) and name.isascii() and name.isdecimal() and len(name) < 6:
-            entries[int(name)] = value
+        number = whole_number(name, 5)
+        if isinstance(value, dict) and number is not None:
+            entries[number] = value
     found = []
     # The data-parallel rank r publishes on port + r. If all entries have the same port, the reader
     # adds the rank.

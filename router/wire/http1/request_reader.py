@@ -48,6 +48,7 @@ CHUNK_OVERHEAD: Final = 16 * 1024
 # Maximum bytes of a chunk size that are read: sixteen digits, the CR, and one byte more to detect a
 # longer size.
 _SIZE_LINE: Final = 18
+_CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,17}")
 
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
@@ -573,13 +574,10 @@ class RequestReader:
 def _chunk_size(line: bytes) -> int:
     """Return the size in a chunk-size line; the line ends at its line feed."""
     digits = line.partition(b";")[0] if len(line) > 2 else line
-    try:
-        size = int(digits, 16) if len(digits) <= _SIZE_LINE else -1
-    except ValueError:
-        size = -1
-    if size < 0:
+    digits = digits.removesuffix(b"\r")
+    if _CHUNK_SIZE.fullmatch(digits) is None:  # `int` would accept `1_0`, ` 1` and `0x1`.
         raise RouterError(Reason.BAD_REQUEST, "unreadable chunked body: no size of a chunk")
-    return size
+    return int(digits, 16)
 
 
 def _check_host(host: bytes | None) -> None:

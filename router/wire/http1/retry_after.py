@@ -10,6 +10,8 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from router.core.numbers import whole_number
+
 LONGEST_S: Final = 60.0  # maximum seconds of any Retry-After that are used
 _LONGEST: Final = 64  # maximum bytes of a value; no date is longer
 
@@ -23,8 +25,9 @@ def seconds_of(value: bytes, wall_s: float) -> float | None:
     if len(value) > _LONGEST:
         return None
     text = value.decode("ascii", "replace").strip()
-    if text.isdigit() and text.isascii():
-        return min(float(text), LONGEST_S)
+    seconds = whole_number(text, _LONGEST)
+    if seconds is not None:
+        return min(float(seconds), LONGEST_S)
     try:
         when = parsedate_to_datetime(text)
     except (ValueError, OverflowError, TypeError, IndexError):

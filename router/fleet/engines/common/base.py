@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from router.core.numbers import whole_number
 from router.fleet.engines.common.exposition import Samples, Wanted, read
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -202,9 +203,7 @@ def share(value: Any, name: str, odd: Odd) -> float | None:
 
 def whole(text: str | None) -> int | None:
     """Return a label's text as an integer from 0 on, else None (engines write `None`, too)."""
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 12:
-        return None
-    return int(text)
+    return None if text is None else whole_number(text, 12)
 
 
 def text(value: Any) -> str | None:

@@ -17,6 +17,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from router.core.numbers import decimal_number
+
 LINE_BYTES: Final = 64 * 1024  # A line with more bytes is invalid; vLLM's longest lines have 3 KB.
 # Maximum bytes of wanted lines of one page; 64 data-parallel engines have 200 KB.
 KEPT_BYTES: Final = 256 * 1024
@@ -224,11 +226,8 @@ def _value(text: bytes) -> float | None:
     A timestamp or an exemplar may follow it.
     """
     words = text.split(None, 1)
-    if not words or b"_" in words[0]:  # Python would accept 1_000 as a number.
+    if not words:
         return None
-    try:
-        value = float(words[0])
-    except ValueError:
-        return None
-    # NaN is excluded, because comparisons with NaN are false.
-    return value + 0.0 if 0.0 <= value < float("inf") else None
+    # The format allows a plus sign.
+    value = decimal_number(words[0].removeprefix(b"+"))
+    return None if value is None or value < 0.0 else value + 0.0

@@ -5,6 +5,7 @@ Pure. Must never: raise, for any value of the header.
 
 from __future__ import annotations
 
+from router.core.numbers import decimal_number
 from router.fleet.engines.common.base import Odd, count, decoded, mapping, share
 from router.fleet.signals import NO_SIGNALS, Signals
 
@@ -31,12 +32,13 @@ def read_load_header(value: bytes, odd: Odd | None = None) -> Signals:
         for name, figure in mapping(mapping(decoded(rest)).get("named_metrics")).items():
             take(name, figure)
     elif form == b"TEXT":
-        for part in rest.decode("latin-1").split(","):
-            name, _, figure = part.strip().partition("=")
-            try:
-                take(name.removeprefix("named_metrics."), float(figure))
-            except ValueError:
-                take(name.removeprefix("named_metrics."), figure)
+        for part in rest.split(b","):
+            raw_name, _, figure = part.strip().partition(b"=")
+            number = decimal_number(figure)
+            take(
+                raw_name.decode("latin-1").removeprefix("named_metrics."),
+                figure if number is None else number,
+            )
     else:
         return NO_SIGNALS
     counts = [number for number in waiting if number is not None]

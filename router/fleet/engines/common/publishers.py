@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from router.config.address import join_host_port, split_host_port
+from router.core.numbers import whole_number
 
 WILDCARDS: Final = ("*", "0.0.0.0", "::", "[::]", "[*]")
 MOST_RANKS: Final = 256  # Maximum publishers of one replica; a larger number is invalid.
@@ -45,13 +46,14 @@ def connectable(endpoint: str, host: str, shift: int) -> str | None:
         return endpoint if not shift else f"{endpoint}_dp{shift}"
     if scheme != "tcp":
         return None
-    named, colon, port = address.rpartition(":")
-    if not colon or not port.isdecimal() or not _is_port(int(port) + shift):
+    named, colon, text = address.rpartition(":")
+    port = whole_number(text, 5)
+    if not colon or port is None or not _is_port(port + shift):
         return None
     if named in WILDCARDS:
         named = host
     try:
-        named, number = split_host_port(f"{_bracketed(named)}:{int(port) + shift}")
+        named, number = split_host_port(f"{_bracketed(named)}:{port + shift}")
     except ValueError:
         return None
     return f"tcp://{join_host_port(named, number)}"

@@ -36,7 +36,9 @@ def test_both_forms_say_the_same() -> None:
         assert text == Signals(waiting=waiting, kv_usage=usage)
 
 
-@pytest.mark.parametrize("bad", ["-1", "nan", "inf", "1.5", "", "x", "1e300", "None"])
+@pytest.mark.parametrize(
+    "bad", ["-1", "nan", "inf", "1.5", "", "x", "1e300", "None", "1_0", "+1", " 1", "\u0661"]
+)
 def test_one_bad_figure_hides_the_sum_and_is_named(bad: str) -> None:
     odd: set[str] = set()
     found = read_load_header(as_text((WAITING, 1), (WAITING, bad), (USAGE, 0.5)), odd)
@@ -44,7 +46,7 @@ def test_one_bad_figure_hides_the_sum_and_is_named(bad: str) -> None:
     assert odd == {"header:" + WAITING}
 
 
-@pytest.mark.parametrize("bad", ["-0.5", "nan", "1.5", "x"])
+@pytest.mark.parametrize("bad", ["-0.5", "nan", "1.5", "x", "0_1", "+0.5", "0.\u0665"])
 def test_a_share_outside_its_bounds_is_unknown(bad: str) -> None:
     odd: set[str] = set()
     found = read_load_header(as_text((USAGE, 0.5), (USAGE, bad), (WAITING, 1)), odd)

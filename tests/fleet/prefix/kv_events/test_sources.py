@@ -78,6 +78,8 @@ def test_vllm_ranks() -> None:
         {"publisher": "null"},
         {"endpoint": "tcp://router:5557"},  # such a publisher connects instead of binding
         {"endpoint": "tcp://*:0"},
+        {"endpoint": "tcp://*:\uff15\uff15\uff15\uff17"},
+        {"endpoint": "tcp://*:" + "9" * 5000},
         {"endpoint": "tcp://*:99999"},
         {"endpoint": "tcp://*"},
         {"endpoint": "udp://*:5557"},
