@@ -164,7 +164,7 @@ class QueueTimers:
             due = min(due, max(now, young.arrival + own.promote_s))
         if row.urgency > HIGH and rules.aging > 0.0:
             level = rules.aged(float(row.urgency), now - eldest.arrival)
-            if level > HIGH:
+            if level >= HIGH + 0.5:  # Below this, the gate is that of high, where age ends.
                 # The time at which the aged level reaches the gate of the next class.
                 half = int(level + 0.5) - 0.5
                 at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
