@@ -34,8 +34,8 @@ def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
         if not last <= at <= TIME_MAX:  # also true for NaN
             if at < last:
                 raise lines.error(
-                    f"arrives {last - at:g} s before the previous row: not in order of time "
-                    "(window_s sets by how many seconds rows may be out of order)"
+                    f"arrives {last - at:g} s before the previous row: not in order of time; "
+                    "sort the rows by their time"
                 )
             raise lines.error(f"invalid time: {at:g} s")
         last = at
@@ -85,7 +85,8 @@ def sorted_within(
 
 
 def _late(behind_s: float, is_full: bool, options: ReadOptions, window_s: float) -> str:
-    late = f"arrived {behind_s:.1f} s before the newest row, too late to be sorted: "
+    late = f"arrived {behind_s:.1f} s before the newest row; "
     if is_full:
-        return late + f"raise held_rows (now {options.held_rows:,})"
-    return late + f"raise window_s (now {window_s:g})"
+        most = f"{options.held_rows:,} rows or {HELD_BLOCKS:,} blocks"
+        return late + f"no more than {most} are held for sorting; sort the rows by their time"
+    return late + f"rows may be out of order by {window_s:g} s; sort the rows by their time"

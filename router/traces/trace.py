@@ -121,7 +121,7 @@ class Trace:
             if number == limit:
                 return
         if not number:
-            raise lines.error("no request matches since_s, until_s and model")
+            raise lines.error("no request in the selected time, or none of the selected model")
 
 
 def open_trace(

@@ -225,7 +225,7 @@ def test_faults_and_lost_polls_reach_the_simulation(
         (["--html", "/nowhere/out.html"], "the directory /nowhere does not exist"),
         (["--json", "/"], "/: is a directory"),
         (["--tpot-slo", "0"], "argument --tpot-slo: '0' is not above 0"),
-        (["--model", "nobody"], "no request matches"),
+        (["--model", "nobody"], "no request in the selected time"),
     ],
 )
 def test_a_mistake_exits_2_and_writes_nothing(

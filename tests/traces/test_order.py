@@ -51,7 +51,7 @@ def test_what_comes_out_is_in_order_or_an_error(
     try:
         found.extend(by_arrival(lines, rows, ReadOptions(held_rows=held), window_s))
     except TraceError as err:
-        assert "raise" in str(err)
+        assert "sort the rows" in str(err)
     else:
         assert len(found) == len(rows)
     assert found == sorted(found)
