@@ -26,7 +26,7 @@ OPENERS = {
 # Modules, and names of them, that no test in memory needs.
 MODULES = {"httpx", "openai", "zmq", "http.client", "http.server", "urllib.request"}
 MODULES |= {f"tests.harness.{name}" for name in ("client", "crowd", "emulated", "listeners")}
-MODULES |= {f"tests.harness.{name}" for name in ("peer", "process")}
+MODULES |= {f"tests.harness.{name}" for name in ("over_tls", "peer", "process")}
 NAMES = {"tests.harness.running.running", "tests.harness.replica.HostileReplica", "socket.socket"}
 
 FILES = sorted(

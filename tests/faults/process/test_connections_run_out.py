@@ -13,11 +13,11 @@ from router.core.errors import Reason
 from router.core.urgency import NORMAL
 from tests.faults.queue.test_flow_without_keys import PROXY, of
 from tests.faults.queue.test_queue_tenants import bearer, keys_of
-from tests.faults.tls.over_tls import TlsClient
 from tests.harness.behaviours import json_ok
 from tests.harness.client import RawClient
 from tests.harness.crowd import Crowd, reaches
 from tests.harness.messages import chat
+from tests.harness.over_tls import TlsClient
 from tests.harness.queueing import ONE, Turnstile, counts, waiting
 from tests.harness.replica import eventually
 from tests.harness.running import Router, assert_error, long_scenario, running, scenario

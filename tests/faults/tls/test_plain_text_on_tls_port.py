@@ -7,9 +7,9 @@ from __future__ import annotations
 import pytest
 
 from router.config.model import Tls
-from tests.faults.tls.over_tls import TlsClient
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.over_tls import TlsClient
 from tests.harness.running import running, scenario
 from tests.places import CERT, KEY
 

@@ -6,9 +6,9 @@ import pytest
 
 from router.config.model import Upstream
 from router.core.errors import Reason
-from tests.faults.tls.over_tls import NAME, OTHER_CERT, TlsReplica
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
+from tests.harness.over_tls import NAME, OTHER_CERT, TlsReplica
 from tests.harness.queueing import of_each
 from tests.harness.replica import HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_error, running, scenario

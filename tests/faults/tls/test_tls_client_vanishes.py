@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from router.config.model import Tls
-from tests.faults.tls.over_tls import TlsClient
 from tests.harness.behaviours import hang, stream_then_hang
 from tests.harness.messages import SSE_HEAD, chat, chunk, role, token
+from tests.harness.over_tls import TlsClient
 from tests.harness.replica import Behaviour, ReplicaConnection, eventually
 from tests.harness.running import running, scenario
 from tests.places import CERT, KEY

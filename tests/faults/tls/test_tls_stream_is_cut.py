@@ -10,9 +10,9 @@ import pytest
 
 from router.config.model import Tls, Upstream
 from router.core.errors import Reason
-from tests.faults.tls.over_tls import NAME, TlsClient, TlsReplica, TlsReplicaConnection
 from tests.harness.behaviours import sse_tokens, stream_then_fin, stream_then_rst, until_closed
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, request, role, token
+from tests.harness.over_tls import NAME, TlsClient, TlsReplica, TlsReplicaConnection
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection
 from tests.harness.running import Router, assert_cut_stream, running, scenario
 from tests.places import CERT, KEY
