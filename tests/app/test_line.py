@@ -49,7 +49,14 @@ from tests.harness.queueing import (
     waiting,
 )
 from tests.harness.replica import ReplicaConnection, eventually
-from tests.harness.running import assert_error, running, scenario
+from tests.harness.running import Router, assert_error, running, scenario
+
+
+async def deadline_passes(router: Router, after_s: float) -> None:
+    """Wait until the queue has ended the wait of a request at its deadline."""
+    client = await router.client()
+    await client.send(chat(f"x-request-timeout-ms: {1000 * after_s:.0f}", tag="deadline"))
+    assert_error(await client.recv_response(), Reason.DEADLINE_PASSED)
 
 
 @scenario
@@ -150,11 +157,8 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
         for replica in router.app.parts.fleet.replicas.values():
             replica.limit = 0
             line.changed(replica)
-        await asyncio.sleep(0)
         second = await send(router, "second")
-        # Longer than the request's time limit for a first token: no event shows that nothing ended
-        # the wait.
-        await asyncio.sleep(0.9)
+        await deadline_passes(router, 0.9)  # later than the second's limit for a first token
         assert waiting(router) == 1
         router.app.parts.fleet.rebuild()  # the replicas may be polled again
         turnstile.open()
@@ -346,7 +350,9 @@ async def test_running_time_before_a_preemption_is_not_waiting_time() -> None:
     async with running(behave, replica=ONE, queue=rules, classes=classes) as router:
         batch = await send(router, "batch", queued=False, priority="batch", stream=True)
         await router.replica.wait_for_requests(1)
-        await asyncio.sleep(0.7)  # the request runs for longer than its `wait_s`
+        # This request waits for `wait_s`, so the running one has then run for longer.
+        other = await send(router, "other", priority="batch")
+        assert_error(await other.recv_response(), Reason.QUEUE_TIMEOUT)
         high = await router.client()
         await high.send(chat(tag="high", priority="high"))
         assert (await high.recv_response()).status == 200
@@ -382,13 +388,14 @@ async def test_the_priority_number_contains_the_arrival_not_the_dispatch_time() 
         third = await send(router, "third", priority="low")
         # A wait of three units of vLLM's number between arrival and dispatch: the numbers must not
         # contain this wait.
-        await asyncio.sleep(0.3)
+        await deadline_passes(router, 0.3)
         turnstile.open(3)
         for client in (first, second, third):
             assert (await client.recv_response()).status == 200
         numbers = [body["priority"] for body in turnstile.bodies]
         assert turnstile.tags == ["first", "second", "third"]
-        (log_first, log_second, log_third) = await router.log(3)
+        lines = [line for line in await router.log(4) if line["reason"] == "ok"]
+        (log_first, log_second, log_third) = lines
         for line, number, behind in zip(
             (log_first, log_second, log_third), numbers, (0.0, 300.0, 300.0), strict=True
         ):

@@ -66,6 +66,20 @@ class Fixture:
     def last(self) -> Signals:
         return self.told.signals[-1][1]
 
+    async def polls(self, count: int, id: str) -> None:
+        """Wait for `count` more answered polls of a replica."""
+        answered = self.answered(id)
+        await eventually(lambda: self.answered(id) >= answered + count, f"{count} polls of {id}")
+
+    def answered(self, id: str) -> int:
+        return sum(replica == id for replica, _, _ in self.told.signals)
+
+    async def gaps(self, count: int, id: str) -> None:
+        """Wait for `count` times the shortest interval: between early polls of a replica."""
+        for _ in range(count + 1):
+            self.poller.hurry(self.told.replicas[id])
+            await self.polls(1, id)
+
     async def signals(self, count: int = 1) -> list[Signals]:
         """Wait for `count` answered polls."""
         await eventually(lambda: len(self.told.signals) >= count, f"{count} answers")
@@ -356,10 +370,13 @@ async def test_a_hanging_replica_delays_no_other() -> None:
 async def test_a_replica_without_metrics_is_asked_rarely(behave: Behaviour) -> None:
     async with (
         serving(behave) as engine,
-        polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=2) as fixture,
+        serving({"/metrics": running(1)}) as other,
+        polling(
+            engine.server.url, other.server.url, replica={"engine": "vllm"}, timeout_s=2
+        ) as fixture,
     ):
         await fixture.problem(GIVE_UP)
-        await asyncio.sleep(0.1)  # the time of five more polls, had the poller not given up
+        await fixture.polls(5, "r1")
         assert len(engine.server.connections) == GIVE_UP
 
 
@@ -414,19 +431,24 @@ async def test_any_hurry_makes_one_more_poll_and_never_two_at_once() -> None:
 
     async with (
         serving(behave) as engine,
+        serving({"/metrics": running(1)}) as other,
         polling(
-            engine.server.url, replica={"engine": "vllm"}, interval_s=3600.0, timeout_s=30
+            engine.server.url,
+            other.server.url,
+            replica={"engine": "vllm"},
+            interval_s=3600.0,
+            timeout_s=30,
         ) as fixture,
     ):
         fixture.poller.hurry(fixture.replica)
         await eventually(lambda: asked == 1, "a poll")
         for _ in range(100):
             fixture.poller.hurry(fixture.replica)
-        await asyncio.sleep(2 * HURRY_S)
+        await fixture.gaps(2, "r1")
         assert asked == 1
         go.set()
-        await fixture.signals(2)
-        await asyncio.sleep(2 * HURRY_S)
+        await fixture.polls(2, "r0")
+        await fixture.gaps(2, "r1")
         assert (asked, most) == (2, 1)
 
 
@@ -495,7 +517,7 @@ async def test_never_means_never() -> None:
     ):
         assert fixture.poller.running == 0
         fixture.poller.hurry(fixture.replica)
-        await asyncio.sleep(0.02)
+        assert fixture.poller.running == 0
         assert engine.server.connections == []
         fixture.adopt(interval_s=0.02)
         await fixture.signals()
@@ -524,7 +546,7 @@ async def test_an_unwatched_replica_is_asked_no_more() -> None:
         await eventually(lambda: fixture.poller.running == 0, "the end of its task")
         asked, told = len(engine.asked), len(fixture.told.signals)
         fixture.poller.hurry(fixture.replica)
-        await asyncio.sleep(0.06)
+        assert fixture.poller.running == 0
         assert (len(engine.asked), len(fixture.told.signals)) == (asked, told)
         fixture.poller.watch(fixture.replica)
         await fixture.signals(told + 1)
@@ -545,11 +567,12 @@ async def test_what_comes_of_a_removed_replica_is_not_told() -> None:
         polling(engine.server.url, replica={"engine": "vllm"}, timeout_s=30, **LAZY) as fixture,
     ):
         replica = fixture.replica
+        (turn,) = fixture.poller._turns.values()
         fixture.poller.hurry(replica)
         await engine.server.wait_for_requests(1)
         fixture.told.table.fleet.remove("r0")
         go.set()
-        await asyncio.sleep(0.05)
+        await eventually(lambda: turn.seen_at > 0.0, "the end of the poll")
         assert fixture.told.signals == []
         assert replica.signals is NO_SIGNALS
 
