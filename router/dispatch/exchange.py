@@ -415,13 +415,13 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     # -- errors and answers of the router -----------------------------------------------------
 
-    def tell_aside(self) -> None:
+    def send_kept_error(self) -> None:
         """Send the client the error answer that was kept first, because all attempts failed."""
-        attempt = self.driver.state.put_aside
+        attempt = self.driver.state.kept_error
         assert attempt is not None
-        reader, replica = io_of(attempt).said, attempt.at
+        reader, replica = io_of(attempt).kept_response, attempt.at
         assert reader is not None and reader.head is not None
-        self.driver.state.put_aside_wins()
+        self.driver.state.kept_error_wins()
         reply, client = self.reply, self._client
         if reply.status:
             self._tell_inside_stream(reader)
@@ -450,7 +450,7 @@ class Exchange(AttemptedRequest, ClientExchange):
 
         The error is a response, or an event if a stream has begun.
         """
-        if self._done or self.driver.tells_aside(err.reason):
+        if self._done or self.driver.sends_kept_error(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             served = self.context.fleet.served_text(models_of(self.asked.key))

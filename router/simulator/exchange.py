@@ -222,7 +222,7 @@ class SimulatedExchange(RoutedRequest):
         return self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
-        if not self.driver.tells_aside(err.reason):
+        if not self.driver.sends_kept_error(err.reason):
             self._finish(err.reason, self.context.scheduler.now())
 
     def crashed(self, err: Exception) -> None:
@@ -294,9 +294,9 @@ class SimulatedExchange(RoutedRequest):
     def answer_failure(self, reason: Reason) -> None:
         self._finish(reason, self.context.scheduler.now())
 
-    def tell_aside(self) -> None:
+    def send_kept_error(self) -> None:
         state = self.driver.state
-        state.put_aside_wins()
+        state.kept_error_wins()
         winner = state.winner
         assert winner is not None
         self.outcome.replica = winner.replica_id
@@ -361,7 +361,7 @@ class SimulatedExchange(RoutedRequest):
             return
         reason = Reason.REPLICA_REFUSED
         if driver.holds_errors():
-            driver.put_aside(attempt, reason)
+            driver.keep_error(attempt, reason)
             return
         self._wins(attempt, now)
         driver.shows_refusal(attempt, now)

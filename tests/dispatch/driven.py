@@ -240,11 +240,11 @@ class Driven(RoutedRequest):
     def answer_failure(self, reason: Reason) -> None:
         self.answer(RouterError(reason, ""))
 
-    def tell_aside(self) -> None:
-        attempt = self.driver.state.put_aside
+    def send_kept_error(self) -> None:
+        attempt = self.driver.state.kept_error
         assert attempt is not None
         reason = self.said[attempt]
-        self.driver.state.put_aside_wins()
+        self.driver.state.kept_error_wins()
         self._ends(f"tell {self.name}: {reason} of {attempt.replica_id}", reason)
 
     def truncate(self, reason: Reason) -> None:
@@ -283,7 +283,7 @@ class Driven(RoutedRequest):
         return self.is_kept and self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
-        if self.driver.tells_aside(err.reason):
+        if self.driver.sends_kept_error(err.reason):
             return
         self.driver.cancel(err.reason)
         self._ends(f"answer {self.name}: {err.reason}", err.reason)
@@ -331,7 +331,7 @@ class Driven(RoutedRequest):
             self.opened.remove(attempt)
             self.said[attempt] = reason
             self._note(f"put {self.name} aside: {reason} of {attempt.replica_id}")
-            driver.put_aside(attempt, reason)
+            driver.keep_error(attempt, reason)
             return
         now = self.world.time.at
         assert driver.won(attempt, now)

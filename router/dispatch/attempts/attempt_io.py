@@ -95,8 +95,8 @@ class AttemptIO(Waiter):
         "attempt",
         "conn",
         "is_encoded",
+        "kept_response",
         "refusal",
-        "said",
     )
 
     def __init__(self, request: AttemptedRequest, attempt: Attempt) -> None:
@@ -116,7 +116,8 @@ class AttemptIO(Waiter):
         self.abort_rule: Abort | None = None
         # Whether the router asked for token counts, and the client did not.
         self.asks_for_usage = False
-        self.said: ResponseReader | None = None  # The error response that is kept (`_put_aside`).
+        # The error response that is kept (`_keep_error`).
+        self.kept_response: ResponseReader | None = None
         # Whether the response is a compressed stream, whose events cannot be read.
         self.is_encoded = False
         self._scanner: FirstContent | None = None
@@ -329,7 +330,7 @@ class AttemptIO(Waiter):
         """Whether an error of the replica may be sent to the client now.
 
         The error may not be sent if another attempt is running, if another replica is tried, or if
-        an earlier error has precedence. Then the error is kept (`_put_aside`).
+        an earlier error has precedence. Then the error is kept (`_keep_error`).
         """
         driver = self._driver
         if self.attempt.rest is not None:
@@ -339,10 +340,10 @@ class AttemptIO(Waiter):
                 return False
             if not driver.holds_errors():
                 return True
-        self._put_aside(reason)
+        self._keep_error(reason)
         return False
 
-    def _put_aside(self, reason: Reason) -> None:
+    def _keep_error(self, reason: Reason) -> None:
         """End the attempt and keep its response, which may have to be sent to the client later."""
         conn, self.conn = self.conn, None
         assert conn is not None
@@ -356,8 +357,8 @@ class AttemptIO(Waiter):
             reader.head = head.copy()  # The head is copied, because other responses share it.
             reader.head.content_length = None
             reader.state = COMPLETE  # No more of the body will be read.
-        self.said = reader
-        self._driver.put_aside(self.attempt, reason)
+        self.kept_response = reader
+        self._driver.keep_error(self.attempt, reason)
 
     def _holds_too_much(self, parts: list[bytes]) -> bool:
         self._held += sum(map(len, parts[self._looked :]))

@@ -5,8 +5,8 @@ Rules:
    attempt that has ended stays ended; its later events are ignored.
 2. The first attempt that shows content wins (`content`). Only the winner's bytes may reach the
    client. While another attempt is running, an error answer does not count as content: the attempt
-   fails, and its answer is kept (`aside`). If all attempts fail, the client gets the answer of the
-   earliest attempt whose answer was kept.
+   fails, and its answer is kept (`keep_error`). If all attempts fail, the client gets the answer of
+   the earliest attempt whose answer was kept.
 3. What the client has received limits what may follow:
    - Nothing was received: a failed attempt may be followed by another one.
    - A status was received (a 200 and comments): another attempt may follow, but an error must be an
@@ -81,7 +81,7 @@ class Step:
     BUDGET: Final = 3  # Act as for ELSEWHERE if the retry budget allows it, else as for ANSWER.
     ANSWER: Final = 4  # Send the client an error.
     TRUNCATE: Final = 5  # Content was sent: continue the stream, or make the truncation visible.
-    ASIDE: Final = 6  # Send the client the answer of the earliest attempt that was put aside.
+    KEPT_ERROR: Final = 6  # Send the client the error answer that was kept first.
 
 
 class Attempt:
@@ -177,7 +177,7 @@ class Attempt:
 class AttemptState:
     """All attempts of one request."""
 
-    __slots__ = ("attempts", "commit", "most", "over", "put_aside", "winner")
+    __slots__ = ("attempts", "commit", "kept_error", "most", "over", "winner")
 
     def __init__(self, most: int) -> None:
         # Maximum number of attempts that reach a replica. Failed connects do not count.
@@ -186,8 +186,8 @@ class AttemptState:
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
         self.over = False
-        # The earliest attempt that was put aside with an error.
-        self.put_aside: Attempt | None = None
+        # The earliest attempt whose error answer was kept.
+        self.kept_error: Attempt | None = None
 
     @property
     def reached(self) -> int:
@@ -291,21 +291,21 @@ class AttemptState:
         for attempt in self.alive:
             self._end(attempt, now, Reason.PREEMPTED)
 
-    def aside(self, attempt: Attempt, reason: Reason, now: float) -> bool:
+    def keep_error(self, attempt: Attempt, reason: Reason, now: float) -> bool:
         """End an attempt whose answer is an error that the client may have to get later.
 
         Returns True if the answer must be kept, because it is the first such answer.
         """
         self._end(attempt, now, reason)
-        kept = self.put_aside
+        kept = self.kept_error
         if kept is not None and kept.index < attempt.index:
             return False
-        self.put_aside = attempt
+        self.kept_error = attempt
         return True
 
-    def put_aside_wins(self) -> None:
-        """Make the attempt that was put aside the winner; its answer goes to the client."""
-        self.winner = self.put_aside
+    def kept_error_wins(self) -> None:
+        """Make the attempt whose error was kept the winner; its answer goes to the client."""
+        self.winner = self.kept_error
         self.commit = Commit.CONTENT
         self.over = True
 
@@ -338,8 +338,8 @@ class AttemptState:
             return Step.TRUNCATE if speaks else Step.NOTHING
         if not self.is_alone(attempt):
             return Step.NOTHING
-        if self.put_aside is not None:
-            return Step.ASIDE
+        if self.kept_error is not None:
+            return Step.KEPT_ERROR
         verdict = judge(
             reason,
             reused=reused,

@@ -145,7 +145,7 @@ class DrivenRequest(QueuedRequest):
         """End the request with an error of the router; every attempt failed."""
 
     @abstractmethod
-    def tell_aside(self) -> None:
+    def send_kept_error(self) -> None:
         """Send the client the error answer that was kept, because every attempt failed."""
 
     @abstractmethod

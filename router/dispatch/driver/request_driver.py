@@ -286,9 +286,9 @@ class RequestDriver:
         An error must wait if another attempt is running, or if the error of an earlier attempt was
         kept, which has precedence.
         """
-        return len(self.live) > 1 or self.state.put_aside is not None
+        return len(self.live) > 1 or self.state.kept_error is not None
 
-    def put_aside(self, attempt: Attempt, reason: Reason) -> None:
+    def keep_error(self, attempt: Attempt, reason: Reason) -> None:
         """End an attempt that has returned an error, and keep the error.
 
         When all attempts have failed, the error of the earliest one is sent to the client.
@@ -299,11 +299,11 @@ class RequestDriver:
         self._ended_unshown(attempt, now)
         began = attempt.began
         self._blame(attempt, reason, began)
-        self.state.aside(attempt, reason, now)
+        self.state.keep_error(attempt, reason, now)
         context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
         if not self.live:
-            self._request.tell_aside()
+            self._request.send_kept_error()
 
     # -- failing ------------------------------------------------------------------------------
 
@@ -319,8 +319,8 @@ class RequestDriver:
         state, request = self.state, self._request
         if not self._can_send_again() or state.reached >= state.most:
             return False
-        aside = state.put_aside
-        if aside is not None and aside.reason not in PASSING:
+        kept = state.kept_error
+        if kept is not None and kept.reason not in PASSING:
             return False  # The client gets the kept error of an earlier attempt instead.
         if reason is Reason.STREAM_ERROR and (state.lost or not request.route.repeatable):
             return False
@@ -372,8 +372,8 @@ class RequestDriver:
                 winner = self.state.winner
                 request.truncate(reason if winner is None else winner.reason)
             return
-        if step == Step.ASIDE:
-            request.tell_aside()
+        if step == Step.KEPT_ERROR:
+            request.send_kept_error()
             return
         can_resend = request.can_resend()
         if step == Step.HERE and can_resend and not attempt.at.removed:
@@ -554,7 +554,7 @@ class RequestDriver:
 
         If the error answer of an attempt was kept, the client gets it.
         """
-        if not self.tells_aside(reason):
+        if not self.sends_kept_error(reason):
             self._request.answer_failure(reason)
 
     # -- continuing ---------------------------------------------------------------------------
@@ -738,15 +738,15 @@ class RequestDriver:
                 context.hedger.failed(self._request.view, attempt, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
 
-    def tells_aside(self, reason: Reason) -> bool:
+    def sends_kept_error(self, reason: Reason) -> bool:
         """Send a kept error answer of an attempt instead of the router's own error.
 
         Returns True if there was such an answer; the request has then ended.
         """
-        if self.state.put_aside is None or self.state.over:
+        if self.state.kept_error is None or self.state.over:
             return False
         self.cancel(reason)
-        self._request.tell_aside()
+        self._request.send_kept_error()
         return True
 
     def recall(self, now: float) -> None:

@@ -118,14 +118,14 @@ class Attempts(RuleBasedStateMachine):
 
     @precondition(lambda self: self.state.commit != Commit.CONTENT and len(self.state.alive) > 1)
     @rule(data=st.data(), reason=REASONS)
-    def aside(self, data: st.DataObject, reason: Reason) -> None:
+    def keep_error(self, data: st.DataObject, reason: Reason) -> None:
         """A reportable error arrives while another copy is running."""
         state = self.state
         attempt = data.draw(st.sampled_from(state.alive))
-        before = state.put_aside
-        is_kept = state.aside(attempt, reason, self.tick())
+        before = state.kept_error
+        is_kept = state.keep_error(attempt, reason, self.tick())
         assert is_kept == (before is None or attempt.index < before.index)
-        assert state.put_aside is (attempt if is_kept else before)
+        assert state.kept_error is (attempt if is_kept else before)
         self.cancel([attempt])
 
     @rule(data=st.data(), reason=REASONS)
@@ -145,14 +145,14 @@ class Attempts(RuleBasedStateMachine):
             assert state.winner is attempt or attempt.kind == Kind.CONTINUATION
         if state.commit == Commit.CONTENT:
             assert step in (Step.NOTHING, Step.TRUNCATE)
-        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.ASIDE):
+        if step in (Step.HERE, Step.ELSEWHERE, Step.BUDGET, Step.ANSWER, Step.KEPT_ERROR):
             assert all(a.phase == Phase.ENDED for a in state.attempts)
-        assert (step == Step.ASIDE) <= (state.put_aside is not None)
+        assert (step == Step.KEPT_ERROR) <= (state.kept_error is not None)
         if step in (Step.ELSEWHERE, Step.BUDGET, Step.ANSWER):
-            assert state.put_aside is None, "what was put aside is the answer"
-        if step == Step.ASIDE:
-            kept = state.put_aside
-            state.put_aside_wins()
+            assert state.kept_error is None, "what was put aside is the answer"
+        if step == Step.KEPT_ERROR:
+            kept = state.kept_error
+            state.kept_error_wins()
             assert state.over
             assert state.winner is kept
         if step in (Step.ELSEWHERE, Step.BUDGET):
@@ -398,9 +398,9 @@ def test_a_held_response_is_sent_if_the_other_attempt_fails() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     hedge = state.begin(bare("b"), 0.1, hedge=True)
-    assert state.aside(first, Reason.SERVER_ERROR, 1.0)
-    assert state.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.ASIDE
-    state.put_aside_wins()
+    assert state.keep_error(first, Reason.SERVER_ERROR, 1.0)
+    assert state.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.KEPT_ERROR
+    state.kept_error_wins()
     assert state.winner is first
 
 
@@ -408,7 +408,7 @@ def test_a_held_response_is_dropped_if_the_other_attempt_wins() -> None:
     state = AttemptState(3)
     first = state.begin(bare("a"), 0.0)
     hedge = state.begin(bare("b"), 0.1, hedge=True)
-    assert state.aside(first, Reason.SERVER_ERROR, 1.0)
+    assert state.keep_error(first, Reason.SERVER_ERROR, 1.0)
     assert state.content(hedge)
     assert state.failed(hedge, Reason.REPLICA_RESET, 2.0, **NEW) == Step.TRUNCATE
 

@@ -476,7 +476,7 @@ async def test_a_copy_that_fails(reason: Reason, connecting: bool, wasted: int) 
     state, primary, hedge = copy(w, connecting=connecting)
     w.now += TOOK_S
     level = w.counts.budget_tokens
-    state.aside(hedge, reason, w.now)
+    state.keep_error(hedge, reason, w.now)
     w.hedger.failed(w.view, hedge, w.now)
     counts = w.counts
     assert (counts.won, counts.lost, counts.failed) == (0, 0, 1)

@@ -62,7 +62,7 @@ class Walk:
         if reason is Reason.CLIENT_GONE or state.is_alone(attempt):
             ended = state.end(reason, w.now)
         else:
-            state.aside(attempt, reason, w.now)
+            state.keep_error(attempt, reason, w.now)
             ended = [attempt]
         for gone in ended:
             w.hedger.failed(w.view, gone, w.now)
