@@ -59,7 +59,7 @@ class App:
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._certificate: Certificate | None = None
         self._open_files = 0
-        self._is_said = False  # The ready event was logged.
+        self._is_ready_logged = False  # The ready event was logged.
         # The router stops at once: no client is connected, so no load balancer has to notice.
         self._is_alone = False
 
@@ -85,11 +85,11 @@ class App:
         except BaseException:
             await self.stop()
             raise
-        self._say_ready(at_start=True)
-        if not self._is_said:
+        self._log_ready(at_start=True)
+        if not self._is_ready_logged:
             # This is called in a later turn of the event loop, because the fleet reports a replica
             # before it gets requests.
-            parts.on_up = partial(parts.loop.call_soon, self._say_ready)
+            parts.on_up = partial(parts.loop.call_soon, self._log_ready)
 
     def _collector(self, parts: Parts) -> Collector:
         state = families.Lifecycle(lambda: self.ready()[0], lambda: self.draining)
@@ -104,18 +104,18 @@ class App:
             sources.append(Source(families.QUEUE_COUNTS, lambda: families.queue_counts(queue)))
         return Collector(self.metrics, *sources)
 
-    def _say_ready(self, *, at_start: bool = False) -> None:
+    def _log_ready(self, *, at_start: bool = False) -> None:
         """Log once that a replica is up. At the start, also log that no replica is up, and why."""
         parts, config = self.parts, self.config
-        if self._is_said or not (at_start or parts.fleet.ready):
+        if self._is_ready_logged or not (at_start or parts.fleet.ready):
             return
-        self._is_said = bool(parts.fleet.ready)
+        self._is_ready_logged = bool(parts.fleet.ready)
         away = [r for r in parts.fleet.replicas.values() if not r.health.up]
         down = "; ".join(f"{r.id}: {r.health.why_down or 'no answer yet'}" for r in away[:_NAMED])
         said: dict[str, Any] = {"down": down} if down else {}
         log_event(
-            logging.INFO if self._is_said else logging.WARNING,
-            "ready" if self._is_said else "listening, and no replica is up",
+            logging.INFO if self._is_ready_logged else logging.WARNING,
+            "ready" if self._is_ready_logged else "listening, and no replica is up",
             listen=f"{split_host_port(config.listen)[0]}:{self.port}",
             admin=f"{split_host_port(config.admin)[0]}:{self.admin_port}",
             replicas=len(parts.fleet.replicas),

@@ -94,7 +94,7 @@ class Dispatcher(Handler, Keeper):
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
         self._context.metrics.usage.adopt(config.usage.prices)
         self._facts.adopt(config)
-        self._believes_sdks = config.queue.sdk_timeouts
+        self._uses_sdk_timeouts = config.queue.sdk_timeouts
         self._authorization = authorization
         self._via = config.via.encode("ascii")
         self._proto = b"https" if config.tls is not None else b"http"
@@ -131,7 +131,7 @@ class Dispatcher(Handler, Keeper):
     def hand_over(self, client: ClientConnection, head: RequestHead, early: bytes) -> None:
         batch_server = self.batch_server
         assert batch_server is not None
-        name = _called(head, self._ids.new())
+        name = _request_id_of(head, self._ids.new())
         introduction = self.tenants.introduce(head, self._authorization is not None)
         tunnel = Tunnel(
             client, head, name, early, introduction, self, self._sweeper, self._timeouts
@@ -203,7 +203,7 @@ class Dispatcher(Handler, Keeper):
             tenants.flow(key, head, client.peer, fields),
             self.aborter,
         )
-        request_id = _called(head, name)
+        request_id = _request_id_of(head, name)
         exchange = Exchange(self, context, client, asked, body, request_id, arrived, urgency)
         client.exchange = exchange
         self.exchanges.add(exchange)
@@ -217,7 +217,7 @@ class Dispatcher(Handler, Keeper):
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
                 routing = head.routing
-                if routing.patience_s != inf or routing.sdk_patience_s != inf:
+                if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
                     self._limit(exchange, head, arrived)
                 tokens = exchange.view.prompt_tokens
                 exchange.tenant_share = share = tenants.enter(
@@ -282,21 +282,21 @@ class Dispatcher(Handler, Keeper):
 
         Raises RouterError (DEADLINE_PASSED) if the deadline has passed.
         """
-        patience_s, sdk_s = head.routing.patience_s, head.routing.sdk_patience_s
+        timeout_s, sdk_timeout_s = head.routing.timeout_s, head.routing.sdk_timeout_s
         # An SDK timeout ends with the first byte. A waiting stream is sent comments, so the timeout
         # does not apply to it.
-        if sdk_s < patience_s and self._believes_sdks and not exchange.view.stream:
-            patience_s = sdk_s
-        if patience_s <= 0.0:
+        if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
+            timeout_s = sdk_timeout_s
+        if timeout_s <= 0.0:
             exchange.wanted_until = arrived  # The access log contains this deadline.
             reason = Reason.DEADLINE_PASSED
             raise RouterError(reason, MESSAGES[reason], retry_after_s=1)
-        if patience_s != inf:
-            exchange.limit(arrived + patience_s)
+        if timeout_s != inf:
+            exchange.limit(arrived + timeout_s)
 
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         name = self._ids.new()
-        request_id = (name if head is None else _called(head, name)).decode("ascii")
+        request_id = (name if head is None else _request_id_of(head, name)).decode("ascii")
         self.completion.refused(client, head, request_id, err)
         return request_id
 
@@ -352,7 +352,7 @@ class Dispatcher(Handler, Keeper):
                 self.tenants.flows.confirm(flow)
 
 
-def _called(head: RequestHead, name: bytes) -> bytes:
+def _request_id_of(head: RequestHead, name: bytes) -> bytes:
     """Return the client's request id if it is short and safe to log, else the router's own id."""
     given = head.request_id
     if given is not None and _REQUEST_ID.fullmatch(given):

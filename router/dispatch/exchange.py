@@ -227,9 +227,9 @@ class Exchange(AttemptedRequest, ClientExchange):
         The result is infinity while the client does not read, because the client itself causes that
         wait.
         """
-        return self.said_at() if self._stall_due == NEVER else NEVER
+        return self.last_content_at() if self._stall_due == NEVER else NEVER
 
-    def said_at(self) -> float:
+    def last_content_at(self) -> float:
         """Return the time of the replica's last content, or else of the request's arrival."""
         if not self.work.first_at:
             return self.arrived
@@ -290,7 +290,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if has_begun and (head.status != 200 or not head.is_sse or io.is_encoded):
             # The client has already received a 200 for a stream, so only a stream can follow.
             self.driver.completed(attempt, error_of(head.status), now)
-            self._tell_inside_stream(reader)
+            self._send_error_event(reader)
             return None
         if head.is_sse and not io.is_encoded:
             self._watch(io, before, now)
@@ -300,10 +300,10 @@ class Exchange(AttemptedRequest, ClientExchange):
 
     def _learn_response(self, made: str, replica: Replica) -> None:
         """Record the replica of a stored response, and its owner if this request created it."""
-        owners = self.context.fleet.owners
+        affinity = self.context.fleet.response_affinity
         if not self.route.inference:
-            owners.shown(made, replica.id)
-        elif not owners.learn(made, replica.id, self.asked.flow.party):
+            affinity.shown(made, replica.id)
+        elif not affinity.learn(made, replica.id, self.asked.flow.party):
             log_event(
                 logging.WARNING,
                 "a response has the id of another party's stored response",
@@ -351,7 +351,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def awaits_rest(self, now: float) -> None:
         """Note that another replica was asked for the rest of the broken stream."""
         self.work.stops(now)
-        self.work.broke_at = self.said_at()
+        self.work.broke_at = self.last_content_at()
         self.reply.gap_due = NEVER
         self.deadline = min(self._stall_due, min(self.total_due, self.driver.due()))
 
@@ -424,7 +424,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self.driver.state.kept_error_wins()
         reply, client = self.reply, self._client
         if reply.status:
-            self._tell_inside_stream(reader)
+            self._send_error_event(reader)
             return
         self._begin_reply(reader, replica)
         reply.relay(reader)
@@ -439,7 +439,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         retry_after = 2 if STATUS[reason] == 503 else None
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=retry_after))
 
-    def outlived(self) -> None:
+    def deadline_passed(self) -> None:
         """End the request because the client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
         self._estimate_work()
@@ -481,7 +481,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             client.exchange = None
             client.abort(reason)
 
-    def _tell_inside_stream(self, reader: ResponseReader) -> None:
+    def _send_error_event(self, reader: ResponseReader) -> None:
         """Report an engine's non-stream answer inside a stream that began with an early 200."""
         body = b"".join(reader.parts)
         reader.parts.clear()
@@ -579,7 +579,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         self._stall_due = now + self.rules.write_stall_s
         self.deadline = min(self.deadline, self._stall_due)
         self.first_s = NEVER
-        self.driver.excuse()
+        self.driver.stop_first_content_timers()
         for attempt in self.driver.live:
             conn = io_of(attempt).conn
             if conn is not None:
@@ -591,8 +591,8 @@ class Exchange(AttemptedRequest, ClientExchange):
         reply, replica = self.reply, self.work.replica
         if self.driver.state.commit == Commit.CONTENT:
             reply.gap_due = max(reply.gap_due, now + reply.gap_s)
-        self.first_s = self.patience_s()
-        self.driver.await_first(now + reply.gap_s)
+        self.first_s = self.first_content_limit_s()
+        self.driver.restart_first_content_timers(now + reply.gap_s)
         due = min(reply.gap_due, self.begin_due)
         self.deadline = min(self.deadline, due, self.driver.due())
         is_relayed = reply.is_counted and not self.work.broke_at
@@ -620,7 +620,7 @@ class Exchange(AttemptedRequest, ClientExchange):
             self.driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
         elif self.begin_due <= now and self._stall_due == NEVER:
             # The client's deadline has passed, which is not a failure of the replica.
-            self.outlived()
+            self.deadline_passed()
         else:
             self.driver.look(now)
             if self._done:

@@ -257,7 +257,7 @@ class Replica(ReplicaLoad):
 
     # -- timeouts learned from usual times ----------------------------------------------------
 
-    def patience_s(self, tokens: int) -> float:
+    def overdue_after_s(self, tokens: int) -> float:
         """Return the seconds after which the first token of a request that was just sent is
         overdue.
 

@@ -97,7 +97,7 @@ class Fleet:
         self.defaults = Defaults(self.replicas)
         # Replicas that were removed from the fleet, but whose leases are not all released.
         self.leaving: set[Replica] = set()
-        self.owners = ResponseAffinity()
+        self.response_affinity = ResponseAffinity()
         self._same_engine = SameEngine()
         self._speeds = ModelSpeeds()
         # The replicas that may get requests; a tuple, because policies get this object itself.
@@ -294,7 +294,7 @@ class Fleet:
         Raises RouterError if the holder is known but not available, or if the response belongs to
         another party.
         """
-        replica_id = self.owners.find(response, party)
+        replica_id = self.response_affinity.find(response, party)
         if replica_id is None:
             return None
         ready = self.ready_ids.get(replica_id)

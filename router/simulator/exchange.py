@@ -266,7 +266,7 @@ class SimulatedExchange(RoutedRequest):
     def look_by(self, due: float) -> None:
         self._set_timer(due)
 
-    def said_at(self) -> float:
+    def last_content_at(self) -> float:
         winner = self.driver.state.winner
         assert winner is not None
         since = io_of(winner).engine.frozen_since
@@ -381,7 +381,7 @@ class SimulatedExchange(RoutedRequest):
         if self.driver.state.commit == Commit.CONTENT:
             # Tokens have no events of their own: one arrives at each step of the engine, and steps
             # stop only while the engine is frozen.
-            return min(due, self.said_at() + self.times.token_gap_s)
+            return min(due, self.last_content_at() + self.times.token_gap_s)
         if self.waits_since < 0.0:  # else the queue watches it
             due = min(due, self.wanted_until)
         return min(due, self.driver.due())

@@ -234,7 +234,7 @@ class Driven(RoutedRequest):
         if due < self._timer.due:
             self._timer.set(due)
 
-    def said_at(self) -> float:
+    def last_content_at(self) -> float:
         return self.shown_at
 
     def answer_failure(self, reason: Reason) -> None:

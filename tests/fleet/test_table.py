@@ -443,7 +443,7 @@ async def test_the_owner_of_a_stored_response() -> None:
     replica = table.add("b")
     fleet = table.fleet
     assert fleet.owner_of("resp_1", "") is None
-    fleet.owners.learn("resp_1", "b")
+    fleet.response_affinity.learn("resp_1", "b")
     assert fleet.owner_of("resp_1", "") is replica
     take_down(table, replica)
     assert refusal(lambda: fleet.owner_of("resp_1", "")).reason is Reason.NO_REPLICA

@@ -56,7 +56,7 @@ class DrivenRequest(QueuedRequest):
         # The client's own deadline; an answer that begins later is useless to the client.
         self.wanted_until = NEVER
         # Maximum seconds that an attempt may take to its first content.
-        self.first_s = self.patience_s()
+        self.first_s = self.first_content_limit_s()
         self.request_id = request_id  # The request id as the client knows it.
         # The class under which the request may be hedged; "": it may not be hedged.
         self.hedges_as = ""
@@ -68,14 +68,14 @@ class DrivenRequest(QueuedRequest):
         queued; while the request is queued, the queue watches it.
         """
         self.wanted_until = until
-        self.first_s = self.patience_s()
+        self.first_s = self.first_content_limit_s()
 
     def first_token_due(self) -> float:
         """Return the time by which the client wants the first token: the end of its TTFT SLO, or
         its own deadline if that is earlier."""
         return min(self.view.arrived + self.view.ttft_slo_s, self.wanted_until)
 
-    def patience_s(self) -> float:
+    def first_content_limit_s(self) -> float:
         """Return the maximum seconds that an attempt may take to its first content.
 
         There is no limit if the request is not streamed and the client has sent its own timeout.
@@ -122,7 +122,7 @@ class DrivenRequest(QueuedRequest):
         """Ensure that the driver's `look` is called at `due`, at the latest."""
 
     @abstractmethod
-    def said_at(self) -> float:
+    def last_content_at(self) -> float:
         """Return the time at which the answer's last content came."""
 
     def computed_tokens(self, attempt: Attempt) -> int:

@@ -162,7 +162,7 @@ class RequestDriver:
             queue.sent(request, replica, now, is_extra=hedge or continues)
         if request.view.stream:
             attempt.is_alone = replica.waiting <= 1
-            attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+            attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
             if request.route.inference and not (continues or request.route.light):
                 sample_dispatched(attempt, request.view.prompt_tokens, now)
         if request.times.is_own:
@@ -220,7 +220,7 @@ class RequestDriver:
         """
         if not self.state.content(attempt):
             return False
-        self._quiet()
+        self._clear_alarm()
         attempt.first_due = NEVER
         request, context = self._request, self._context
         if len(self.live) > 1:
@@ -405,12 +405,12 @@ class RequestDriver:
         replica = attempt.at
         self.live.remove(attempt)
         if not self.live:
-            self._quiet()
+            self._clear_alarm()
         shows_nothing = self.state.winner is not attempt
         began = attempt.began
         now = context.scheduler.now()
         self._ended_unshown(attempt, now)
-        self._blame(attempt, reason, began if shows_nothing else request.said_at())
+        self._blame(attempt, reason, began if shows_nothing else request.last_content_at())
         step = self.state.failed(
             attempt,
             reason,
@@ -655,7 +655,7 @@ class RequestDriver:
             return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
         return Reason.WHOLE_TIMEOUT if self._request.waits_for_whole else Reason.TTFT_TIMEOUT
 
-    def excuse(self) -> None:
+    def stop_first_content_timers(self) -> None:
         """Stop the first-content timers while the client does not read.
 
         The router does not read from the replicas then, so the time to first content would not
@@ -666,11 +666,12 @@ class RequestDriver:
             attempt.first_due = NEVER
             attempt.overdue_due = NEVER
 
-    def await_first(self, soonest: float) -> None:
+    def restart_first_content_timers(self, soonest: float) -> None:
         """Restart the first-content timers when the client reads again.
 
         The first content is due at `soonest`, or at the time when it was due before, whichever is
-        later. The limit after which a first token is overdue (`Replica.patience_s`) starts again.
+        later. The time after which a first token is overdue (`Replica.overdue_after_s`) starts
+        again.
         """
         request, now = self._request, self._context.scheduler.now()
         for attempt in self.live:
@@ -678,7 +679,7 @@ class RequestDriver:
                 attempt.first_due = max(soonest, attempt.began + request.first_s)
                 if request.view.stream and not attempt.is_overdue:
                     replica = attempt.at
-                    attempt.overdue_due = now + replica.patience_s(replica.pending_tokens)
+                    attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
 
     def timed_out(self, reason: Reason) -> None:
         """Handle a timeout of the whole request or of the relayed stream."""
@@ -688,17 +689,17 @@ class RequestDriver:
         for attempt in live:
             self.failed(attempt, reason, reused=False, received=True)
         if not live:
-            self._quiet()
+            self._clear_alarm()
             self._give_up(reason)
 
     def _set_alarm(self, when: float, retries: bool) -> None:
         self._retries = retries
         alarm = self._alarm
         if alarm is None:
-            alarm = self._alarm = self._context.scheduler.alarm(self._ring)
+            alarm = self._alarm = self._context.scheduler.alarm(self._on_alarm)
         alarm.set(when)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         request = self._request
         try:
             if self._retries:
@@ -708,7 +709,7 @@ class RequestDriver:
         except Exception as err:
             request.crashed(err)
 
-    def _quiet(self) -> None:
+    def _clear_alarm(self) -> None:
         """Cancel the timer of a pending hedge or retry."""
         if self._alarm is not None:
             self._alarm.clear()
@@ -724,7 +725,7 @@ class RequestDriver:
 
     def cancel(self, reason: Reason) -> None:
         """End all attempts and timers; the request is over."""
-        self._quiet()
+        self._clear_alarm()
         live, self.live = self.live, []
         for attempt in live:
             self._request.drop(attempt)
@@ -754,7 +755,7 @@ class RequestDriver:
 
         The request may be sent again, but not to a replica where it failed before.
         """
-        self._quiet()
+        self._clear_alarm()
         context = self._context
         context.first_probes.forget(self._request)  # From now on, the request waits in the queue.
         live, self.live = self.live, []
@@ -771,7 +772,7 @@ class RequestDriver:
 
     def close(self) -> None:
         """Release everything that belongs to the request and not to an attempt."""
-        self._quiet()
+        self._clear_alarm()
         self._alarm = None
         context = self._context
         if self._budgeted:

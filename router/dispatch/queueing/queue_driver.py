@@ -371,7 +371,7 @@ class QueueDriver:
     def _arm(self) -> None:
         """Set the timer for the next tick of the queue."""
         if self.pools.failures.texts:
-            self._tell_failures()
+            self._log_policy_failures()
         self.wake()
         due = self.pools.next_at
         if due < self._due:  # If the timer fires earlier, the tick sets it again.
@@ -383,7 +383,7 @@ class QueueDriver:
             self._due = INFINITY
             self._alarm.clear()
 
-    def _tell_failures(self) -> None:
+    def _log_policy_failures(self) -> None:
         for text in self.pools.failures.take():
             log_event(logging.ERROR, "the order policy of the queue failed", error=text)
 

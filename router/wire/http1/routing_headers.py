@@ -24,10 +24,10 @@ class RoutingHeaders:
     __slots__ = (
         "hedge",
         "model",
-        "patience_s",
         "priority",
-        "sdk_patience_s",
+        "sdk_timeout_s",
         "session",
+        "timeout_s",
         "tpot_slo_s",
         "ttft_slo_s",
         "wants_estimate",
@@ -39,8 +39,8 @@ class RoutingHeaders:
         self.session: bytes | None = None  # the session key of a conversation
         self.priority: bytes | None = None  # the priority that the client requests
         self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
-        self.patience_s = inf  # the client's timeout in seconds
-        self.sdk_patience_s = inf  # the SDK's timeout to the first byte, in seconds
+        self.timeout_s = inf  # the client's timeout in seconds
+        self.sdk_timeout_s = inf  # the SDK's timeout to the first byte, in seconds
         # The SLOs that the client states, in seconds; 0: none.
         self.ttft_slo_s = 0.0
         self.tpot_slo_s = 0.0
@@ -90,22 +90,22 @@ class _Hedge(RoutingHeader):
 
 class _Timeout(RoutingHeader):
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.patience_s = min(into.patience_s, timeout_headers.of_client(value))
+        into.timeout_s = min(into.timeout_s, timeout_headers.of_client(value))
 
 
 class _EnvoyTimeout(RoutingHeader):
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.patience_s = min(into.patience_s, timeout_headers.of_envoy(value))
+        into.timeout_s = min(into.timeout_s, timeout_headers.of_envoy(value))
 
 
 class _GrpcTimeout(RoutingHeader):
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.patience_s = min(into.patience_s, timeout_headers.of_grpc(value))
+        into.timeout_s = min(into.timeout_s, timeout_headers.of_grpc(value))
 
 
 class _SdkTimeout(RoutingHeader):
     def read(self, value: bytes, into: RoutingHeaders) -> None:
-        into.sdk_patience_s = min(into.sdk_patience_s, timeout_headers.seconds(value))
+        into.sdk_timeout_s = min(into.sdk_timeout_s, timeout_headers.seconds(value))
 
 
 class _TtftSlo(RoutingHeader):

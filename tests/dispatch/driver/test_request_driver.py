@@ -665,10 +665,10 @@ def test_no_first_token_is_overdue_while_the_client_reads_nothing() -> None:
         """,
     )
     health, driver = world.replicas[0].health, world.of("b").driver
-    driver.excuse()
+    driver.stop_first_content_timers()
     play(world, "9s passes -> nothing")
     assert not health.is_suspect(world.time.at)
-    driver.await_first(world.time.at + 1.0)
+    driver.restart_first_content_timers(world.time.at + 1.0)
     world.of("b").look_by(driver.due())
     play(world, "1.5s passes -> nothing")
     assert not health.is_suspect(world.time.at)
@@ -683,12 +683,12 @@ def test_a_wait_while_the_client_pauses_is_not_learned() -> None:
     world = World(hedging=HEDGED)
     replica = world.replicas[0]
     world.arrives("a", streamed=True, hedged=False)
-    world.of("a").driver.excuse()
+    world.of("a").driver.stop_first_content_timers()
     world.time.passes(30.0)
-    world.of("a").driver.await_first(world.time.at + 1.0)
+    world.of("a").driver.restart_first_content_timers(world.time.at + 1.0)
     world.of("a").whole(*world.of("a").driver.live)
     world.arrives("b", streamed=True, hedged=False)
-    world.of("b").driver.excuse()
+    world.of("b").driver.stop_first_content_timers()
     world.time.passes(30.0)
     world.of("b").leaves()
     assert replica.ttft_s is None
@@ -706,12 +706,12 @@ def test_no_first_content_is_awaited_while_the_client_reads_nothing() -> None:
     play(world, "a arrives -> send a to r0")
     play(world, "1s passes -> copy a to r1")
     driver = world.of("a").driver
-    driver.excuse()
-    driver.await_first(world.time.at + 1.0)
+    driver.stop_first_content_timers()
+    driver.restart_first_content_timers(world.time.at + 1.0)
     assert [a.first_due - a.began for a in driver.live] == [4.0, 4.0], "that is later"
-    driver.excuse()
+    driver.stop_first_content_timers()
     play(world, "9s passes -> nothing")
-    driver.await_first(world.time.at + 1.0)
+    driver.restart_first_content_timers(world.time.at + 1.0)
     world.of("a").look_by(driver.due())
     play(world, "0.5s passes -> nothing")
     play(world, "0.5s passes -> drop a at r0; drop a at r1; answer a: ttft_timeout")

@@ -84,7 +84,7 @@ def test_a_client_that_pauses_hides_the_times() -> None:
     world = World(1)
     request = world.arrives("a", "high")
     (attempt,) = request.driver.live
-    request.driver.excuse()
+    request.driver.stop_first_content_timers()
     world.time.passes(0.25)
     request.shows(attempt)
     request.whole(attempt)

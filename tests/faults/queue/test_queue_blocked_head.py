@@ -98,7 +98,7 @@ async def test_what_only_one_replica_can_answer_waits_alone() -> None:
     """A stored response is at a full replica; all other requests go to the other replica."""
     async with fleet_of(one=("m",), two=("m",)) as (router, turnstiles):
         fleet = router.app.parts.fleet
-        fleet.owners.learn("resp_1", "one")
+        fleet.response_affinity.learn("resp_1", "one")
         first = await ask(router, "m", previous_response_id="resp_1")
         await eventually(lambda: turnstiles["one"].tags == ["m"], "it is with its owner")
         stuck = await crowd(router, "m", 20, previous_response_id="resp_1")

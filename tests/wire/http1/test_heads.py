@@ -67,7 +67,7 @@ def test_new_heads_do_not_share_their_lines(kind: Any) -> None:
 
 def test_a_new_request_head_requests_nothing() -> None:
     head = RequestHead()
-    assert head.routing.patience_s == head.routing.sdk_patience_s == inf
+    assert head.routing.timeout_s == head.routing.sdk_timeout_s == inf
     assert head.routing.model is head.routing.session is head.routing.priority is None
     assert head.routing.hedge is None
     assert (head.content_length, head.has_body, head.path_class) == (None, False, -1)

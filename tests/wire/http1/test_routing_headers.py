@@ -70,22 +70,22 @@ TIMEOUTS = [
 
 @pytest.mark.parametrize(("field", "seconds"), TIMEOUTS)
 def test_a_timeout_in_seconds(field: tuple[bytes, bytes], seconds: float) -> None:
-    assert read(field).patience_s == seconds
-    assert read(field).sdk_patience_s == inf
+    assert read(field).timeout_s == seconds
+    assert read(field).sdk_timeout_s == inf
 
 
 @pytest.mark.parametrize("order", list(permutations(TIMEOUTS)))
 def test_the_shortest_timeout_counts_in_any_order(
     order: tuple[tuple[tuple[bytes, bytes], float], ...],
 ) -> None:
-    assert read(*[field for field, _ in order]).patience_s == 2.5
+    assert read(*[field for field, _ in order]).timeout_s == 2.5
 
 
 def test_an_sdk_timeout_is_separate_and_the_shorter_one_counts() -> None:
     found = read((b"x-stainless-timeout", b"600"), (b"x-stainless-read-timeout", b"30"))
-    assert (found.sdk_patience_s, found.patience_s) == (30.0, inf)
+    assert (found.sdk_timeout_s, found.timeout_s) == (30.0, inf)
     found = read((b"x-stainless-read-timeout", b"30"), (b"x-stainless-timeout", b"600"))
-    assert found.sdk_patience_s == 30.0
+    assert found.sdk_timeout_s == 30.0
 
 
 def test_only_the_routers_own_timeout_is_an_error_when_unreadable() -> None:
@@ -94,7 +94,7 @@ def test_only_the_routers_own_timeout_is_an_error_when_unreadable() -> None:
     assert caught.value.reason is Reason.BAD_HEADER
     for name in (b"grpc-timeout", b"x-envoy-expected-rq-timeout-ms", b"x-stainless-timeout"):
         found = read((name, b"soon"))
-        assert found.patience_s == found.sdk_patience_s == inf
+        assert found.timeout_s == found.sdk_timeout_s == inf
 
 
 def test_the_slos_are_separate_and_the_last_one_counts() -> None:

@@ -30,7 +30,7 @@ def said(*fields: bytes) -> RequestHead:
     ],
 )
 def test_our_own_field_is_milliseconds(value: bytes, seconds: float) -> None:
-    assert said(b"X-Request-Timeout-Ms: " + value).routing.patience_s == pytest.approx(seconds)
+    assert said(b"X-Request-Timeout-Ms: " + value).routing.timeout_s == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_our_own_field_must_be_readable(value: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "patience_s", "sdk_s"),
+    ("field", "timeout_s", "sdk_timeout_s"),
     [
         (b"x-envoy-expected-rq-timeout-ms: 15000", 15.0, inf),
         (b"x-envoy-expected-rq-timeout-ms: 0", inf, inf),  # Envoy's value for no limit
@@ -81,11 +81,11 @@ def test_our_own_field_must_be_readable(value: bytes) -> None:
     ],
 )
 def test_what_others_say_is_believed_where_it_can_be_and_passes_on(
-    field: bytes, patience_s: float, sdk_s: float
+    field: bytes, timeout_s: float, sdk_timeout_s: float
 ) -> None:
     head = said(field)
-    assert head.routing.patience_s == pytest.approx(patience_s)
-    assert head.routing.sdk_patience_s == pytest.approx(sdk_s)
+    assert head.routing.timeout_s == pytest.approx(timeout_s)
+    assert head.routing.sdk_timeout_s == pytest.approx(sdk_timeout_s)
     assert head.lines == [field]
 
 
@@ -97,7 +97,7 @@ def test_the_shortest_counts_and_ours_ends_here() -> None:
         b"x-stainless-timeout: 60",
         b"x-stainless-read-timeout: 6",
     )
-    assert (head.routing.patience_s, head.routing.sdk_patience_s) == (3.0, 6.0)
+    assert (head.routing.timeout_s, head.routing.sdk_timeout_s) == (3.0, 6.0)
     assert [line.partition(b":")[0] for line in head.lines] == [
         b"grpc-timeout",
         b"x-stainless-timeout",

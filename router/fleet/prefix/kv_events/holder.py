@@ -26,8 +26,8 @@ class Holder:
     """The blocks of one publisher (a replica, or a data-parallel rank of it)."""
 
     __slots__ = (
-        *("bit", "block_size", "complete", "count", "ghosts", "gpu", "group", "key"),
-        *("media", "rank", "turn", "twins"),
+        *("bit", "block_size", "complete", "count", "duplicates", "ghosts", "gpu", "group", "key"),
+        *("media", "rank", "turn"),
     )
 
     def __init__(self, key: Hashable, rank: int, bit: int) -> None:
@@ -46,7 +46,7 @@ class Holder:
         # medium other than the GPU -> the engine's hash -> the router's hash
         self.media: dict[str, dict[int, int]] = {}
         # the router's hash -> the number of further engine hashes of the same block
-        self.twins: dict[int, int] = {}
+        self.duplicates: dict[int, int] = {}
         self.ghosts: dict[int, int] = {}
         self.count = 0  # number of entries in `gpu` and `media`
         self.turn = 0  # the shard for the next eviction

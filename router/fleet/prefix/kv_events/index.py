@@ -257,19 +257,19 @@ class ExactIndex:
         masks = self._masks[ours & LOW]
         mask = masks.get(ours, 0)
         if mask & holder.bit:
-            holder.twins[ours] = holder.twins.get(ours, 0) + 1
+            holder.duplicates[ours] = holder.duplicates.get(ours, 0) + 1
         else:
             # Usually a block has one holder, and all entries of this holder share one int object.
             masks[ours] = mask | holder.bit if mask else holder.bit
 
     def _unmask(self, holder: Holder, ours: int) -> None:
         """Remove one engine hash of the block `ours`."""
-        twins = holder.twins.get(ours)
-        if twins is not None:
-            if twins > 1:
-                holder.twins[ours] = twins - 1
+        duplicates = holder.duplicates.get(ours)
+        if duplicates is not None:
+            if duplicates > 1:
+                holder.duplicates[ours] = duplicates - 1
             else:
-                del holder.twins[ours]
+                del holder.duplicates[ours]
             return
         self._drop_bit(ours, holder.bit)
 
