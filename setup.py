@@ -60,7 +60,7 @@ HOT = (
     "policies/queueing/keyed.py",
     "policies/queueing/prefix_match.py",
     "policies/queueing/ranked.py",
-    "policies/queueing/aging_line.py",
+    "policies/queueing/aging_queue.py",
     "policies/queueing/run.py",
     "policies/queueing/shared.py",
     "policies/queueing/sliding.py",

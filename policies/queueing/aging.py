@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.queueing.aging_line import AgingLine
-from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
+from policies.queueing.aging_queue import AgingQueue
+from policies.queueing.contract import OrderPolicy, PolicyConfigError, TicketQueue, order_policy
 
 
 @order_policy("aging")
@@ -36,5 +36,5 @@ class Aging(OrderPolicy):
         if not 0.0 <= self.width <= 1.0:
             raise PolicyConfigError("width must be a part of a level, 0 to 1", "width")
 
-    def line(self, urgency: int) -> Line:
-        return AgingLine(self.rate, self.ceiling, self.width)
+    def line(self, urgency: int) -> TicketQueue:
+        return AgingQueue(self.rate, self.ceiling, self.width)

@@ -11,14 +11,14 @@ from typing import ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from policies.queueing.line import Line
 from policies.queueing.ticket import Ticket
+from policies.queueing.ticket_queue import TicketQueue
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseLine:
-    """Base of the built-in lines, so that compiled code calls them directly. `Line` describes the
-    methods.
+    """Base of the built-in queues, so that compiled code calls them directly. `TicketQueue`
+    describes the methods.
     """
 
     __slots__ = ()
@@ -66,7 +66,7 @@ class OrderPolicy:
     # the queue protects only classes; the policy prevents starvation within a class.
     starves: ClassVar[bool] = True
 
-    def line(self, urgency: int) -> Line:
+    def line(self, urgency: int) -> TicketQueue:
         """A new line (an ordered queue) of tickets of class `urgency`, 0 critical to 4 batch."""
         raise NotImplementedError
 

@@ -33,7 +33,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from policies.queueing.base import OrderPolicy as OrderPolicy
-from policies.queueing.line import Line as Line
+from policies.queueing.ticket_queue import TicketQueue as TicketQueue
 from policies.registry import PolicyConfigError as PolicyConfigError
 from policies.registry import Registry
 

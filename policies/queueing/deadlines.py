@@ -5,7 +5,7 @@ Must never: let a client's own deadline give a request the deadline of a more ur
 
 from __future__ import annotations
 
-from policies.queueing.keyed import KeyedLine
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
 
 
@@ -22,7 +22,7 @@ def due(ticket: Ticket) -> float:
     return max(ticket.deadline, ticket.arrival + view.ttft_slo_min_s)
 
 
-class DeadlineLine(KeyedLine):
+class DeadlineQueue(KeyedQueue):
     """The ticket with the earliest deadline goes first, ties by arrival."""
 
     __slots__ = ("_share",)

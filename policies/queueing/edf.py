@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.queueing.contract import Line, OrderPolicy, order_policy
-from policies.queueing.deadlines import DeadlineLine
+from policies.queueing.contract import OrderPolicy, TicketQueue, order_policy
+from policies.queueing.deadlines import DeadlineQueue
 from policies.queueing.shared import check_share
 
 
@@ -28,5 +28,5 @@ class Edf(OrderPolicy):
     def __post_init__(self) -> None:
         check_share("width", self.width)
 
-    def line(self, urgency: int) -> Line:
-        return DeadlineLine(self.width)
+    def line(self, urgency: int) -> TicketQueue:
+        return DeadlineQueue(self.width)

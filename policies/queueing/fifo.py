@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
-from policies.queueing.contract import Line, OrderPolicy, order_policy
-from policies.queueing.keyed import KeyedLine
+from policies.queueing.contract import OrderPolicy, TicketQueue, order_policy
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
 
 
@@ -24,5 +24,5 @@ class Fifo(OrderPolicy):
     by_arrival: ClassVar[bool] = True
     starves: ClassVar[bool] = False
 
-    def line(self, urgency: int) -> Line:
-        return KeyedLine(_arrival, inf)
+    def line(self, urgency: int) -> TicketQueue:
+        return KeyedQueue(_arrival, inf)

@@ -132,7 +132,7 @@ class _KeyNode(Node):
 
     __slots__ = ("by_name", "line", "users")
 
-    def __init__(self, account: Account, line: FlowLine) -> None:
+    def __init__(self, account: Account, line: FlowQueue) -> None:
         super().__init__(account)
         self.line = line
         self.users = Ranked()
@@ -146,7 +146,7 @@ class _KeyNode(Node):
         self.line.place(self)
 
 
-class FlowLine(BaseLine):
+class FlowQueue(BaseLine):
     """Tickets of one class and lane, shared by flow."""
 
     __slots__ = ("_by_name", "_keys", "book")

@@ -13,9 +13,9 @@ from math import inf
 from typing import Final
 
 from policies.queueing.base import BaseLine, OrderPolicy
-from policies.queueing.keyed import KeyedLine
-from policies.queueing.line import Line
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
+from policies.queueing.ticket_queue import TicketQueue
 
 _KEPT: Final = 16  # maximum number of stored error texts
 
@@ -41,28 +41,28 @@ class Failures:
 
 def line_of(order: OrderPolicy, urgency: int, failures: Failures) -> BaseLine:
     """A new line of a policy; a line of a third-party policy is wrapped."""
-    line: Line | None = None
+    line: TicketQueue | None = None
     try:
         line = order.line(urgency)
     except Exception as err:
         failures.add("line", err)
     if isinstance(line, BaseLine) and type(order).__module__.startswith("policies."):
         return line
-    return ForeignLine(line, failures)
+    return ForeignQueue(line, failures)
 
 
-class ForeignLine(BaseLine):
+class ForeignQueue(BaseLine):
     """A line of a third-party policy."""
 
     __slots__ = ("_failures", "_instead", "_line", "_tickets")
 
-    def __init__(self, line: Line | None, failures: Failures) -> None:
+    def __init__(self, line: TicketQueue | None, failures: Failures) -> None:
         """`line`: None if the policy failed to create it."""
         self._line = line
         self._failures = failures
         self._tickets: dict[Ticket, None] = {}
         # Used instead of the line after the line has failed.
-        self._instead = KeyedLine(_arrival, inf)
+        self._instead = KeyedQueue(_arrival, inf)
 
     def push(self, ticket: Ticket, now: float) -> None:
         self._tickets[ticket] = None

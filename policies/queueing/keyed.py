@@ -12,7 +12,7 @@ from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
 
-class KeyedLine(BaseLine):
+class KeyedQueue(BaseLine):
     """The ticket with the lowest key goes first, ties by arrival."""
 
     __slots__ = ("_key", "_tickets", "_width")

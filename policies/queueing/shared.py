@@ -10,9 +10,9 @@ from typing import ClassVar
 from mypy_extensions import mypyc_attr
 
 from policies.queueing.base import OrderPolicy
-from policies.queueing.flows import Book, FlowLine, Tariff
-from policies.queueing.line import Line
+from policies.queueing.flows import Book, FlowQueue, Tariff
 from policies.queueing.ticket import CLASSES, Ticket
+from policies.queueing.ticket_queue import TicketQueue
 from policies.registry import PolicyConfigError
 
 TOKENS_MAX = 1e9
@@ -33,8 +33,8 @@ class SharedByFlow(OrderPolicy):
         """Make the accounts. A subclass calls this method once, before any other method."""
         self.books = [Book(tariff) for _ in range(CLASSES)]
 
-    def line(self, urgency: int) -> Line:
-        return FlowLine(self.books[urgency])
+    def line(self, urgency: int) -> TicketQueue:
+        return FlowQueue(self.books[urgency])
 
     def passed(self, ticket: Ticket, now: float) -> None:
         self.books[ticket.urgency].passed(ticket)

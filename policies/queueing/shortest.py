@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.queueing.contract import Line, OrderPolicy, order_policy
-from policies.queueing.keyed import KeyedLine
+from policies.queueing.contract import OrderPolicy, TicketQueue, order_policy
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.shared import check_amount
 from policies.queueing.ticket import Ticket
 
@@ -27,8 +27,8 @@ class Shortest(OrderPolicy):
         for option in ("input", "output", "width"):
             check_amount(option, getattr(self, option))
 
-    def line(self, urgency: int) -> Line:
-        return KeyedLine(self._cost, self.width)
+    def line(self, urgency: int) -> TicketQueue:
+        return KeyedQueue(self._cost, self.width)
 
     def _cost(self, ticket: Ticket) -> float:
         return self.input * ticket.view.prompt_tokens + self.output * ticket.view.output_tokens

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
+from policies.queueing.contract import OrderPolicy, PolicyConfigError, TicketQueue, order_policy
 from policies.queueing.shared import check_share
-from policies.queueing.sliding import SlidingLine, Slope
+from policies.queueing.sliding import SlidingQueue, Slope
 
 
 @order_policy("slide")
@@ -40,8 +40,8 @@ class Slide(OrderPolicy):
             self.prefill_rate, self.base_s, self.eagerness, self.lateness, self.width
         )
 
-    def line(self, urgency: int) -> Line:
-        return SlidingLine(self._slope)
+    def line(self, urgency: int) -> TicketQueue:
+        return SlidingQueue(self._slope)
 
     def sized(self, replicas: int) -> None:
         self._slope.replicas = max(1, replicas)

@@ -96,7 +96,7 @@ class Timetable:
         heappush(self.entries, (when, ticket.order, ticket))
 
 
-class SlidingLine(BaseLine):
+class SlidingQueue(BaseLine):
     """Urgent tickets go first, by worth per second; then normal tickets, by deadline; then lost
     tickets, by deadline.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from policies.queueing.contract import Line, OrderPolicy, PolicyConfigError, order_policy
-from policies.queueing.keyed import KeyedLine
+from policies.queueing.contract import OrderPolicy, PolicyConfigError, TicketQueue, order_policy
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
 
 
@@ -28,5 +28,5 @@ class Strict(OrderPolicy):
         if not 0.0 <= self.width <= 1.0:
             raise PolicyConfigError("width must be a part of a level, 0 to 1", "width")
 
-    def line(self, urgency: int) -> Line:
-        return KeyedLine(_level, self.width)
+    def line(self, urgency: int) -> TicketQueue:
+        return KeyedQueue(_level, self.width)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.queueing.keyed import KeyedLine
+from policies.queueing.keyed import KeyedQueue
 from policies.queueing.ticket import Ticket
 from router.admission.waiting.class_queue import ClassQueue, Lane
 from tests.admission.world import World, config
@@ -27,7 +27,7 @@ class Row:
     """A class queue that serves by size, with methods that add and remove tickets."""
 
     def __init__(self) -> None:
-        self.row = ClassQueue(Lane("m"), 2, KeyedLine(by_size, 0.0))
+        self.row = ClassQueue(Lane("m"), 2, KeyedQueue(by_size, 0.0))
         self._order = 0
 
     def arrives(self, now: float, tokens: int = 1, **facts: Any) -> Ticket:
@@ -140,7 +140,7 @@ def test_entries_of_tickets_that_left_are_not_kept(promotes: int) -> None:
 def test_a_lane_lists_its_class_queues() -> None:
     lane = Lane("m")
     assert lane.all_rows() == []
-    row = lane.rows[3] = ClassQueue(lane, 3, KeyedLine(by_size, 0.0))
+    row = lane.rows[3] = ClassQueue(lane, 3, KeyedQueue(by_size, 0.0))
     assert lane.all_rows() == [row]
     assert (lane.name, lane.count) == ("m", 0)
 

@@ -10,8 +10,8 @@ import pytest
 
 from policies.queueing.contract import (
     QUEUEING,
-    Line,
     OrderPolicy,
+    TicketQueue,
     make_order,
 )
 from policies.queueing.ticket import ENDED
@@ -721,7 +721,7 @@ def test_a_pool_whose_order_cannot_be_made_goes_by_arrival(monkeypatch: pytest.M
             if fails:
                 raise RuntimeError("not now")
 
-        def line(self, urgency: int) -> Line:
+        def line(self, urgency: int) -> TicketQueue:
             return make_order("fifo").line(urgency)
 
     QUEUEING.names()

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from policies.hedging.contract import HEDGING, HedgingPolicy
-from policies.queueing.contract import QUEUEING, Line, OrderPolicy, make_order
+from policies.queueing.contract import QUEUEING, OrderPolicy, TicketQueue, make_order
 from policies.registry import PolicyConfigError
 from router.app.parts import Parts
 from router.config.model import (
@@ -161,7 +161,7 @@ class Orders(OrderPolicy):
     def __post_init__(self) -> None:
         Left.use()
 
-    def line(self, urgency: int) -> Line:
+    def line(self, urgency: int) -> TicketQueue:
         return make_order("fifo").line(urgency)
 
 

@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from policies.queueing.contract import Line, OrderPolicy
+from policies.queueing.contract import OrderPolicy, TicketQueue
 from policies.queueing.ticket import Ticket
 from tests.policies.real_views import real_views
 from tests.tickets import make_ticket
@@ -46,14 +46,14 @@ def any_ticket(rng: Random, now: float, urgency: int = 2) -> Ticket:
     return made
 
 
-def pushed(line: Line, tickets: Sequence[Ticket], now: float = 0.0) -> Line:
+def pushed(line: TicketQueue, tickets: Sequence[Ticket], now: float = 0.0) -> TicketQueue:
     for each in tickets:
         line.push(each, now)
     return line
 
 
 def served(
-    policy: OrderPolicy, line: Line, now: float = 0.0, most: int = 10**9, step_s: float = 0.0
+    policy: OrderPolicy, line: TicketQueue, now: float = 0.0, most: int = 10**9, step_s: float = 0.0
 ) -> list[Ticket]:
     """Take the first ticket repeatedly; every prediction turns out to be exact."""
     found: list[Ticket] = []

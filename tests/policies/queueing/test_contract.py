@@ -7,14 +7,14 @@ from random import Random
 import pytest
 
 from policies.queueing.base import BaseLine
-from policies.queueing.contract import Line, OrderPolicy, make_order, order_names
+from policies.queueing.contract import OrderPolicy, TicketQueue, make_order, order_names
 from policies.queueing.ticket import CLASSES, Ticket
 from tests.policies.queueing.helpers import any_ticket, pushed, served, ticket
 
 pytestmark = pytest.mark.parametrize("name", order_names())
 
 
-def check_looks(line: Line, waiting: set[Ticket], now: float) -> None:
+def check_looks(line: TicketQueue, waiting: set[Ticket], now: float) -> None:
     """The visible state of a policy's queue is consistent, and reading does not change it."""
     first = line.first(now)
     assert (first is None) is (not waiting)
@@ -104,7 +104,7 @@ def test_a_ticket_put_back_goes_before_later_ones(name: str) -> None:
     assert served(policy, line, 1.0) == tickets
 
 
-def served_one(policy: OrderPolicy, line: Line) -> Ticket:
+def served_one(policy: OrderPolicy, line: TicketQueue) -> Ticket:
     first = line.first(1.0)
     assert first is not None
     line.take(first, 1.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.deadlines import DeadlineLine, due
+from policies.queueing.deadlines import DeadlineQueue, due
 from tests.policies.queueing.helpers import pushed, ticket
 from tests.tickets import SLOS
 
@@ -67,7 +67,7 @@ def test_neither_a_deadline_nor_an_slo_jumps_a_class(
 
 
 def test_the_band_is_a_share_of_the_slo_of_the_first_ticket() -> None:
-    line = DeadlineLine(0.5)
+    line = DeadlineQueue(0.5)
     first = ticket(arrival=NOW, ttft_slo_s=1.0)
     near, far = (ticket(arrival=NOW, ttft_slo_s=slo_s) for slo_s in (1.5, 1.6))
     pushed(line, [far, near, first])

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from policies.queueing.accounts import IDLE_KEPT, IDLE_MAX
-from policies.queueing.contract import Line, OrderPolicy, make_order
+from policies.queueing.contract import OrderPolicy, TicketQueue, make_order
 from policies.queueing.fair import Fair
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, served, ticket
@@ -163,7 +163,7 @@ def test_a_late_correction_counts_too() -> None:
     assert "talker" not in keys
 
 
-def served_until(policy: OrderPolicy, line: Line, wanted: Ticket) -> Ticket:
+def served_until(policy: OrderPolicy, line: TicketQueue, wanted: Ticket) -> Ticket:
     while (first := line.first(0.0)) is not wanted:
         assert first is not None
         line.take(first, 0.0)

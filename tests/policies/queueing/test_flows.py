@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from policies.queueing.flows import Book, FlowLine, Tariff
+from policies.queueing.flows import Book, FlowQueue, Tariff
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
@@ -130,7 +130,7 @@ def test_the_first_ticket_is_that_of_the_rule(
     tariff: Tariff, steps: list[tuple[str, int, int, float]]
 ) -> None:
     book = Book(tariff)
-    line = FlowLine(book)
+    line = FlowQueue(book)
     waiting: list[Ticket] = []
     sent: list[Ticket] = []
     for act, number, tokens, urgency in steps:
@@ -165,7 +165,7 @@ def test_the_first_ticket_is_that_of_the_rule(
 
 def test_a_drop_charges_nothing() -> None:
     book = Book(Tariff(input=1.0))
-    line = FlowLine(book)
+    line = FlowQueue(book)
     made = ticket(key="k", tokens=100)
     line.push(made, 0.0)
     line.drop(made)
@@ -175,7 +175,7 @@ def test_a_drop_charges_nothing() -> None:
 
 def test_two_lines_share_the_charges_of_a_flow() -> None:
     book = Book(Tariff(input=1.0))
-    here, there = FlowLine(book), FlowLine(book)
+    here, there = FlowQueue(book), FlowQueue(book)
     mine = [ticket(key="a", tokens=100) for _ in range(2)]
     pushed(here, [mine[0]])
     pushed(there, [mine[1], ticket(key="b", tokens=100)])
@@ -188,7 +188,7 @@ def test_two_lines_share_the_charges_of_a_flow() -> None:
 def test_what_is_given_back_to_a_waiting_flow_puts_it_first() -> None:
     """The flow is first even if its next request arrives before its next turn."""
     book = Book(Tariff(input=1.0))
-    line = FlowLine(book)
+    line = FlowQueue(book)
     cancelled = ticket(key="a", tokens=900)
     others = [ticket(key="b", tokens=100) for _ in range(9)]
     mine = [ticket(key="a", tokens=100) for _ in range(2)]
@@ -205,7 +205,7 @@ def test_what_is_given_back_to_a_waiting_flow_puts_it_first() -> None:
 
 
 def test_a_band_is_shared_out_among_flows() -> None:
-    line = FlowLine(Book(Tariff(input=1.0)))
+    line = FlowQueue(Book(Tariff(input=1.0)))
     pushed(line, [ticket(key="many") for _ in range(20)] + [ticket(key="few") for _ in range(2)])
     keys = [each.flow.account for each in line.band(8, 0.0)]
     assert len(keys) == 8
@@ -213,7 +213,7 @@ def test_a_band_is_shared_out_among_flows() -> None:
 
 
 def test_nodes_of_flows_that_have_gone_are_not_kept() -> None:
-    line = FlowLine(Book(Tariff(input=1.0)))
+    line = FlowQueue(Book(Tariff(input=1.0)))
     for number in range(500):
         made = ticket(key=f"k{number}")
         line.push(made, 0.0)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from policies.queueing.deadlines import due
-from policies.queueing.sliding import LOST, NORMAL, URGENT, SlidingLine, Slope
+from policies.queueing.sliding import LOST, NORMAL, URGENT, SlidingQueue, Slope
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
@@ -58,7 +58,7 @@ def test_a_dispatch_of_its_own_length_doubles_the_boundary_at_most(earliest_s: f
 
 def test_waiting_work_is_that_of_all_lines_and_never_below_0() -> None:
     slope = a_slope()
-    one, other = SlidingLine(slope), SlidingLine(slope)
+    one, other = SlidingQueue(slope), SlidingQueue(slope)
     first, second = ticket(tokens=1000), ticket(tokens=3000)
     one.push(first, 0.0)
     other.push(second, 0.0)
@@ -82,14 +82,14 @@ def test_worth_is_that_of_the_class_times_that_of_the_key() -> None:
 
 
 def test_an_empty_line() -> None:
-    line = SlidingLine(a_slope())
+    line = SlidingQueue(a_slope())
     assert line.first(0.0) is None
     assert line.band(5, 0.0) == []
 
 
 def test_the_group_leads_the_rank() -> None:
     slope = a_slope()
-    line = SlidingLine(slope)
+    line = SlidingQueue(slope)
     line.push(ticket(tokens=10, arrival=0.0), 0.0)
     assert line.rank(0.0)[0] == NORMAL
     slope.work_s += 100.0  # work of another queue
@@ -99,7 +99,7 @@ def test_the_group_leads_the_rank() -> None:
 
 def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
     slow, quick = ticket(tokens=500, arrival=0.0), ticket(tokens=1, arrival=0.5)
-    line = pushed(SlidingLine(a_slope()), [slow, quick])
+    line = pushed(SlidingQueue(a_slope()), [slow, quick])
     assert line.first(3.0) is quick
     assert line.first(4.2) is quick  # the other one is lost
     assert line.first(5.0) is slow  # both are
@@ -109,7 +109,7 @@ def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
 
 
 def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
-    line = SlidingLine(a_slope())
+    line = SlidingQueue(a_slope())
     long = ticket(tokens=3000, arrival=0.0)  # 3 s of prefill
     line.push(long, 0.0)
     assert line.rank(0.9)[0] != LOST
@@ -118,7 +118,7 @@ def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
 
 def test_the_work_of_lost_tickets_is_not_that_of_others() -> None:
     slope = a_slope()
-    line = SlidingLine(slope)
+    line = SlidingQueue(slope)
     lost = ticket(tokens=1000, arrival=0.0)
     line.push(lost, 0.0)
     line.first(100.0)
@@ -130,7 +130,7 @@ def test_the_work_of_lost_tickets_is_not_that_of_others() -> None:
 
 def test_a_ticket_that_is_put_back_again_and_again_costs_no_memory() -> None:
     """A ticket leaves and enters its queue whenever the free places of its key change."""
-    line = SlidingLine(a_slope())
+    line = SlidingQueue(a_slope())
     one, other = ticket(tokens=100, arrival=0.0), ticket(tokens=100, arrival=0.0)
     line.push(other, 0.0)
     for _ in range(1000):
@@ -149,14 +149,14 @@ def test_a_band_of_urgent_tickets_is_a_share_of_the_worth() -> None:
     slope = a_slope(width=0.5)
     slope.work_s = 1e6
     near, best, far = ticket(tokens=1500), ticket(tokens=1000), ticket(tokens=5000)
-    line = pushed(SlidingLine(slope), [near, best, far])
+    line = pushed(SlidingQueue(slope), [near, best, far])
     assert line.band(9, 0.0) == [best, near]
     assert [line.within(each, 0.0) for each in (best, near, far)] == [True, True, False]
     assert line.band(1, 0.0) == [best]
 
 
 def test_a_band_of_normal_tickets_is_a_share_of_the_class() -> None:
-    line = SlidingLine(a_slope(width=0.5))
+    line = SlidingQueue(a_slope(width=0.5))
     tickets = [ticket(tokens=0, arrival=at) for at in (0.0, 1.0, 1.25)]
     pushed(line, tickets, 1.25)
     assert line.band(9, 1.25) == tickets[:2]
@@ -203,7 +203,7 @@ def test_the_first_ticket_is_that_of_the_rule(
 ) -> None:
     slope = a_slope()
     slope.replicas = replicas
-    line, waiting, now = SlidingLine(slope), list[Ticket](), 0.0
+    line, waiting, now = SlidingQueue(slope), list[Ticket](), 0.0
     for act, tokens, after_s, deadline_s, slo_s in steps:
         now += after_s
         if act == "push":

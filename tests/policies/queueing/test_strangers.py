@@ -8,7 +8,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
-from policies.queueing.contract import QUEUEING, Line, OrderPolicy, make_order, order_policy
+from policies.queueing.contract import QUEUEING, OrderPolicy, TicketQueue, make_order, order_policy
 from policies.queueing.ticket import Ticket
 from tests.admission.world import Spot, World, config
 from tests.tickets import make_ticket
@@ -57,7 +57,7 @@ def test_the_queue_uses_a_third_party_policy() -> None:
     class Latest(OrderPolicy):
         by_class: ClassVar[bool] = False
 
-        def line(self, urgency: int) -> Line:
+        def line(self, urgency: int) -> TicketQueue:
             return LatestFirst()
 
     assert isinstance(make_order("latest"), Latest)
@@ -112,8 +112,8 @@ def test_a_third_party_line_fails(what: str, nonsense: object, after: int) -> No
     class Latest(OrderPolicy):
         by_class: ClassVar[bool] = False
 
-        def line(self, urgency: int) -> Line:
-            return cast(Line, Fails(LatestFirst(), what, after, nonsense))
+        def line(self, urgency: int) -> TicketQueue:
+            return cast(TicketQueue, Fails(LatestFirst(), what, after, nonsense))
 
     spots = [Spot("a"), Spot("b")]
     held = {spots[1]: 3}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.aging_line import AgingLine
+from policies.queueing.aging_queue import AgingQueue
 from policies.queueing.ticket import Ticket
 from tests.policies.queueing.helpers import pushed, ticket
 
@@ -24,19 +24,19 @@ def in_order(waiting: list[Ticket], now: float) -> list[Ticket]:
     return sorted(waiting, key=lambda each: (level(each, now), each.order))
 
 
-def a_line() -> AgingLine:
-    return AgingLine(RATE, CEILING, WIDTH)
+def a_queue() -> AgingQueue:
+    return AgingQueue(RATE, CEILING, WIDTH)
 
 
 def test_an_empty_line() -> None:
-    line = a_line()
+    line = a_queue()
     assert line.first(5.0) is None
     assert line.band(5, 5.0) == []
 
 
 def test_age_passes_urgency_after_the_time_of_the_difference() -> None:
     old, new = ticket(number=3.0, arrival=0.0), ticket(number=2.0, arrival=3.75)
-    line = pushed(a_line(), [old, new])
+    line = pushed(a_queue(), [old, new])
     assert line.first(4.0) is new
     newer = ticket(number=2.0, arrival=4.25)
     line.drop(new)
@@ -46,7 +46,7 @@ def test_age_passes_urgency_after_the_time_of_the_difference() -> None:
 
 def test_at_the_ceiling_only_the_arrival_counts() -> None:
     first, second = ticket(number=4.0, arrival=0.0), ticket(number=2.0, arrival=0.0)
-    line = pushed(a_line(), [first, second])
+    line = pushed(a_queue(), [first, second])
     assert line.first(4.0) is second  # the second ticket is at the ceiling; the first is at 3
     assert line.first(11.9) is second
     assert line.first(12.0) is first  # both tickets are at the ceiling now
@@ -54,20 +54,20 @@ def test_at_the_ceiling_only_the_arrival_counts() -> None:
 
 def test_a_number_above_the_ceiling_stays_before_all_that_aged() -> None:
     old, urgent = ticket(number=4.0, arrival=0.0), ticket(number=0.5, arrival=1000.0)
-    line = pushed(a_line(), [old, urgent])
+    line = pushed(a_queue(), [old, urgent])
     assert line.first(1000.0) is urgent
     assert line.rank(1000.0) == (0.5, float(urgent.order))
 
 
 def test_the_rank_is_the_level_now() -> None:
     one = ticket(number=3.0, arrival=2.0)
-    line = pushed(a_line(), [one])
+    line = pushed(a_queue(), [one])
     assert line.rank(4.0) == (2.5, float(one.order))
     assert line.rank(400.0) == (CEILING, float(one.order))
 
 
-def test_a_line_that_does_not_age_goes_by_number() -> None:
-    line = AgingLine(0.0, CEILING, 0.0)
+def test_a_queue_that_does_not_age_goes_by_number() -> None:
+    line = AgingQueue(0.0, CEILING, 0.0)
     old, new = ticket(number=3.0, arrival=0.0), ticket(number=2.0, arrival=900.0)
     pushed(line, [old, new])
     assert line.first(1e6) is new
@@ -85,7 +85,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_the_order_is_that_of_the_formula(steps: list[tuple[str, float, float]]) -> None:
-    line, waiting, now = a_line(), list[Ticket](), 0.0
+    line, waiting, now = a_queue(), list[Ticket](), 0.0
     for act, number, after_s in steps:
         now += after_s
         if act == "push":
@@ -109,7 +109,7 @@ def test_the_order_is_that_of_the_formula(steps: list[tuple[str, float, float]])
 
 @pytest.mark.parametrize("act", ["drop", "take"])
 def test_a_ticket_may_leave_before_and_after_it_is_ripe(act: str) -> None:
-    line = a_line()
+    line = a_queue()
     young, ripe, later = (ticket(number=3.0, arrival=0.0) for _ in range(3))
     pushed(line, [young, ripe, later])
     line.drop(young) if act == "drop" else line.take(young, 0.0)

@@ -16,7 +16,7 @@ from policies.queueing.ranked import Ranked
 from policies.queueing.ticket import Ticket
 
 
-class AgingLine(BaseLine):
+class AgingQueue(BaseLine):
     """The ticket with the lowest max(ceiling, number - rate * age) goes first, ties by arrival."""
 
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")

@@ -1,6 +1,7 @@
-"""The methods of a line (an ordered queue of tickets); `contract.py` has the rules.
+"""The methods of an ordered queue of tickets; `contract.py` has the rules.
 
-`Line` is a `Protocol`, so a line may be any Python object. Compiled lines use `base.BaseLine`.
+`TicketQueue` is a `Protocol`, so a queue may be any Python object. Compiled queues use
+`base.BaseLine`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Protocol
 from policies.queueing.ticket import Ticket
 
 
-class Line(Protocol):
+class TicketQueue(Protocol):
     """Tickets of one class that may go to the same replicas, in the policy's order.
 
     `now` is monotonic seconds and never goes back.
@@ -23,11 +24,11 @@ class Line(Protocol):
         """Remove a ticket that was not served: its client left, or it expired."""
 
     def first(self, now: float) -> Ticket | None:
-        """The ticket that goes next; `None` if the line is empty."""
+        """The ticket that goes next; `None` if the queue is empty."""
 
     def rank(self, now: float) -> tuple[float, ...]:
-        """The rank of the first ticket, to compare with the ranks of other lines of this policy.
-        The line with the lower rank goes first, ties by arrival. The line must not be empty.
+        """The rank of the first ticket, to compare with the ranks of other queues of this policy.
+        The queue with the lower rank goes first, ties by arrival. The queue must not be empty.
         """
 
     def band(self, most: int, now: float) -> list[Ticket]:
@@ -36,7 +37,7 @@ class Line(Protocol):
         """
 
     def within(self, ticket: Ticket, now: float) -> bool:
-        """Whether a ticket of the line may go instead of the first one. Called for each ticket of
+        """Whether a ticket of the queue may go instead of the first one. Called for each ticket of
         a recent `band`, so the method must be quick.
         """
 
