@@ -1,17 +1,15 @@
-"""Reads one request at a time from a client's bytes: framing, limits, and the fields the router
-reads.
+"""Reads one request at a time from a client's bytes: framing and limits.
 
 Rules:
-1. The C parser validates; this file counts and sorts. Each byte is counted against a limit before
-   it is fed. No byte of a second request is fed while the first is open: the input is cut where a
-   message can end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk,
-   and a sized body after its Content-Length. Bytes are fed up to there, and the rest is kept.
+1. The C parser validates; this file counts. Each byte is counted against a limit before it is fed.
+   No byte of a second request is fed while the first is open: the input is cut where a message can
+   end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk, and a sized
+   body after its Content-Length. Bytes are fed up to there, and the rest is kept.
 2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
 3. This file uses no socket. Every refusal is a RouterError, after which the reader is unusable.
 
-llhttp alone does not check the following, so this file does: sizes, the Host field, the form of the
-target, blanks in the request line, transfer codings, HTTP/1.0 with chunks, trailers, and upgrades
-with a body.
+llhttp alone does not check sizes, trailers and upgrades with a body, so this file does.
+`request_fields.py` checks and sorts the fields of a head.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ import httptools
 
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
-from router.wire.http1 import headers as h
 from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Known, Plans
-from router.wire.http1.routing_headers import DECLARED, RoutingHeaders
+from router.wire.http1.request_fields import sort_fields
 
 HEAD: Final = 0  # waiting for a head, or inside one
 SIZED: Final = 1  # inside a body with a Content-Length
@@ -35,8 +32,6 @@ CHUNKED: Final = 2
 COMPLETE: Final = 3  # a complete request; later bytes are kept in `early`
 PASSES: Final = 4  # the head is read; another protocol handles the body
 
-METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
-_NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
 _END: Final = b"\r\n\r\n"
 
 _PIECE: Final = 16 * 1024  # bytes; reads of a body that are smaller than this are joined
@@ -50,11 +45,6 @@ CHUNK_OVERHEAD: Final = 16 * 1024
 _SIZE_LINE: Final = 18
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,17}")
 
-_HOST = re.compile(
-    rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
-)
-_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
-_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
 _WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # a possible method
 
 _BLANK: Final = 16  # maximum bytes of empty lines before a request (RFC 9112 section 2.2)
@@ -248,7 +238,8 @@ class RequestReader:
             return b""
         raw = piece if carry is None else bytes(carry + piece)
         self._carry = None
-        self._sort(raw)
+        self.head = head = RequestHead()
+        sort_fields(head, raw, self._limits, self.via)
         self._remember(raw)
         self._frame()
         return data[end:] if end < len(data) else b""
@@ -285,148 +276,6 @@ class RequestReader:
         raise RouterError(
             Reason.HEAD_TOO_LARGE, f"the request head is over {self._limits.head} bytes"
         )
-
-    def _sort(self, raw: bytes) -> None:
-        """Splits a head that llhttp accepted, and sorts its fields."""
-        self.head = head = RequestHead()
-        head.routing = routing = RoutingHeaders()
-        lines = raw[:-4].split(b"\r\n")
-        if len(lines) - 1 > self._limits.header_count:
-            raise RouterError(
-                Reason.HEAD_TOO_LARGE, f"more than {self._limits.header_count} header fields"
-            )
-        first = lines[0]
-        head.method, head.target, head.http_1_0, named_host = self._request_line(first)
-        keep = head.lines
-        host: bytes | None = None
-        connection: list[bytes] | None = None
-        upgrade: bytes | None = None
-        expect: bytes | None = None
-        known = h.REQUEST.memo.get
-        fields = iter(lines)
-        next(fields)
-        for line in fields:
-            entry = known(line) or h.REQUEST.sort(line)
-            action, value = entry
-            if action == h.PASS:
-                keep.append(line)
-                continue
-            if action == h.HOST:
-                if host is not None:
-                    raise RouterError(Reason.BAD_HOST, "more than one Host field")
-                host = value
-            elif action == h.CONNECTION:
-                tokens = h.connection_tokens(value)
-                connection = tokens if connection is None else connection + tokens
-            elif action == h.CONTENT_LENGTH:
-                if head.content_length is not None or not value.isdigit() or len(value) > 20:
-                    raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
-                head.content_length = int(value)
-            elif action == h.TRANSFER_ENCODING:
-                if value.lower() != b"chunked" or head.chunked:
-                    raise RouterError(
-                        Reason.BAD_TRANSFER_ENCODING, "only chunked transfer coding is supported"
-                    )
-                head.chunked = True
-            elif action == h.CONTENT_TYPE:
-                if head.content_type is not None:
-                    # Of two equal fields, engines read the first one and other servers the last
-                    # one, so duplicates are refused.
-                    raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
-                head.content_type = value
-                keep.append(line)
-            elif action == h.AUTHORIZATION:
-                head.authorization = line
-            elif action == h.API_KEY:
-                head.api_key = line
-            elif action == h.REQUEST_ID:
-                head.request_id = value
-            elif action == h.FORWARDED_FOR:
-                seen = head.forwarded_for
-                head.forwarded_for = value if seen is None else seen + b", " + value
-            elif action == h.FORWARDED_OTHER:
-                if head.forwarded_other is None:
-                    head.forwarded_other = []
-                head.forwarded_other.append(line)
-            elif action == h.VIA:
-                if _has_passed(value, self.via):
-                    raise RouterError(Reason.LOOP, "this request has been here before (`Via`)")
-                if head.via is None:
-                    head.via = []
-                head.via.append(value)
-            elif action == h.EXPECT:
-                expect = value.lower()
-            elif action == h.UPGRADE:
-                upgrade = value.lower()
-            elif action == h.CONTENT_ENCODING:
-                head.content_encoding = value.lower()
-                keep.append(line)
-            elif action >= h.ROUTING:
-                declared = DECLARED[action - h.ROUTING]
-                declared.read(value, routing)
-                if declared.passes:
-                    keep.append(line)
-            elif action == h.OWNER:
-                head.owner = value
-        if head.http_1_0:
-            head.keep_alive = connection is not None and b"keep-alive" in connection
-            if head.chunked:
-                raise RouterError(Reason.BAD_REQUEST, "HTTP/1.0 must not have Transfer-Encoding")
-        if host is not None or not head.http_1_0:
-            _check_host(host)
-        head.host = host if named_host is None else named_host
-        if connection is not None:
-            self._apply_connection(connection, upgrade)
-        if head.chunked and head.content_length is not None:
-            raise RouterError(Reason.BAD_REQUEST, "both Content-Length and Transfer-Encoding")
-        if head.lines:
-            head.joined = b"\r\n" + b"\r\n".join(head.lines)
-        if expect is not None and not head.http_1_0:
-            if expect != b"100-continue":
-                raise RouterError(Reason.EXPECTATION_FAILED, "unknown expectation")
-            head.expect_continue = True
-
-    def _request_line(self, line: bytes) -> tuple[bytes, bytes, bool, bytes | None]:
-        """Parse the request line.
-
-        Returns the method, the target (in origin-form, or `*`), whether it is HTTP/1.0, and the
-        host of an absolute target.
-        """
-        if len(line) > self._limits.request_line:
-            raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
-        parts = line.split(b" ")
-        if len(parts) != 3:
-            raise RouterError(Reason.BAD_REQUEST, "the request line must have three parts")
-        method, target, version = parts
-        if version not in (b"HTTP/1.1", b"HTTP/1.0"):
-            if line == b"PRI * HTTP/2.0":
-                raise RouterError(Reason.HTTP2_NOT_SERVED, "HTTP/2 is not served; use HTTP/1.1")
-            raise RouterError(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are served")
-        if method not in METHODS:
-            if method in _NOT_ALLOWED:
-                raise RouterError(
-                    Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served"
-                )
-            raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
-        if target == b"*" and method == b"OPTIONS":
-            return method, target, version == b"HTTP/1.0", None
-        path, host = _origin_form(target)
-        return method, path, version == b"HTTP/1.0", host
-
-    def _apply_connection(self, tokens: list[bytes], upgrade: bytes | None) -> None:
-        head = self.head
-        for token in tokens:
-            if token == b"close":
-                head.keep_alive = False
-            elif token in h.PROTECTED:
-                raise RouterError(
-                    Reason.BAD_HEADER, "Connection names a field that it must not name"
-                )
-        named = {t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"te")}
-        if named:
-            head.lines = h.without(head.lines, named)
-        if upgrade is not None and b"upgrade" in tokens and b"websocket" in upgrade:
-            raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
 
     def _frame(self) -> None:
         """Decides how the body ends (RFC 9112 section 6.3), after the head was read."""
@@ -578,33 +427,3 @@ def _chunk_size(line: bytes) -> int:
     if _CHUNK_SIZE.fullmatch(digits) is None:  # `int` would accept `1_0`, ` 1` and `0x1`.
         raise RouterError(Reason.BAD_REQUEST, "unreadable chunked body: no size of a chunk")
     return int(digits, 16)
-
-
-def _check_host(host: bytes | None) -> None:
-    """Requires exactly one valid Host field (RFC 9112 section 3.2)."""
-    if host is None:
-        raise RouterError(Reason.BAD_HOST, "the Host field is missing")
-    if not _HOST.fullmatch(host):
-        raise RouterError(Reason.BAD_HOST, "the Host field is not host[:port]")
-
-
-def _has_passed(via: bytes, name: bytes) -> bool:
-    """Whether the proxy `name` has received this message before (RFC 9110 section 7.6.3)."""
-    for entry in via.split(b","):
-        words = entry.split()
-        if len(words) > 1 and words[1].lower() == name:
-            return True
-    return False
-
-
-def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
-    """Returns the path and query of a target, and the host of an absolute target."""
-    if _TARGET.fullmatch(target):
-        return target, None
-    absolute = _ABSOLUTE.fullmatch(target)
-    if absolute is None:
-        raise RouterError(Reason.BAD_TARGET, "the request target is not a path")
-    if not _HOST.fullmatch(absolute.group(1)):
-        raise RouterError(Reason.BAD_TARGET, "the request target has no usable host")
-    rest: bytes = absolute.group(2) or b"/"
-    return (rest if rest[:1] == b"/" else b"/" + rest), absolute.group(1)

@@ -1,4 +1,4 @@
-"""RequestReader: the request line, Host and every field that is read, dropped or refused."""
+"""The request line, Host and every field that is read, dropped or refused."""
 
 from __future__ import annotations
 

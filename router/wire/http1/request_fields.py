@@ -1,0 +1,200 @@
+"""Checks the request line and the fields of a head, and sorts them into a `RequestHead`.
+
+llhttp has validated the syntax of each line before. It does not check the following, so this file
+does: the number of fields, the Host field, the form of the target, blanks in the request line,
+transfer codings, HTTP/1.0 with chunks, duplicates of fields with one value, loops, and what
+`Connection` may name.
+
+The function is pure. Must never: accept a field in two different meanings.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from router.config.model import Limits
+from router.core.errors import Reason, RouterError
+from router.wire.http1 import headers as h
+from router.wire.http1.heads import RequestHead
+from router.wire.http1.routing_headers import DECLARED, RoutingHeaders
+
+_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+_NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
+
+_HOST = re.compile(
+    rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
+)
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
+_ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
+
+
+def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> None:
+    """Fill in an empty head from the bytes of a head that llhttp accepted.
+
+    `via`: the router's own name in lower case. Raises RouterError; the fields that were sorted
+    before it are set.
+    """
+    head.routing = routing = RoutingHeaders()
+    lines = raw[:-4].split(b"\r\n")
+    if len(lines) - 1 > limits.header_count:
+        raise RouterError(Reason.HEAD_TOO_LARGE, f"more than {limits.header_count} header fields")
+    first = lines[0]
+    head.method, head.target, head.http_1_0, named_host = _request_line(first, limits)
+    keep = head.lines
+    host: bytes | None = None
+    connection: list[bytes] | None = None
+    upgrade: bytes | None = None
+    expect: bytes | None = None
+    known = h.REQUEST.memo.get
+    fields = iter(lines)
+    next(fields)
+    for line in fields:
+        entry = known(line) or h.REQUEST.sort(line)
+        action, value = entry
+        if action == h.PASS:
+            keep.append(line)
+            continue
+        if action == h.HOST:
+            if host is not None:
+                raise RouterError(Reason.BAD_HOST, "more than one Host field")
+            host = value
+        elif action == h.CONNECTION:
+            tokens = h.connection_tokens(value)
+            connection = tokens if connection is None else connection + tokens
+        elif action == h.CONTENT_LENGTH:
+            if head.content_length is not None or not value.isdigit() or len(value) > 20:
+                raise RouterError(Reason.BAD_REQUEST, "unusable Content-Length")
+            head.content_length = int(value)
+        elif action == h.TRANSFER_ENCODING:
+            if value.lower() != b"chunked" or head.chunked:
+                raise RouterError(
+                    Reason.BAD_TRANSFER_ENCODING, "only chunked transfer coding is supported"
+                )
+            head.chunked = True
+        elif action == h.CONTENT_TYPE:
+            if head.content_type is not None:
+                # Of two equal fields, engines read the first one and other servers the last
+                # one, so duplicates are refused.
+                raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
+            head.content_type = value
+            keep.append(line)
+        elif action == h.AUTHORIZATION:
+            head.authorization = line
+        elif action == h.API_KEY:
+            head.api_key = line
+        elif action == h.REQUEST_ID:
+            head.request_id = value
+        elif action == h.FORWARDED_FOR:
+            seen = head.forwarded_for
+            head.forwarded_for = value if seen is None else seen + b", " + value
+        elif action == h.FORWARDED_OTHER:
+            if head.forwarded_other is None:
+                head.forwarded_other = []
+            head.forwarded_other.append(line)
+        elif action == h.VIA:
+            if _has_passed(value, via):
+                raise RouterError(Reason.LOOP, "this request has been here before (`Via`)")
+            if head.via is None:
+                head.via = []
+            head.via.append(value)
+        elif action == h.EXPECT:
+            expect = value.lower()
+        elif action == h.UPGRADE:
+            upgrade = value.lower()
+        elif action == h.CONTENT_ENCODING:
+            head.content_encoding = value.lower()
+            keep.append(line)
+        elif action >= h.ROUTING:
+            declared = DECLARED[action - h.ROUTING]
+            declared.read(value, routing)
+            if declared.passes:
+                keep.append(line)
+        elif action == h.OWNER:
+            head.owner = value
+    if head.http_1_0:
+        head.keep_alive = connection is not None and b"keep-alive" in connection
+        if head.chunked:
+            raise RouterError(Reason.BAD_REQUEST, "HTTP/1.0 must not have Transfer-Encoding")
+    if host is not None or not head.http_1_0:
+        _check_host(host)
+    head.host = host if named_host is None else named_host
+    if connection is not None:
+        _apply_connection(head, connection, upgrade)
+    if head.chunked and head.content_length is not None:
+        raise RouterError(Reason.BAD_REQUEST, "both Content-Length and Transfer-Encoding")
+    if head.lines:
+        head.joined = b"\r\n" + b"\r\n".join(head.lines)
+    if expect is not None and not head.http_1_0:
+        if expect != b"100-continue":
+            raise RouterError(Reason.EXPECTATION_FAILED, "unknown expectation")
+        head.expect_continue = True
+
+
+def _request_line(line: bytes, limits: Limits) -> tuple[bytes, bytes, bool, bytes | None]:
+    """Parse the request line.
+
+    Returns the method, the target (in origin-form, or `*`), whether it is HTTP/1.0, and the
+    host of an absolute target.
+    """
+    if len(line) > limits.request_line:
+        raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
+    parts = line.split(b" ")
+    if len(parts) != 3:
+        raise RouterError(Reason.BAD_REQUEST, "the request line must have three parts")
+    method, target, version = parts
+    if version not in (b"HTTP/1.1", b"HTTP/1.0"):
+        if line == b"PRI * HTTP/2.0":
+            raise RouterError(Reason.HTTP2_NOT_SERVED, "HTTP/2 is not served; use HTTP/1.1")
+        raise RouterError(Reason.VERSION_NOT_SUPPORTED, "only HTTP/1.0 and HTTP/1.1 are served")
+    if method not in _METHODS:
+        if method in _NOT_ALLOWED:
+            raise RouterError(Reason.METHOD_NOT_ALLOWED, f"{method.decode('ascii')} is not served")
+        raise RouterError(Reason.METHOD_UNKNOWN, "unknown method")
+    if target == b"*" and method == b"OPTIONS":
+        return method, target, version == b"HTTP/1.0", None
+    path, host = _origin_form(target)
+    return method, path, version == b"HTTP/1.0", host
+
+
+def _apply_connection(head: RequestHead, tokens: list[bytes], upgrade: bytes | None) -> None:
+    for token in tokens:
+        if token == b"close":
+            head.keep_alive = False
+        elif token in h.PROTECTED:
+            raise RouterError(Reason.BAD_HEADER, "Connection names a field that it must not name")
+    named = {t for t in tokens if t not in (b"keep-alive", b"close", b"upgrade", b"te")}
+    if named:
+        head.lines = h.without(head.lines, named)
+    if upgrade is not None and b"upgrade" in tokens and b"websocket" in upgrade:
+        raise RouterError(Reason.UPGRADE_NOT_SERVED, "no protocol upgrade is served here")
+
+
+def _check_host(host: bytes | None) -> None:
+    """Requires exactly one valid Host field (RFC 9112 section 3.2)."""
+    if host is None:
+        raise RouterError(Reason.BAD_HOST, "the Host field is missing")
+    if not _HOST.fullmatch(host):
+        raise RouterError(Reason.BAD_HOST, "the Host field is not host[:port]")
+
+
+def _has_passed(via: bytes, name: bytes) -> bool:
+    """Whether the proxy `name` has received this message before (RFC 9110 section 7.6.3)."""
+    for entry in via.split(b","):
+        words = entry.split()
+        if len(words) > 1 and words[1].lower() == name:
+            return True
+    return False
+
+
+def _origin_form(target: bytes) -> tuple[bytes, bytes | None]:
+    """Returns the path and query of a target, and the host of an absolute target."""
+    if _TARGET.fullmatch(target):
+        return target, None
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is None:
+        raise RouterError(Reason.BAD_TARGET, "the request target is not a path")
+    if not _HOST.fullmatch(absolute.group(1)):
+        raise RouterError(Reason.BAD_TARGET, "the request target has no usable host")
+    rest: bytes = absolute.group(2) or b"/"
+    return (rest if rest[:1] == b"/" else b"/" + rest), absolute.group(1)
