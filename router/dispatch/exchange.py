@@ -42,8 +42,8 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.tenants import models_of
-from router.dispatch.usage.token_counts import UsageTap
 from router.dispatch.usage.usage_estimate import most_generated, usage_at_end, usage_before_content
+from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.descriptor import Abort
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.prefix.tokens.provider import Question

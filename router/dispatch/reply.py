@@ -21,14 +21,8 @@ from router.core.progress import Progress
 from router.core.token_gain import StreamGain
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
-from router.dispatch.usage.token_counts import (
-    UNKNOWN,
-    BodyEnd,
-    Usage,
-    UsageTap,
-    native_of,
-    usage_of,
-)
+from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, native_of, usage_of
+from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.wire.client import ClientConnection
 from router.wire.http1 import answers

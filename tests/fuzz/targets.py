@@ -16,7 +16,7 @@ import msgspec
 from router.config.model import Limits
 from router.core.errors import Reason, RouterError
 from router.core.unreadable import NOT_JSON
-from router.dispatch.usage.token_counts import UsageTap
+from router.dispatch.usage.usage_tap import UsageTap
 from router.intake import routes
 from router.intake.body import read_fields, watch
 from router.intake.fields import Unread

@@ -26,7 +26,8 @@ from router.dispatch.continuation.request import continued
 from router.dispatch.continuation.seam import Seam
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.transcript import Transcript
-from router.dispatch.usage.token_counts import Usage, UsageTap
+from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_tap import UsageTap
 from router.wire.http1.sse import find_error
 
 _UNREAD: Final = 8 * 1024  # Maximum bytes of unread events that are kept; about forty tokens.

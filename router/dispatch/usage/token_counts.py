@@ -1,37 +1,22 @@
-"""Reads the token counts of a request from the response.
+"""Reads the token counts of a request from a whole answer.
 
-A chat or completion stream reports its counts in an event without choices before `[DONE]`, if the
-request asked for them. Other routes report them in their last event; whole answers report them near
-their end. If only the router has asked for them (`usage_ask.py`), a `UsageTap` removes that event
-from the stream.
+Whole answers report them near their end, each engine in its own format. Event streams are read by
+`usage_tap.py`, which uses the same readers for the objects in the events.
 
-Rules:
-1. An event is removed only if it has no choices and a `usage`. If a content event has a `usage`
-   that was not asked for, the engine always reports it; then nothing is removed.
-2. Counts are exact if they are the engine's last report and the answer is complete. All other
-   counts are estimates: one token per event, minus the events before the first content.
-3. Nothing is decoded per token. A read that consists of one event without counts costs a search for
-   a byte and a search for a word. Events with counts are kept and decoded at the end.
-
-The functions are pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD`
-bytes of a stream or a whole event, or change a byte of an event that is not removed.
+The functions are pure: bytes in, numbers out. Must never: raise, for any bytes.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.dispatch.attempts.fingerprint import FINISH, Closing
 from router.dispatch.usage.usage_numbers import Numbers
 from router.dispatch.usage.usage_shapes import Details, UsageAnswer
-from router.fleet.cadence import Cadence
-from router.fleet.engines.common.descriptor import COUNTS
 from router.wire.http1.digits import number_at
-from router.wire.http1.sse import ERROR_MARKS, ErrorWatch
 
 
 class Usage:
@@ -73,8 +58,8 @@ UNKNOWN: Final = Usage(None, None, None, False)
 
 
 _usage_answer = msgspec.json.Decoder(UsageAnswer).decode
-_OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
-_END: Final = 2048  # Number of bytes that are searched at the end of a body, or after a `usage`.
+OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
+TAIL: Final = 2048  # Number of bytes that are searched at the end of a body, or after a `usage`.
 
 
 def usage_of(data: bytes) -> Usage | None:
@@ -83,24 +68,24 @@ def usage_of(data: bytes) -> Usage | None:
     The counts are read from the last `usage` (or `timings`) near the end. If there is no such
     object, they are read from numbers anywhere in the answer.
     """
-    end = data[-_END:]
+    end = data[-TAIL:]
     at = end.rfind(_START)
     if at >= 0:
         usual = _usual(end, at + len(_START))
         if usual is not None:
             return usual
-    last = _last_object(end)
-    return _counts(last) if last else native_of(data)
+    last = last_object(end)
+    return counts_of(last) if last else native_of(data)
 
 
 def native_of(data: bytes) -> Usage | None:
     """Return counts from numbers anywhere in a whole answer; `None` if the answer has no counts."""
     numbers = Numbers()
     numbers.feed(data)
-    return _usage_of_numbers(numbers)
+    return usage_of_numbers(numbers)
 
 
-def _usage_of_numbers(numbers: Numbers) -> Usage | None:
+def usage_of_numbers(numbers: Numbers) -> Usage | None:
     usage = _usage_from(
         UsageAnswer(
             prompt_tokens=numbers.most(b"prompt_tokens", b"prompt_eval_count"),
@@ -157,19 +142,19 @@ def _usual(data: bytes, at: int) -> Usage | None:
     return Usage(prompt, output, None, True)
 
 
-def _last_object(data: bytes) -> bytes:
+def last_object(data: bytes) -> bytes:
     """Return the last `usage` that is an object, with the bytes after it; else the last
     `timings`."""
     for name in (b'"usage"', b'"timings"'):
         at = data.rfind(name)
         while at >= 0:
-            if _OBJECT.match(data, at) is not None:
-                return data[at : at + _END]
+            if OBJECT.match(data, at) is not None:
+                return data[at : at + TAIL]
             at = data.rfind(name, 0, at)
     return b""
 
 
-def _counts(data: bytes) -> Usage | None:
+def counts_of(data: bytes) -> Usage | None:
     """Return the counts from data that begins with a member named `usage` or `timings`."""
     start = data.find(b"{")
     end = start
@@ -226,7 +211,7 @@ class BodyEnd:
         self.lines = 0  # The number of complete lines of JSON so far.
 
     def feed(self, data: bytes) -> bytes:
-        self._end = data[-_END:] if len(data) >= _END else (self._end + data)[-_END:]
+        self._end = data[-TAIL:] if len(data) >= TAIL else (self._end + data)[-TAIL:]
         self._numbers.feed(data)
         # Most large answers have no line end, and this check for one takes 2 % of the time of
         # counting.
@@ -237,337 +222,5 @@ class BodyEnd:
     def result(self, is_whole: bool) -> Usage:
         if not is_whole:
             return UNKNOWN
-        last = b"" if self._is_native else _last_object(self._end)
-        return (_counts(last) if last else _usage_of_numbers(self._numbers)) or UNKNOWN
-
-
-# -- reading ------------------------------------------------------------------------------------
-
-# Maximum bytes of an incomplete event that are held; usage events are shorter.
-_HELD: Final = 32 * 1024
-# A blank line, which ends an event (WHATWG HTML section 9.2.6).
-_BLANK: Final = re.compile(rb"(?>\r\n|\n|\r)(?>\r\n|\n|\r)")
-_USAGE: Final = b'"usage"'  # Some engines write `"usage":null` into each event.
-
-
-class UsageTap:
-    """Reads the counts from one event stream on its way to the client.
-
-    `feed` gets the bytes of every read, in order, and returns the bytes to relay. With `takes_out`,
-    the usage event is removed from them. With `takes_out` or `whole`, the beginning of an event is
-    held until the event's end; otherwise no bytes are held.
-    """
-
-    __slots__ = (
-        "_closing",
-        "_drops_lf",
-        "_event",
-        "_events",
-        "_first",
-        "_is_aligned",
-        "_is_withheld",
-        "_last",
-        "_last_at",
-        "_mark",
-        "_meter",
-        "_numbers",
-        "_quiet",
-        "_takes_out",
-        "_whole",
-        "errors",
-    )
-
-    def __init__(
-        self,
-        *,
-        takes_out: bool = False,
-        whole: bool = False,
-        mark: bytes = COUNTS,
-        quiet: int = 0,
-        meter: Cadence | None = None,
-    ) -> None:
-        """Create a tap for one stream.
-
-        `takes_out`: remove the usage event. `whole`: relay whole events only. `mark`: bytes that
-        every event with counts contains, and few other events. `quiet`: the number of events before
-        the first content. `meter`: an object whose `events` is increased with every event.
-        """
-        self._meter = Cadence() if meter is None else meter
-        self.errors = ErrorWatch()
-        self._takes_out = takes_out
-        # This is not done with `whole`, because a stream that may be continued must not hold back
-        # its last event.
-        self._closing = Closing() if takes_out and not whole else None
-        self._whole = whole
-        self._mark = mark
-        self._quiet = quiet
-        self._events = 0  # Number of events that have ended.
-        self._is_aligned = True  # Whether the last read ended at the end of an event.
-        # The bytes of the unfinished event, or only its last bytes if it was already relayed.
-        self._event = bytearray()
-        # Whether the bytes in `_event` were not relayed yet.
-        self._is_withheld = takes_out or whole
-        # Whether the blank line after a removed event may end with a line feed in the next read.
-        self._drops_lf = False
-        # The first usage, the last usage, and the number of events before the last one.
-        self._first = b""
-        self._last = b""
-        self._last_at = 0
-        # Reads the counts of events that have no `usage` object.
-        self._numbers: Numbers | None = None
-
-    def feed(self, data: bytes) -> bytes:
-        """Return the bytes to relay, given the bytes of one read. This runs for every token."""
-        if (
-            self._is_aligned
-            and data.endswith(b"\n\n")
-            # The read is one event of one line, as most reads are.
-            and data.find(b"\n") == len(data) - 2
-            and not data.startswith(ERROR_MARKS)
-            and self._mark not in data
-        ):
-            closing = self._closing
-            if closing is None or not (closing.held or FINISH in data):
-                self._events += 1
-                self._meter.events += 1
-                return data
-        data = self._look(data)
-        return data if self._closing is None else self._closing.pass_on(data)
-
-    def flush(self) -> bytes:
-        """Return the held bytes at the end of the stream: an incomplete last event."""
-        rest = bytes(self._event)
-        self._event.clear()
-        if self._mark in rest:
-            self._note(rest)
-        out = self._without_usage(rest) if self._is_withheld else b""
-        return self.let_go(out)
-
-    def let_go(self, data: bytes = b"") -> bytes:
-        """Return the held whole events and the bytes after them; no more bytes will come."""
-        return data if self._closing is None else self._closing.let_go(data)
-
-    @property
-    def content_events(self) -> int:
-        """The number of content events of a complete stream whose usage was a separate event."""
-        return self._events - self._quiet - 2
-
-    @property
-    def content_so_far(self) -> int:
-        """The number of events so far without those before the first content; below 0 before it."""
-        return self._events - self._quiet
-
-    def content_at_end(self, is_whole: bool) -> int:
-        """The number of content events of a stream that has ended. `is_whole`: it ended normally.
-
-        A normal end is [DONE], and an event with the counts before it if the engine reports them.
-        """
-        closing = (2 if self._last else 1) if is_whole else 0
-        return self._events - self._quiet - closing
-
-    @property
-    def events(self) -> int:
-        """The number of events that have ended."""
-        return self._events
-
-    @property
-    def takes_out(self) -> bool:
-        """Whether bytes may be removed from the stream."""
-        return self._takes_out
-
-    @property
-    def ends_between_events(self) -> bool:
-        """Whether the relayed bytes end with a whole event."""
-        return self._events > 0 and not self.has_cut_event
-
-    @property
-    def has_cut_event(self) -> bool:
-        """Whether the relayed bytes end inside an event."""
-        return not self._is_withheld and bool(self._event.strip(b"\r\n"))
-
-    def result(self, is_whole: bool) -> Usage:
-        """Return the counts known so far. `is_whole`: the stream ended normally."""
-        # A complete stream ends with [DONE], which is an event without a token.
-        counted = max(0, self._events - self._quiet - (1 if is_whole else 0))
-        usage = _counts(self._last) if self._last else None
-        if usage is None and self._numbers is not None:
-            numbers = _usage_of_numbers(self._numbers)
-            if numbers is not None:
-                counted = max(numbers.output_tokens or 0, counted)
-                return Usage(numbers.prompt_tokens, counted, numbers.cached_tokens, False)
-        if usage is None:
-            return Usage(None, counted, None, False)
-        prompt, output, cached = usage.prompt_tokens, usage.output_tokens, usage.cached_tokens
-        # Anthropic's API reports the prompt's count at the beginning of the stream.
-        if prompt is None:
-            first = _counts(self._first) or UNKNOWN
-            prompt, cached = first.prompt_tokens, first.cached_tokens
-        # After the last counts, at most one event follows, which closes the stream.
-        if is_whole and output is not None and self._events - self._last_at <= 1:
-            return Usage(prompt, output, cached, prompt is not None)
-        return Usage(prompt, max(output or 0, counted), cached, False)
-
-    # -- the slow path ------------------------------------------------------------------------
-
-    def _look(self, data: bytes) -> bytes:
-        """Handle a read that is not one simple event: it has several lines, counts or an error."""
-        if self._is_aligned and data.endswith(b"\n\n"):
-            line = data.find(b"\n") + 1
-            if (
-                # An event of two lines, `event:` and `data:`, as in Anthropic's API.
-                data.find(b"\n", line) == len(data) - 2
-                and not data.startswith(ERROR_MARKS)
-                and not data.startswith(ERROR_MARKS, line)
-                and self._mark not in data
-            ):
-                self._events += 1
-                self._meter.events += 1
-                return data
-        if self._drops_lf:
-            self._drops_lf = False
-            self._is_aligned = True
-            data = data.removeprefix(b"\n")
-            if not data:
-                return b""
-        end = self._end_of_events(data)
-        is_cut = end < len(data)
-        self.errors.feed(data, is_cut)
-        event = self._event
-        if not end:
-            event += data
-            self._is_aligned = False
-            return b"" if self._is_withheld and len(event) <= _HELD else self._release(data)
-        done = data[:end] if is_cut else data
-        whole = bytes(event) + done if event else done
-        count = _count(whole)
-        self._events += count
-        self._meter.events += count
-        was_withheld = self._is_withheld
-        out = whole if was_withheld else done
-        if self._mark in whole:
-            self._note(whole)
-            if self._takes_out:
-                out = self._without_usage(out)
-        event.clear()
-        self._is_withheld = self._takes_out or self._whole
-        if not is_cut:
-            self._is_aligned = not self._drops_lf
-            return out
-        self._is_aligned = self._drops_lf = False
-        event += data[end:]
-        if self._is_withheld:
-            return out if len(event) <= _HELD else out + self._release(b"")
-        self._trim()
-        return out + data[end:] if was_withheld else data
-
-    def _end_of_events(self, data: bytes) -> int:
-        """Return how many bytes of a read belong to events that have ended, or 0."""
-        # The blank line may have begun in the bytes that were read before.
-        seam = bytes(self._event[-3:])
-        looked = seam + data if seam else data
-        if b"\r" not in looked:
-            return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
-        end = _behind_blank(looked, 0, len(looked))
-        run = looked[len(looked[:end].rstrip(b"\r\n")) : end]
-        # If the number of line ends is odd, the last one belongs to the next event.
-        if len(run.replace(b"\r\n", b"\n")) % 2:
-            end -= 2 if run.endswith(b"\r\n") else 1
-        return max(0, end - len(seam))
-
-    def _release(self, data: bytes) -> bytes:
-        """Relay an event that is too long to be held. `data`: the latest bytes of the event."""
-        out = bytes(self._event) if self._is_withheld else data
-        self._is_withheld = False
-        self._trim()
-        return out
-
-    def _trim(self) -> None:
-        if len(self._event) > _HELD:
-            self._seek(bytes(self._event[:-_END]))
-            del self._event[:-_END]
-
-    def _seek(self, events: bytes) -> None:
-        """Search events for counts outside of a `usage` object, or in an event that is not kept."""
-        if self._numbers is None:
-            self._numbers = Numbers()
-        self._numbers.feed(events)
-
-    def _note(self, events: bytes) -> None:
-        last = _last_object(events)
-        if last:
-            self._last = last
-            self._last_at = self._events
-            if not self._first:
-                first = _OBJECT.search(events)
-                assert first is not None
-                self._first = events[first.start() : first.start() + _END]
-        else:
-            self._seek(events)
-
-    def _without_usage(self, events: bytes) -> bytes:
-        """Return the events without the events that contain only the usage.
-
-        `events`: whole events.
-        """
-        kept: list[bytes] = []
-        # `start`: where the bytes begin that must still be added to `kept`. `end`: where the last
-        # examined event ends.
-        start = end = 0
-        at = events.find(self._mark) if _USAGE in events else -1
-        while at >= 0 and self._takes_out:
-            begin = _behind_blank(events, end, at)
-            blank = _BLANK.search(events, at)
-            end = len(events) if blank is None else blank.end()
-            event = events[begin:end]
-            body = _json_of(event) if _USAGE in event else {}
-            if isinstance(body.get("usage"), dict):
-                if body.get("choices") == []:
-                    # Line ends before an event belong to the end of the previous event.
-                    kept.append(events[start : end - len(event.lstrip(b"\r\n"))])
-                    self._drops_lf = end == len(events) and event.endswith(b"\r")
-                    self._keep_fingerprint(body)
-                    start = end
-                elif body.get("choices"):
-                    self._takes_out = False  # The engine reports usage without being asked.
-            at = events.find(self._mark, end)
-        kept.append(events[start:])
-        return b"".join(kept)
-
-    def _keep_fingerprint(self, body: dict[str, Any]) -> None:
-        fingerprint = body.get("system_fingerprint")
-        if self._closing is not None and isinstance(fingerprint, str):
-            self._closing.fingerprint = msgspec.json.encode(fingerprint)
-
-
-def _count(events: bytes) -> int:
-    """Count the events that end in these bytes."""
-    if b"\r" in events:
-        events = events.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return events.count(b"\n\n")
-
-
-# The possible ends of a blank line, for every kind of line end.
-_BLANK_ENDS: Final = (b"\n\n", b"\r\r", b"\n\r", b"\n\r\n", b"\r\r\n")
-
-
-def _behind_blank(data: bytes, start: int, end: int) -> int:
-    """Return the index after the last blank line between `start` and `end`; else `start`."""
-    found = start
-    for blank in _BLANK_ENDS:
-        at = data.rfind(blank, start, end)
-        if at >= 0:
-            found = max(found, at + len(blank))
-    return found
-
-
-_decode = msgspec.json.Decoder().decode
-
-
-def _json_of(event: bytes) -> dict[str, Any]:
-    lines = event.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    data = b"\n".join(line[5:] for line in lines if line.startswith(b"data:"))
-    try:
-        body = _decode(data)
-    except NOT_JSON:
-        return {}
-    return body if isinstance(body, dict) else {}
+        last = b"" if self._is_native else last_object(self._end)
+        return (counts_of(last) if last else usage_of_numbers(self._numbers)) or UNKNOWN

@@ -13,7 +13,8 @@ from router.config.model import Continuation as Rules
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.continuation.store import Store
 from router.dispatch.continuation.stream import Continuation
-from router.dispatch.usage.token_counts import Usage, UsageTap
+from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_tap import UsageTap
 from tests.dispatch.continuation.engine import PROMPT_TOKENS, TEXT, WORDS, made_of, read, stream
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response

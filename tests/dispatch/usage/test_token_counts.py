@@ -13,15 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.dispatch.usage.token_counts import (
-    UNKNOWN,
-    BodyEnd,
-    Usage,
-    UsageTap,
-    native_of,
-    usage_of,
-)
+from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, native_of, usage_of
 from router.dispatch.usage.usage_numbers import Numbers
+from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.registry import ENGINES
 from tests.harness.messages import DONE, event, role, token
 from tests.harness.reading import read_response

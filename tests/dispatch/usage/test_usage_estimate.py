@@ -14,12 +14,13 @@ from router.dispatch.client_request import ClientRequest
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.driver.work import Work
 from router.dispatch.reply import Reply
-from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, UsageTap
+from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage
 from router.dispatch.usage.usage_estimate import (
     most_generated,
     usage_at_end,
     usage_before_content,
 )
+from router.dispatch.usage.usage_tap import UsageTap
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields
 from router.intake.flow import Flow

@@ -18,8 +18,8 @@ from router.config.model import Replica as ReplicaConfig
 from router.core.errors import Reason, RouterError
 from router.core.urgency import NORMAL, Urgency
 from router.dispatch.attempts.engine_priority import absent, dialect_of, priority_parts, refuses
-from router.dispatch.usage.token_counts import UsageTap
 from router.dispatch.usage.usage_ask import PATHS, replaced
+from router.dispatch.usage.usage_tap import UsageTap
 from router.emulator.http.personas import persona_class
 from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.base import INVALID, NO_FACTS, Known

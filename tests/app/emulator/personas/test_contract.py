@@ -14,7 +14,7 @@ import pytest
 
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.continuation.request import continued
-from router.dispatch.usage.token_counts import UsageTap
+from router.dispatch.usage.usage_tap import UsageTap
 from router.emulator.settings import PERSONAS
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.priority import SILENT
