@@ -22,7 +22,7 @@ from typing import Final
 
 from router.audit.rows import Row
 from router.core.errors import Reason
-from router.fleet.prefix.index import TokenRatio
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
 
 STAYS_MAX: Final = 500_000  # maximum number of stays held while the log is sorted: about 200 MB

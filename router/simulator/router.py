@@ -26,8 +26,8 @@ from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.fleet.engines.common.priority import EPOCH, deadline_number
-from router.fleet.prefix.index import TokenRatio
 from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.fields import Fields

@@ -37,7 +37,7 @@ import msgspec
 
 from router.core.errors import DISCONNECTED, KEY_LIMITS, Reason
 from router.core.unreadable import NOT_JSON
-from router.fleet.prefix.index import TokenRatio
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
 from router.simulator.logged import Logged
 from router.simulator.traffic import Arrival

@@ -27,8 +27,6 @@ three to six times as many slots as it has entries. Two dicts cost up to 275 byt
 holder); a ring costs 8. Why the masks are in 64 dicts: growing one dict of a million entries blocks
 the event loop for tens of milliseconds, and needs twice the memory meanwhile.
 
-A slot has two bits in a mask: `held`, and above it `used`. Masks of one holder are shared objects.
-
 Must never: do I/O, read a clock, raise because of an unknown replica, or exceed the capacity of a
 replica or `entries` in total.
 """
@@ -39,11 +37,10 @@ from array import array
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from itertools import compress
-from math import ceil
 from sys import maxsize
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple
 
-K = TypeVar("K")
+from router.fleet.prefix.index_slot import Block, K, Mask, Slot
 
 _HASH_BITS: Final = 61
 # A block's dict is selected by the highest bits of its hash, because dicts use the lowest ones.
@@ -55,13 +52,6 @@ AT_ONCE: Final = 2048  # entries removed per call, which takes about a milliseco
 # maximum number of entries kept free per replica; never more than a sixteenth of its capacity
 RESERVE: Final = 4096
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
-# An int whose object is shared by all blocks with the same holder. The type is Any, so that
-# compiled code keeps the object and not only its value: a separate object would cost 32 bytes per
-# block.
-Mask = Any
-# The hash of a block, an int of up to 64 bits. The type is Any so that compiled code keeps the
-# object, and because compiled code is slow with an int of more than 62 bits.
-Block = Any
 
 
 class Stats(NamedTuple):
@@ -72,45 +62,6 @@ class Stats(NamedTuple):
     evictions: int  # Pairs dropped because the capacity was used up.
     lookups: int  # Lookups of prompts with at least one block.
     hits: int  # Lookups whose first block was held by a replica.
-
-
-class _Slot(Generic[K]):
-    """One replica's bits in the masks, and its ring."""
-
-    __slots__ = (
-        "both",
-        "capacity",
-        "count",
-        "head",
-        "held",
-        "key",
-        "last",
-        "last_held",
-        "number",
-        "own",
-        "ring",
-    )
-
-    def __init__(self, key: K, number: int, own: int) -> None:
-        self.key: K | None = key  # None: the replica was removed, and its entries are being freed.
-        self.number = number
-        self.held: Mask = 1 << 2 * number
-        self.both: Mask = 3 << 2 * number
-        self.own = own  # Number of blocks that fit into the replica's KV cache.
-        self.capacity = 0  # The lesser of `own` and the replica's share of all entries.
-        # The ring: hashes in order of arrival; withdrawn hashes stay until the hand of the CLOCK
-        # algorithm passes them.
-        self.ring = array("Q")
-        self.head = 0  # Index of the first entry of the ring.
-        self.count = 0  # number of blocks that the replica holds
-        # The blocks of the prompt in the last `insert`, and how many of them are held. `None`:
-        # blocks were removed after that `insert`.
-        self.last: tuple[Block, ...] | None = None
-        self.last_held = 0
-
-    @property
-    def excess(self) -> int:
-        return len(self.ring) - self.head - self.capacity
 
 
 class PrefixIndex(Generic[K]):
@@ -127,7 +78,7 @@ class PrefixIndex(Generic[K]):
         self._most = entries
         self._shift = _HASH_BITS + 1 - shards.bit_length()
         self._shards: list[dict[Block, Mask]] = [{} for _ in range(shards)]
-        self._slots: dict[K, _Slot[K]] = {}
+        self._slots: dict[K, Slot[K]] = {}
         self._keys: list[K | None] = []  # the replica's key for each slot number
         self._by_held: dict[Mask, K] = {}  # held bit -> the replica's key
         self._free: list[int] = []  # slot numbers for reuse, the lowest first
@@ -136,7 +87,7 @@ class PrefixIndex(Generic[K]):
         # cached sets of holders: (mask, depth) -> replicas with their number of blocks
         self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}
         # slots of removed replicas to clean, and slots to bring below their capacity
-        self._work: dict[_Slot[K], None] = {}
+        self._work: dict[Slot[K], None] = {}
         self._entries = self._evictions = self._lookups = self._hits = 0
 
     # -- replicas -----------------------------------------------------------------------------
@@ -193,12 +144,12 @@ class PrefixIndex(Generic[K]):
         slot = self._slots.get(key)
         return 0 if slot is None else slot.capacity
 
-    def _open(self, key: K, own: int) -> _Slot[K]:
+    def _open(self, key: K, own: int) -> Slot[K]:
         number = heappop(self._free) if self._free else len(self._keys)
         if number == len(self._keys):
             self._keys.append(None)
         self._remembered.clear()
-        slot = _Slot(key, number, max(own, 0))
+        slot = Slot(key, number, max(own, 0))
         self._slots[key] = slot
         self._keys[number] = key
         self._by_held[slot.held] = key
@@ -207,7 +158,7 @@ class PrefixIndex(Generic[K]):
         self._shared[slot.both] = slot.both
         return slot
 
-    def _close(self, slot: _Slot[K]) -> None:
+    def _close(self, slot: Slot[K]) -> None:
         self._remembered.clear()
         slot.key = None
         slot.capacity = 0
@@ -222,7 +173,7 @@ class PrefixIndex(Generic[K]):
             self._limit(slot)
         self.tend(AT_ONCE)
 
-    def _limit(self, slot: _Slot[K]) -> None:
+    def _limit(self, slot: Slot[K]) -> None:
         slot.capacity = min(slot.own, self._most // len(self._slots))
         slot.last = None
         if slot.excess > 0:
@@ -413,7 +364,7 @@ class PrefixIndex(Generic[K]):
 
     # -- room ---------------------------------------------------------------------------------
 
-    def _arrived(self, slot: _Slot[K], new: list[Block]) -> None:
+    def _arrived(self, slot: Slot[K], new: list[Block]) -> None:
         slot.ring.fromlist(new)
         slot.count += len(new)
         self._entries += len(new)
@@ -451,7 +402,7 @@ class PrefixIndex(Generic[K]):
             self._shards = [{} for _ in self._shards]
         return bool(self._work)
 
-    def _sweep(self, slot: _Slot[K], most: int) -> None:
+    def _sweep(self, slot: Slot[K], most: int) -> None:
         """Drop up to `most` entries of a slot whose replica was removed."""
         ring, bit, shards, shift = slot.ring, slot.held, self._shards, self._shift
         for _ in range(min(most, len(ring) - slot.head)):
@@ -464,7 +415,7 @@ class PrefixIndex(Generic[K]):
             slot.ring = array("Q")
             slot.head = 0
 
-    def _evict(self, slot: _Slot[K], excess: int) -> None:
+    def _evict(self, slot: Slot[K], excess: int) -> None:
         """Evict `excess` entries from a replica's ring.
 
         The hand of the CLOCK algorithm skips blocks that were used since it last passed, but the
@@ -523,7 +474,7 @@ class PrefixIndex(Generic[K]):
             del ring[: slot.head]
             slot.head = 0
 
-    def _drop(self, slot: _Slot[K], masks: dict[Block, Mask], block: Block, mask: Mask) -> None:
+    def _drop(self, slot: Slot[K], masks: dict[Block, Mask], block: Block, mask: Mask) -> None:
         """Remove `block` from the replica of `slot`."""
         mask &= ~slot.both
         if mask:
@@ -542,51 +493,3 @@ class PrefixIndex(Generic[K]):
             self._lookups,
             self._hits,
         )
-
-
-class TokenRatio:
-    """Bytes of a prompt per token, learned per model from the `usage` of answers.
-
-    The number is an exponentially weighted mean, because the languages of a model's users may
-    change. Values that no tokenizer produces from text are ignored (such as those of images).
-    """
-
-    DEFAULT: Final = 4.0  # bytes per token of English prose with its JSON
-    LEAST: Final = 1.0  # bytes per token of a byte-level tokenizer
-    MOST: Final = 16.0  # bytes per token of source code with long identifiers and runs of spaces
-    # weight of a new observation in the mean; the first few observations have a higher weight
-    WEIGHT: Final = 0.05
-    # minimum tokens of a prompt; a shorter prompt is mostly chat template and is ignored
-    MIN_TOKENS: Final = 16
-    MODELS: Final = 1000  # maximum number of models; model names come from clients
-
-    __slots__ = ("_ratios",)
-
-    def __init__(self) -> None:
-        self._ratios: dict[str | None, list[float]] = {}  # model -> [ratio, observations]
-
-    def of(self, model: str | None) -> float:
-        known = self._ratios.get(model)
-        return self.DEFAULT if known is None else known[0]
-
-    def tokens(self, model: str | None, size: int) -> int:
-        """Estimated tokens of a prompt of `size` bytes."""
-        return ceil(size / self.of(model))
-
-    def learn(self, model: str | None, size: int, tokens: int | None) -> None:
-        """Learn that a prompt of `size` bytes had `tokens` tokens, as counted by the engine."""
-        if tokens is None or tokens < self.MIN_TOKENS or size <= 0:
-            return
-        seen = size / tokens
-        if not self.LEAST <= seen <= self.MOST:
-            return
-        known = self._ratios.get(model)
-        if known is None:
-            if len(self._ratios) >= self.MODELS:
-                del self._ratios[next(iter(self._ratios))]  # drop the oldest entry
-            known = self._ratios[model] = [self.DEFAULT, 0.0]
-        count = known[1] = known[1] + 1.0
-        weight = self.WEIGHT
-        if count < 1.0 / weight:
-            weight = 1.0 / (count + 1.0)
-        known[0] += (seen - known[0]) * weight

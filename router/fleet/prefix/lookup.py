@@ -15,9 +15,10 @@ from typing import Final, cast
 from policies.contract import RequestView
 from router.config.model import Prefix as Rules
 from router.fleet.listed import ANY
-from router.fleet.prefix.index import SHARDS, PrefixIndex, TokenRatio
+from router.fleet.prefix.index import SHARDS, PrefixIndex
 from router.fleet.prefix.kv_events.chains import TokenChains
 from router.fleet.prefix.kv_events.index import ExactIndex
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 
 _NOBODY: Final[Mapping[Replica, int]] = {}

@@ -7,11 +7,11 @@ import pytest
 from policies.contract import RequestView
 from router.config.model import Health, Prefix
 from router.config.model import Replica as Config
-from router.fleet.prefix.index import TokenRatio
 from router.fleet.prefix.kv_events.chains import TokenChains, pack
 from router.fleet.prefix.kv_events.decode import BlockStored
 from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
 
 RULES = Prefix(block_bytes=512, kv_tokens=100_000)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.fleet.prefix.index import TokenRatio
+from router.fleet.prefix.token_ratio import TokenRatio
 
 
 def test_nothing_is_known_at_first() -> None:
