@@ -29,15 +29,12 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
-from policies.facts import RequestView
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
 from router.admission.pools import Pools
 from router.admission.queue import Queue
-from router.admission.timers import Expired
 from router.admission.wait_forecast import WaitForecast
-from router.admission.waiting.wait_lists import GIVE_WAY
 from router.config.model import Config
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Scheduler
@@ -45,6 +42,7 @@ from router.core.ttft_estimate import TtftEstimates
 from router.core.urgency import BATCH
 from router.dispatch.chooser import Chooser
 from router.dispatch.driver.arrival_estimate import if_it_waits
+from router.dispatch.queueing.evictions import Evictions, answer_expired
 from router.dispatch.queueing.fast_path import fast_path
 from router.dispatch.queueing.pending_changes import PendingChanges
 from router.dispatch.queueing.places import Places, pinned
@@ -83,10 +81,7 @@ class QueueDriver:
         self._changes = PendingChanges(fleet, places, self.pools)
         # The function that polls a replica at once.
         self.hurry: Callable[[Replica], None] | None = None
-        # Evicted requests that will be answered at the end of the turn.
-        self._evicted: list[Expired] = []
-        # Bytes of the bodies of these requests, which will be freed at the end of the turn.
-        self._freeing = 0
+        self._evictions = Evictions(self.pools, scheduler)
         self._alarm = scheduler.alarm(self._tick)
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every turn.
@@ -157,7 +152,7 @@ class QueueDriver:
         finally:
             if forecast is not None:
                 x.estimate = forecast.estimate
-            self._take_evicted(ticket.queue)
+            self._evictions.take(ticket.queue)
         x.ticket = ticket
         if not found:
             x.begin_wait(now)
@@ -172,51 +167,8 @@ class QueueDriver:
         queue.refused_late(x.urgency.rank, was_passed=ticket is None)
 
     def relieve(self, flow: FlowIdentity, body_bytes: int) -> bool:
-        """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.
-
-        Returns whether enough is freed. The evicted requests are answered at the end of the turn.
-        """
-        now = self._scheduler.now()
-        newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
-        queues = self.pools.queues
-        if not body_bytes:
-            queue = max(queues, key=_waiting)
-            is_freed = queue.relieve(newcomer, now)
-            self._take_evicted(queue)
-            return is_freed
-        missing = body_bytes - self._freeing
-        victims: list[tuple[Queue, Ticket]] = []
-        while missing > 0 and len(victims) < GIVE_WAY:
-            queue = max(queues, key=_body_bytes)
-            victim = queue.set_aside(newcomer)
-            if victim is None:
-                break
-            victims.append((queue, victim))
-            missing -= victim.view.body_bytes
-        for queue, victim in reversed(victims):
-            queue.put_back(victim)
-        if missing > 0:
-            return False
-        for queue, victim in victims:
-            queue.evict(victim, now)
-            self._take_evicted(queue)
-        return True
-
-    def _take_evicted(self, queue: Queue) -> None:
-        """Schedule the answers to evicted requests at the end of this turn of the event loop."""
-        if queue.evicted:
-            if not self._evicted:
-                self._scheduler.soon(self._answer_evicted)
-            for gone in queue.evicted:
-                self._freeing += gone.ticket.view.body_bytes
-                self._evicted.append(gone)
-            queue.evicted = []
-
-    def _answer_evicted(self) -> None:
-        evicted, self._evicted = self._evicted, []
-        self._freeing = 0
-        for gone in evicted:
-            _answer(gone)
+        """Evict waiting requests of flows larger than `flow`; see `Evictions.relieve`."""
+        return self._evictions.relieve(flow, body_bytes, self._scheduler.now())
 
     def allows_early_status(self, ticket: Ticket) -> bool:
         """Whether the client of a request may be sent an early 200 (`Pools` decides)."""
@@ -401,7 +353,7 @@ class QueueDriver:
         self._begin(ticked.granted, begun, now)
         self._go(begun)
         for expired in ticked.expired:
-            _answer(expired)
+            answer_expired(expired)
         for victim in ticked.preempt:
             self.recall(victim, now)
         self._arm()
@@ -488,22 +440,3 @@ class QueueDriver:
                 self.changed(place)
         except Exception as err:
             x.crashed(err)
-
-
-def _answer(expired: Expired) -> None:
-    """Send the error to the client of a request that expired or was evicted."""
-    request = expired.ticket.request
-    if request is not None:
-        x = cast(QueuedRequest, request)
-        try:
-            x.answer(expired.error)
-        except Exception as err:
-            x.crashed(err)
-
-
-def _waiting(queue: Queue) -> int:
-    return queue.waiting
-
-
-def _body_bytes(queue: Queue) -> int:
-    return queue.body_bytes
