@@ -1,9 +1,10 @@
 """One request in the proxy, from the complete request to the end of its response.
 
-The request's `RequestDriver` owns the attempts and decides about them. The exchange sends the
-attempts, and relays the response of one of them to the client. If that is not possible, it sends an
-error or truncates the response. In any callback the client may leave, the replica may fail, or the
-configuration may change. Every request ends in `_finish`, which takes effect once.
+The request's `RequestDriver` owns the attempts and decides about them. `ProxiedRequest`, the base
+class, sends them. The exchange relays the response of one of them to the client. If that is not
+possible, it sends an error or truncates the response. In any callback the client may leave, the
+replica may fail, or the configuration may change. Every request ends in `_finish`, which takes
+effect once.
 
 Each resource is released by its owner:
 
@@ -16,21 +17,15 @@ The exchange decides what is sent to the client and when; its `Reply` writes the
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
 from time import monotonic
 
 from mypy_extensions import trait
 
-from policies.contract import RequestView
-from policies.queueing.flow_identity import FlowIdentity
-from policies.queueing.ticket import Ticket
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
-from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO, error_of
-from router.dispatch.attempts.sending import send
+from router.dispatch.attempts.attempt_io import AttemptIO, error_of
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
@@ -39,22 +34,21 @@ from router.dispatch.continuation.stream import Continuation
 from router.dispatch.driver.attempt_state import Attempt, Commit
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.messages import MESSAGES
+from router.dispatch.proxied_request import ProxiedRequest, io_of
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
 from router.dispatch.tenants import models_of
-from router.dispatch.usage.usage_estimate import most_generated, usage_at_end, usage_before_content
+from router.dispatch.usage.usage_estimate import usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
-from router.fleet.engines.common.descriptor import Abort
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.prefix.tokens.provider import Question
 from router.fleet.replica import Replica
-from router.intake.routes import has_judged_body, may_answer_in_text
-from router.observe.events import log_event
+from router.intake.routes import may_answer_in_text
 from router.wire.client import ClientConnection, ClientExchange
 from router.wire.http1.error_shapes import of_replica, of_router
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.response_reader import ResponseReader
-from router.wire.replica import PAUSE_CLIENT, ReplicaConnection
+from router.wire.replica import PAUSE_CLIENT
 from router.wire.sweep import NEVER
 
 
@@ -71,7 +65,7 @@ class Keeper(ABC):
         """Forget a request that has ended and is recorded. Called once per request."""
 
 
-class Exchange(AttemptedRequest, ClientExchange):
+class Exchange(ProxiedRequest, ClientExchange):
     """A request that has not ended. Times are monotonic seconds."""
 
     __slots__ = (
@@ -97,17 +91,10 @@ class Exchange(AttemptedRequest, ClientExchange):
         arrived: float,
         urgency: Urgency,
     ) -> None:
-        route = asked.route
-        view = RequestView(
-            route.kind, context.fleet.routed(asked.model), asked.streamed, asked.body_bytes
-        )
-        super().__init__(context, view, urgency, arrived, route, request_id)
-        times = self.times
+        super().__init__(context, asked, body, request_id, arrived, urgency)
+        view, times = self.view, self.times
         self._keeper = keeper
         self._client = client
-        self.asked = asked
-        self.body = body
-        self.rules = context.rules
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
         self.reply = Reply(
@@ -123,7 +110,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         # first content.
         self.begin_due = NEVER
         self._commit_due = NEVER
-        if view.stream and route.streams_events and times.commit_after_s:
+        if view.stream and self.route.streams_events and times.commit_after_s:
             self._commit_due = arrived + times.commit_after_s
         self._stall_due = NEVER
         self.deadline = min(self.total_due, self._commit_due)
@@ -145,73 +132,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, min(self.begin_due, self._commit_due))
 
-    def make_ticket(self, model: str, lane: str | None) -> Ticket:
-        view, asked = self.view, self.asked
-        view.output_tokens = asked.expected_output()
-        view.output_limit = asked.most_output()
-        return Ticket(
-            self,
-            view,
-            asked.flow,
-            model=model,
-            lane=lane,
-            number=self.urgency.number,
-            arrival=self.arrived,
-            deadline=self.wanted_until,
-            concurrency=self.concurrency,
-        )
-
-    def flow_identity(self) -> FlowIdentity:
-        return self.asked.flow
-
-    def may_move(self) -> bool:
-        return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
-
-    # -- interface for the request driver ---------------------------------------------------------
-
-    def attach(self, attempt: Attempt) -> None:
-        attempt.io = AttemptIO(self, attempt)
-
-    def open(self, attempt: Attempt, fresh: bool) -> None:
-        io_of(attempt).start(fresh)
-
-    def drop(self, attempt: Attempt) -> None:
-        io_of(attempt).cancel()
-
-    def discard(self, attempt: Attempt) -> None:
-        io_of(attempt).discard()
-
-    def free_connection(self, attempt: Attempt) -> None:
-        io_of(attempt).finish()
-
-    def can_resend(self) -> bool:
-        return self.body is not None
-
-    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        model = self.view.model
-        # A request that is not inference and names no model can go to any replica.
-        anyone = model is None and not has_judged_body(self.asked.head.method)
-        return self.context.fleet.eligible(model, tried, anyone=anyone)
-
     def look_by(self, due: float) -> None:
         self.deadline = min(self.deadline, due)
 
-    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
-        """Send the request over the connection of the attempt."""
-        io.conn = conn
-        self.driver.connected(io.attempt)
-        send(io, conn, self)
-        if self.asked.body_bytes > self.rules.retry_body or not self.route.is_known:
-            # The body is too large to keep, or repeating the request may be unsafe.
-            self.release_body()
-
-    def is_sending(self) -> bool:
-        """Whether a part of the request's body has not been sent to a replica yet."""
-        for attempt in self.driver.live:
-            conn = io_of(attempt).conn
-            if conn is not None and conn.is_sending:
-                return True
-        return False
+    # -- the interface for the request driver -------------------------------------------------
 
     def is_continued(self) -> bool:
         return self.reply.continuation is not None
@@ -235,25 +159,10 @@ class Exchange(AttemptedRequest, ClientExchange):
             return self.arrived
         return self.work.broke_at or self.reply.gap_due - self.reply.gap_s
 
-    def release_body(self) -> None:
-        """Stop keeping the body for other attempts.
-
-        The memory of the body is released after all of it was sent.
-        """
-        self.body = None
-        self.body_sent()
-
     def body_sent(self) -> None:
         """Release the memory of the client's body, if the body was sent and is not kept."""
         if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
-
-    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
-        """Stop an attempt at an engine that does not stop when its connection closes."""
-        asked = self.asked
-        assert asked.aborter is not None, "only the aborter names attempts"
-        authorization = asked.head.authorization if asked.forwards_key else None
-        asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
 
     # -- from the replica to the client -------------------------------------------------------
 
@@ -283,7 +192,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self.route.kind == "responses" and head.status == 200 and reader.parts:
             made = response_id(b"".join(reader.parts))
             if made is not None:
-                self._learn_response(made, replica)
+                self.learn_response(made, replica)
         if self._client.paused:
             self._pause()
         has_begun = reply.status != 0
@@ -297,20 +206,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         if not has_begun:
             self._begin_reply(reader, replica)
         return reply
-
-    def _learn_response(self, made: str, replica: Replica) -> None:
-        """Record the replica of a stored response, and its owner if this request created it."""
-        affinity = self.context.fleet.response_affinity
-        if not self.route.inference:
-            affinity.shown(made, replica.id)
-        elif not affinity.learn(made, replica.id, self.asked.flow.party):
-            log_event(
-                logging.WARNING,
-                "a response has the id of another party's stored response",
-                key=f"response {replica.id}",
-                replica=replica.id,
-                tenant=self.asked.flow.account,
-            )
 
     def _watch(self, io: AttemptIO, before: Replica | None, now: float) -> None:
         """Relay an attempt's event stream to the client.
@@ -442,7 +337,7 @@ class Exchange(AttemptedRequest, ClientExchange):
     def deadline_passed(self) -> None:
         """End the request because the client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
-        self._estimate_work()
+        self.estimate_work()
         self.answer(RouterError(reason, MESSAGES[reason], retry_after_s=1))
 
     def answer(self, err: RouterError) -> None:
@@ -528,7 +423,7 @@ class Exchange(AttemptedRequest, ClientExchange):
         if self._done:
             return
         try:
-            self._estimate_work()
+            self.estimate_work()
         except Exception as err:
             self.context.crashed(err)
         self._abandon(reason)
@@ -540,26 +435,6 @@ class Exchange(AttemptedRequest, ClientExchange):
         except Exception as err:
             self.context.crashed(err)
         self._finish(reason, monotonic())
-
-    def _estimate_work(self) -> None:
-        """Estimate the tokens that an engine used for a client that left before any content.
-
-        A request costs nothing if no engine received it or if the engine refused it.
-        """
-        if self.work.replica is not None or not self.route.inference or self.route.light:
-            return
-        now = monotonic()
-        for attempt in self.driver.live:
-            conn = io_of(attempt).conn
-            if conn is None:
-                continue  # This attempt was not sent to an engine.
-            head = conn.reader.head
-            if head is not None and head.status != 200:
-                continue  # The engine of this attempt refused the request.
-            asked = self.asked
-            prompt = asked.prompt_tokens(self.view.prompt_tokens)
-            self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)
-            return
 
     def client_paused(self) -> None:
         try:
@@ -713,10 +588,3 @@ class Exchange(AttemptedRequest, ClientExchange):
             work.timely = reply.timely(is_whole)
         if reply.continuation is not None:
             reply.continuation.close()
-
-
-def io_of(attempt: Attempt) -> AttemptIO:
-    """Return the `AttemptIO` object of an attempt in the proxy."""
-    io = attempt.io
-    assert isinstance(io, AttemptIO)
-    return io

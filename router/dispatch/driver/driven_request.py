@@ -1,7 +1,8 @@
 """The interface of a request for its driver: through it, the driver sends and ends attempts.
 
-The proxy implements the interface over sockets (`exchange.py`), the simulator over engine cores
-(`simulator/exchange.py`). The interface is a base class, so that compiled code calls it directly.
+The proxy implements the interface over sockets (`proxied_request.py`), the simulator over engine
+cores (`simulator/exchange.py`). The interface is a base class, so that compiled code calls it
+directly.
 
 Must never: decide whether or where an attempt is sent.
 """

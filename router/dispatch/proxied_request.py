@@ -1,0 +1,180 @@
+"""One request in the proxy, towards its replicas: its attempts over sockets, its body, its ticket.
+
+The request's driver and the queue call this half; `exchange.py` is the other half, towards the
+client.
+
+Must never: write to the client, or end the request.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from time import monotonic
+
+from policies.contract import RequestView
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import Ticket
+from router.core.urgency import Urgency
+from router.dispatch.attempts.attempt_io import AttemptedRequest, AttemptIO
+from router.dispatch.attempts.sending import send
+from router.dispatch.client_request import ClientRequest
+from router.dispatch.context import Context
+from router.dispatch.driver.attempt_state import Attempt
+from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
+from router.fleet.engines.common.descriptor import Abort
+from router.fleet.replica import Replica
+from router.intake.routes import has_judged_body
+from router.observe.events import log_event
+from router.wire.replica import ReplicaConnection
+
+
+class ProxiedRequest(AttemptedRequest):
+    """A request whose attempts are sent over sockets. Times are monotonic seconds."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        context: Context,
+        asked: ClientRequest,
+        body: list[bytes],
+        request_id: bytes,
+        arrived: float,
+        urgency: Urgency,
+    ) -> None:
+        route = asked.route
+        view = RequestView(
+            route.kind, context.fleet.routed(asked.model), asked.streamed, asked.body_bytes
+        )
+        super().__init__(context, view, urgency, arrived, route, request_id)
+        self.asked = asked
+        self.body = body
+        self.rules = context.rules
+
+    # -- the interface for the queue ----------------------------------------------------------
+
+    def make_ticket(self, model: str, lane: str | None) -> Ticket:
+        view, asked = self.view, self.asked
+        view.output_tokens = asked.expected_output()
+        view.output_limit = asked.most_output()
+        return Ticket(
+            self,
+            view,
+            asked.flow,
+            model=model,
+            lane=lane,
+            number=self.urgency.number,
+            arrival=self.arrived,
+            deadline=self.wanted_until,
+            concurrency=self.concurrency,
+        )
+
+    def flow_identity(self) -> FlowIdentity:
+        return self.asked.flow
+
+    def may_move(self) -> bool:
+        return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
+
+    # -- the interface for the request driver -------------------------------------------------
+
+    def attach(self, attempt: Attempt) -> None:
+        attempt.io = AttemptIO(self, attempt)
+
+    def open(self, attempt: Attempt, fresh: bool) -> None:
+        io_of(attempt).start(fresh)
+
+    def drop(self, attempt: Attempt) -> None:
+        io_of(attempt).cancel()
+
+    def discard(self, attempt: Attempt) -> None:
+        io_of(attempt).discard()
+
+    def free_connection(self, attempt: Attempt) -> None:
+        io_of(attempt).finish()
+
+    def can_resend(self) -> bool:
+        return self.body is not None
+
+    def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
+        model = self.view.model
+        # A request that is not inference and names no model can go to any replica.
+        anyone = model is None and not has_judged_body(self.asked.head.method)
+        return self.context.fleet.eligible(model, tried, anyone=anyone)
+
+    # -- the interface for the attempts -------------------------------------------------------
+
+    def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
+        """Send the request over the connection of the attempt."""
+        io.conn = conn
+        self.driver.connected(io.attempt)
+        send(io, conn, self)
+        if self.asked.body_bytes > self.rules.retry_body or not self.route.is_known:
+            # The body is too large to keep, or repeating the request may be unsafe.
+            self.release_body()
+
+    def is_sending(self) -> bool:
+        """Whether a part of the request's body has not been sent to a replica yet."""
+        for attempt in self.driver.live:
+            conn = io_of(attempt).conn
+            if conn is not None and conn.is_sending:
+                return True
+        return False
+
+    def release_body(self) -> None:
+        """Stop keeping the body for other attempts.
+
+        The memory of the body is released after all of it was sent.
+        """
+        self.body = None
+        self.body_sent()
+
+    def abort(self, attempt: Attempt, rule: Abort, conn: ReplicaConnection) -> None:
+        """Stop an attempt at an engine that does not stop when its connection closes."""
+        asked = self.asked
+        assert asked.aborter is not None, "only the aborter names attempts"
+        authorization = asked.head.authorization if asked.forwards_key else None
+        asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
+
+    # -- learning from the answer -------------------------------------------------------------
+
+    def learn_response(self, made: str, replica: Replica) -> None:
+        """Record the replica of a stored response, and its owner if this request created it."""
+        affinity = self.context.fleet.response_affinity
+        if not self.route.inference:
+            affinity.shown(made, replica.id)
+        elif not affinity.learn(made, replica.id, self.asked.flow.party):
+            log_event(
+                logging.WARNING,
+                "a response has the id of another party's stored response",
+                key=f"response {replica.id}",
+                replica=replica.id,
+                tenant=self.asked.flow.account,
+            )
+
+    def estimate_work(self) -> None:
+        """Estimate the tokens that an engine used for a client that left before any content.
+
+        A request costs nothing if no engine received it or if the engine refused it.
+        """
+        if self.work.replica is not None or not self.route.inference or self.route.light:
+            return
+        now = monotonic()
+        for attempt in self.driver.live:
+            conn = io_of(attempt).conn
+            if conn is None:
+                continue  # This attempt was not sent to an engine.
+            head = conn.reader.head
+            if head is not None and head.status != 200:
+                continue  # The engine of this attempt refused the request.
+            asked = self.asked
+            prompt = asked.prompt_tokens(self.view.prompt_tokens)
+            self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)
+            return
+
+
+def io_of(attempt: Attempt) -> AttemptIO:
+    """Return the `AttemptIO` object of an attempt in the proxy."""
+    io = attempt.io
+    assert isinstance(io, AttemptIO)
+    return io
