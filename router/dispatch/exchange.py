@@ -135,7 +135,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     def look_by(self, due: float) -> None:
         self.deadline = min(self.deadline, due)
 
-    # -- the interface for the request driver -------------------------------------------------
+    # -- the interface for the request driver --------------------------------------------------
 
     def is_continued(self) -> bool:
         return self.reply.continuation is not None
@@ -164,7 +164,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.body is None and not self._done and not self.is_sending():
             self._client.release_body()
 
-    # -- from the replica to the client -------------------------------------------------------
+    # -- from the replica to the client --------------------------------------------------------
 
     def interim(self, heads: list[ResponseHead]) -> None:
         if self.driver.state.commit == Commit.NOTHING:
@@ -308,7 +308,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._finish(reason, now, is_whole=True)
         client.done(reply.keep_alive and client.keeps_alive)
 
-    # -- errors and answers of the router -----------------------------------------------------
+    # -- errors and answers of the router ------------------------------------------------------
 
     def send_kept_error(self) -> None:
         """Send the client the error answer that was kept first, because all attempts failed."""
@@ -413,7 +413,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.context.metrics.streams_committed_early += 1
         self.reply.comment()
 
-    # -- the client and the clock -------------------------------------------------------------
+    # -- the client and the clock --------------------------------------------------------------
 
     def client_gone(self, reason: Reason) -> None:
         """End the request in the callback that reports the client's disconnect.
@@ -508,7 +508,7 @@ class Exchange(ProxiedRequest, ClientExchange):
                 wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
             )
 
-    # -- the end ------------------------------------------------------------------------------
+    # -- the end -------------------------------------------------------------------------------
 
     def shut(self) -> None:
         """End the request because the router stops.

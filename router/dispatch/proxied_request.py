@@ -52,7 +52,7 @@ class ProxiedRequest(AttemptedRequest):
         self.body = body
         self.rules = context.rules
 
-    # -- the interface for the queue ----------------------------------------------------------
+    # -- the interface for the queue -----------------------------------------------------------
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked
@@ -76,7 +76,7 @@ class ProxiedRequest(AttemptedRequest):
     def may_move(self) -> bool:
         return self.asked.body_bytes <= self.rules.retry_body and self.route.repeatable
 
-    # -- the interface for the request driver -------------------------------------------------
+    # -- the interface for the request driver --------------------------------------------------
 
     def attach(self, attempt: Attempt) -> None:
         attempt.io = AttemptIO(self, attempt)
@@ -102,7 +102,7 @@ class ProxiedRequest(AttemptedRequest):
         anyone = model is None and not has_judged_body(self.asked.head.method)
         return self.context.fleet.eligible(model, tried, anyone=anyone)
 
-    # -- the interface for the attempts -------------------------------------------------------
+    # -- the interface for the attempts --------------------------------------------------------
 
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
         """Send the request over the connection of the attempt."""
@@ -136,7 +136,7 @@ class ProxiedRequest(AttemptedRequest):
         authorization = asked.head.authorization if asked.forwards_key else None
         asked.aborter.abort(attempt.at, rule, attempt.rid, conn, authorization)
 
-    # -- learning from the answer -------------------------------------------------------------
+    # -- learning from the answer --------------------------------------------------------------
 
     def learn_response(self, made: str, replica: Replica) -> None:
         """Record the replica of a stored response, and its owner if this request created it."""

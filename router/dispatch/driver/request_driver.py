@@ -1,7 +1,8 @@
 """Drives the attempts of one request: begins them, handles failures, and runs hedges.
 
 The state machine (`attempt_state.AttemptState`) returns the next step after an event; the driver
-executes that step. Most requests have one attempt. There are two reasons for a second attempt:
+executes that step. The base class (`running_attempts.py`) begins and ends single attempts, and
+reports their events. Most requests have one attempt. There are two reasons for a second attempt:
 
 - A retry follows a failed attempt. If that attempt failed for lack of capacity, the driver waits
   before the retry.
@@ -17,7 +18,6 @@ or leave a lease or a timer behind. Every request ends in `cancel` or with its l
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -27,13 +27,11 @@ from router.core.scheduling import Alarm
 from router.dispatch.context import Context
 from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.arrival_estimate import sent_at_once
-from router.dispatch.driver.attempt_state import Attempt, AttemptState, Commit, Step
+from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import PASSING, UNSENT
-from router.dispatch.driver.speed_samples import sample_cut, sample_dispatched, sample_shown
-from router.dispatch.queueing.queued_request import NOT_SINCE
+from router.dispatch.driver.running_attempts import RunningAttempts
 from router.fleet.replica import Replica
-from router.observe.events import log_event
 from router.wire.sweep import NEVER
 
 # A stream that broke for one of these reasons, or a continuation that failed for one of them, may
@@ -53,38 +51,18 @@ _BREAKS: Final = frozenset(
 )
 
 
-class RequestDriver:
+class RequestDriver(RunningAttempts):
     """Drives the attempts of one request. Times are monotonic seconds."""
 
-    __slots__ = (
-        "_alarm",
-        "_budgeted",
-        "_cause",
-        "_context",
-        "_is_full",
-        "_request",
-        "_retries",
-        "_rules",
-        "live",
-        "priority_rejected_by",
-        "state",
-    )
-    __deletable__ = ("_request",)  # Lets compiled code delete the attribute.
+    __slots__ = ("_alarm", "_budgeted", "_cause", "_is_full", "_retries")
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
-        self._request = request
-        self._context = context
-        self._rules = context.rules
-        self.state = AttemptState(self._rules.attempts)
-        self.live: list[Attempt] = []
+        super().__init__(request, context)
         self._budgeted = False  # Whether the request holds a place in the retry budget.
         self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
         self._retries = False  # The alarm is for a retry, not for a hedge.
         self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
         self._cause = Reason.OK  # The reason of the pending retry.
-        # A replica that seems to reject the `priority` field. That replica gets this request
-        # without the field.
-        self.priority_rejected_by: Replica | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
@@ -140,44 +118,6 @@ class RequestDriver:
         # The call of `open` may have ended the attempt and its request.
         if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
-
-    def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
-        """Create an attempt: take its lease, and remember its prefix at the replica."""
-        request, context = self._request, self._context
-        tokens, held = context.chooser.dispatched(request.view, replica)
-        attempt = self.state.begin(
-            replica,
-            now,
-            tokens,
-            held,
-            request.view.stream,
-            hedge=hedge,
-            continues=continues,
-            light=request.route.light,
-        )
-        request.view.attempts = attempt.index + 1
-        attempt.first_due = now + request.first_s
-        queue = context.queue
-        if queue is not None:
-            queue.sent(request, replica, now, is_extra=hedge or continues)
-        if request.view.stream:
-            attempt.is_alone = replica.waiting <= 1
-            attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
-            if request.route.inference and not (continues or request.route.light):
-                sample_dispatched(attempt, request.view.prompt_tokens, now)
-        if request.times.is_own:
-            # The request's class has its own connect timeout.
-            attempt.connect_due = now + request.times.connect_s
-        self.live.append(attempt)
-        request.attach(attempt)
-        request.look_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
-        return attempt
-
-    def connected(self, attempt: Attempt) -> None:
-        """Mark the attempt as sent, because it has a connection."""
-        attempt.connect_due = NEVER
-        self.state.sent(attempt)
-        self._request.unreached_since = NOT_SINCE
 
     # -- hedging ------------------------------------------------------------------------------
 
@@ -239,55 +179,6 @@ class RequestDriver:
             queue.pools.shown(ticket, attempt.at, now)
         return True
 
-    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
-        """Learn from the winner's first content: the held prefix and the time to first content.
-
-        `ttft_s`: `None` if the content is the whole answer.
-        """
-        request, context, replica = self._request, self._context, attempt.at
-        attempt.overdue_due = NEVER
-        context.fleet.showed_content(
-            replica,
-            now,
-            attempt.began,
-            ttft_s,
-            attempt.tokens,
-            attempt.is_alone,
-            attempt.is_timed,
-        )
-        if ttft_s is not None:
-            sample_shown(attempt, ttft_s, now)
-        if not attempt.is_timed:
-            ttft_s = None
-        estimate = request.estimate
-        if estimate is not None:
-            if ttft_s is None:
-                estimate.void()
-            else:
-                estimate.shown(now)
-        if request.route.is_known:
-            context.chooser.shown(request.view, replica, attempt.held, ttft_s)
-            context.hedger.shown(request.view, attempt, now)
-
-    def shows_refusal(self, attempt: Attempt, now: float) -> None:
-        """Note that the winner's answer is an error, so the replica has prefilled nothing."""
-        attempt.overdue_due = NEVER
-        view, replica = self._request.view, attempt.at
-        self._context.chooser.withdrawn(view, replica, attempt.held)
-        self._context.hedger.failed(view, attempt, now)
-
-    def is_contested(self, attempt: Attempt) -> bool:
-        """Whether this attempt and at least one other are still running."""
-        return len(self.live) > 1 and attempt in self.live
-
-    def holds_errors(self) -> bool:
-        """Whether an error must not be sent to the client yet.
-
-        An error must wait if another attempt is running, or if the error of an earlier attempt was
-        kept, which has precedence.
-        """
-        return len(self.live) > 1 or self.state.kept_error is not None
-
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:
         """End an attempt that has returned an error, and keep the error.
 
@@ -306,10 +197,6 @@ class RequestDriver:
             self._request.send_kept_error()
 
     # -- failing ------------------------------------------------------------------------------
-
-    def refused(self, attempt: Attempt, retry_after: bytes | None) -> None:
-        """Report a busy answer to the fleet, so that the replica gets no requests for a while."""
-        self._context.fleet.busy(attempt.at, retry_after, self._context.scheduler.now())
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
         """Try another replica after a busy or error answer, if no content was sent yet.
@@ -346,18 +233,6 @@ class RequestDriver:
         self._context.metrics.retries(Reason.REPLICA_REFUSED)
         self.begin(replica)
         return True
-
-    def went_without_priority(self, replica: Replica) -> None:
-        """Stop sending priorities to a replica that accepted the same request without one."""
-        self.priority_rejected_by = None
-        replica.refuses_priority = True
-        self._context.metrics.priority_refused += 1
-        log_event(
-            logging.WARNING,
-            "replica rejects priorities",
-            key=f"no priority {replica.id}",
-            replica=replica.id,
-        )
 
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
         """Handle the end of an attempt that gave no complete response."""
@@ -425,19 +300,6 @@ class RequestDriver:
         context.fleet.attempt_ended(replica, began)
         return step
 
-    def _ended_unshown(self, attempt: Attempt, now: float) -> None:
-        """Remove the prefix of an ended attempt from the index, and learn that the replica takes
-        longer, unless the attempt won.
-
-        If the replica showed no content, it may not hold the prefix. The end of the winner is
-        reported with its token count when the request ends.
-        """
-        if self.state.winner is not attempt:
-            sample_cut(attempt, now)
-            chooser, view = self._context.chooser, self._request.view
-            chooser.withdrawn(view, attempt.at, attempt.held)
-            chooser.finished(view, attempt.at, None)
-
     def _can_send_again(self) -> bool:
         request = self._request
         return (
@@ -454,10 +316,6 @@ class RequestDriver:
         except RouterError as err:
             self._is_full = err.reason is Reason.FLEET_FULL
             return []
-
-    def _tried(self) -> list[Replica]:
-        """Return the replicas where the request failed; a preempted attempt has not failed."""
-        return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
 
     def _take_budget(self) -> bool:
         if not self._budgeted:
@@ -601,29 +459,6 @@ class RequestDriver:
 
     # -- deadlines ----------------------------------------------------------------------------
 
-    def due(self) -> float:
-        """Return the time at which the driver must next check the attempts (`look`)."""
-        due = NEVER
-        for attempt in self.live:
-            due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
-        return due
-
-    def _blame(self, attempt: Attempt, reason: Reason, shown: float) -> None:
-        """Report a failed attempt to the fleet.
-
-        `shown`: the time at which the attempt last showed content, or else of its dispatch.
-        """
-        request = self._request
-        request.see_work(attempt)
-        self._context.fleet.failed(
-            attempt.at,
-            reason,
-            attempt.began,
-            shown,
-            was_overdue=attempt.is_overdue,
-            request_id=request.request_id,
-        )
-
     def look(self, now: float) -> None:
         """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
         classes.
@@ -654,32 +489,6 @@ class RequestDriver:
         if self.state.commit == Commit.CONTENT:
             return Reason.TOKEN_GAP_TIMEOUT  # The attempt was a continuation of a stream.
         return Reason.WHOLE_TIMEOUT if self._request.waits_for_whole else Reason.TTFT_TIMEOUT
-
-    def stop_first_content_timers(self) -> None:
-        """Stop the first-content timers while the client does not read.
-
-        The router does not read from the replicas then, so the time to first content would not
-        measure the replicas.
-        """
-        for attempt in self.live:
-            attempt.is_timed = False
-            attempt.first_due = NEVER
-            attempt.overdue_due = NEVER
-
-    def restart_first_content_timers(self, soonest: float) -> None:
-        """Restart the first-content timers when the client reads again.
-
-        The first content is due at `soonest`, or at the time when it was due before, whichever is
-        later. The time after which a first token is overdue (`Replica.overdue_after_s`) starts
-        again.
-        """
-        request, now = self._request, self._context.scheduler.now()
-        for attempt in self.live:
-            if attempt is not self.state.winner:
-                attempt.first_due = max(soonest, attempt.began + request.first_s)
-                if request.view.stream and not attempt.is_overdue:
-                    replica = attempt.at
-                    attempt.overdue_due = now + replica.overdue_after_s(replica.pending_tokens)
 
     def timed_out(self, reason: Reason) -> None:
         """Handle a timeout of the whole request or of the relayed stream."""
@@ -715,13 +524,6 @@ class RequestDriver:
             self._alarm.clear()
 
     # -- the end ------------------------------------------------------------------------------
-
-    def completed(self, attempt: Attempt, reason: Reason, now: float) -> None:
-        """End the winner, whose response is complete; its connection can be reused."""
-        self.state.completed(attempt, now, reason)
-        self.live.clear()
-        self._request.free_connection(attempt)
-        self._context.fleet.attempt_ended(attempt.at, attempt.began)
 
     def cancel(self, reason: Reason) -> None:
         """End all attempts and timers; the request is over."""
