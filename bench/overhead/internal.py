@@ -62,7 +62,7 @@ class Timed(Handler):
     def refused(self, client: object, head: object, err: BaseException) -> str:
         raise err
 
-    def crashed(self, err: BaseException) -> None:
+    def log_defect(self, err: BaseException) -> None:
         raise err
 
 

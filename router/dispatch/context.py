@@ -34,11 +34,11 @@ class Context:
         "budget",
         "chooser",
         "closing",
-        "crashed",
         "estimates",
         "first_probes",
         "fleet",
         "hedger",
+        "log_defect",
         "metrics",
         "queue",
         "rules",
@@ -72,7 +72,7 @@ class Context:
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
         self.closing = False  # The router is stopping; then it begins no request and no attempt.
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
-        self.crashed: Callable[[Exception], None] = _raise
+        self.log_defect: Callable[[Exception], None] = _raise
         self._rng = rng
 
     def adopt(self, config: Config, orders: Sequence[OrderPolicy] | None = None) -> None:

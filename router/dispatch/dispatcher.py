@@ -76,7 +76,7 @@ class Dispatcher(Handler, Keeper):
         self.batch_server: LocalServer | None = None
         self.tunnels: set[Tunnel] = set()
         self._context = context
-        context.crashed = self.crashed
+        context.log_defect = self.log_defect
         self._facts = RoutingFacts(context, config)
         self._ignored_numbers = IgnoredNumbers()
         self._sweeper = sweeper
@@ -300,7 +300,7 @@ class Dispatcher(Handler, Keeper):
         self.completion.refused(client, head, request_id, err)
         return request_id
 
-    def crashed(self, err: Exception) -> None:
+    def log_defect(self, err: Exception) -> None:
         where = _raised_at(err)
         log_event(
             logging.ERROR,
@@ -317,11 +317,11 @@ class Dispatcher(Handler, Keeper):
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         try:
-            self._keep(exchange, client, reason, now)
+            self._settle(exchange, client, reason, now)
         except Exception as err:
-            self.crashed(err)
+            self.log_defect(err)
 
-    def _keep(
+    def _settle(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
         """Release the request's share of its tenant's limits, and learn from its answer."""

@@ -132,7 +132,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             self._commit_due = self.arrived + self.times.commit_after_s
         self.deadline = min(self.deadline, min(self.begin_due, self._commit_due))
 
-    def look_by(self, due: float) -> None:
+    def check_by(self, due: float) -> None:
         self.deadline = min(self.deadline, due)
 
     # -- the interface for the request driver --------------------------------------------------
@@ -364,7 +364,7 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def truncate(self, reason: Reason) -> None:
         client, reply = self._client, self.reply
-        if reply.let_go():
+        if reply.send_withheld_error():
             self._finish(reason, monotonic(), is_whole=True)
             client.done(reply.keep_alive and client.keeps_alive)
             return
@@ -393,7 +393,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._finish(reason, monotonic())
         client.close_after_writing()
 
-    def _may_commit(self) -> bool:
+    def _may_send_early_status(self) -> bool:
         """Whether an early 200 may be sent, because the request will not be refused any more."""
         ticket, queue = self.ticket, self.context.queue
         if ticket is None or queue is None:
@@ -404,9 +404,9 @@ class Exchange(ProxiedRequest, ClientExchange):
             return False
         return queue.allows_early_status(ticket)
 
-    def _commit_status(self) -> None:
+    def _send_early_status(self) -> None:
         if self.driver.state.commit == Commit.NOTHING:
-            if not self._may_commit():
+            if not self._may_send_early_status():
                 return  # The next check of the deadlines tries again.
             self.driver.state.committed_status()
             self._name_estimate()
@@ -425,7 +425,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         try:
             self.estimate_work()
         except Exception as err:
-            self.context.crashed(err)
+            self.context.log_defect(err)
         self._abandon(reason)
 
     def _abandon(self, reason: Reason) -> None:
@@ -433,7 +433,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         try:
             self._cancel(reason)
         except Exception as err:
-            self.context.crashed(err)
+            self.context.log_defect(err)
         self._finish(reason, monotonic())
 
     def client_paused(self) -> None:
@@ -480,11 +480,11 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def on_deadline(self, now: float) -> None:
         try:
-            self._look(now)
+            self._check_deadlines(now)
         except Exception as err:
             self.crashed(err)
 
-    def _look(self, now: float) -> None:
+    def _check_deadlines(self, now: float) -> None:
         # Tokens change only `gap_due`. `deadline` is updated here, a few times a minute.
         gap_due = self.reply.gap_due
         if self.total_due <= now:
@@ -497,12 +497,12 @@ class Exchange(ProxiedRequest, ClientExchange):
             # The client's deadline has passed, which is not a failure of the replica.
             self.deadline_passed()
         else:
-            self.driver.look(now)
+            self.driver.check_deadlines(now)
             if self._done:
                 return
             if self._commit_due <= now:
                 self._commit_due = now + self.times.commit_after_s
-                self._commit_status()
+                self._send_early_status()
             wait = min(gap_due, self.begin_due) if self._stall_due == NEVER else NEVER
             self.deadline = min(
                 wait, self.total_due, self._commit_due, self._stall_due, self.driver.due()
@@ -527,7 +527,7 @@ class Exchange(ProxiedRequest, ClientExchange):
 
         The failing code may fail again, so each further attempt to end the request runs less code.
         """
-        self.context.crashed(err)
+        self.context.log_defect(err)
         if self._done:
             return
         reason = Reason.INTERNAL
@@ -536,7 +536,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             if not client.is_closing:
                 self._break_off(RouterError(reason, MESSAGES[reason]))
         except Exception as again:
-            self.context.crashed(again)
+            self.context.log_defect(again)
         if not self._done:
             self._abandon(reason)
             client.abort(reason)
@@ -574,11 +574,11 @@ class Exchange(ProxiedRequest, ClientExchange):
         try:
             self._count_tokens(is_whole)
         except Exception as err:
-            self.context.crashed(err)
+            self.context.log_defect(err)
         try:
             end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
         except Exception as err:
-            self.context.crashed(err)
+            self.context.log_defect(err)
         self._keeper.finished(self, self._client, reason, now)
 
     def _count_tokens(self, is_whole: bool) -> None:

@@ -263,7 +263,7 @@ class Reply:
         """Whether the stream reported a failure of the engine that is withheld from the client."""
         return self.continuation is not None and self.continuation.is_broken
 
-    def let_go(self) -> bool:
+    def send_withheld_error(self) -> bool:
         """Send the client the withheld error of a broken stream that no replica continues.
 
         Returns True if the response is complete with this error.
@@ -271,7 +271,7 @@ class Reply:
         stream = self.continuation
         if stream is None or not stream.is_broken:
             return False
-        said = stream.let_go()
+        said = stream.take_withheld()
         if self._has_ended:
             self._finish(said)
             return True
@@ -367,7 +367,7 @@ class Reply:
         event = shapes.event_of(facts, family, self._request_id.decode("ascii"), number)
         if tap is not None:
             # Without the blank line, the error would become part of an engine's incomplete event.
-            event = tap.let_go() + (b"" if tap.ends_between_events else b"\n\n") + event
+            event = tap.release() + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
 
     def error(self, err: RouterError) -> bool:

@@ -263,7 +263,7 @@ class SimulatedExchange(RoutedRequest):
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         return self.context.fleet.eligible(self.view.model, tried)
 
-    def look_by(self, due: float) -> None:
+    def check_by(self, due: float) -> None:
         self._set_timer(due)
 
     def last_content_at(self) -> float:
@@ -404,7 +404,7 @@ class SimulatedExchange(RoutedRequest):
         elif self.waits_since < 0.0 and self.wanted_until <= now:
             self._deadline_passed(now)
         else:
-            driver.look(now)
+            driver.check_deadlines(now)
         if self.outcome.ended < 0.0:
             self._set_timer(self._due())
 

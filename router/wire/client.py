@@ -115,7 +115,7 @@ class Handler(ABC):
         """A request ended before it began: logs and counts it. Returns the id of the request."""
 
     @abstractmethod
-    def crashed(self, err: Exception) -> None:
+    def log_defect(self, err: Exception) -> None:
         """Log a defect of the router."""
 
 
@@ -554,11 +554,11 @@ class ClientConnection(Counted):
         if exchange is not None:
             exchange.crashed(err)
             return
-        self._front.handler.crashed(err)
+        self._front.handler.log_defect(err)
         try:
             self._refuse(RouterError(Reason.INTERNAL, "an internal error of the router"))
         except Exception as again:
-            self._front.handler.crashed(again)
+            self._front.handler.log_defect(again)
             self.abort(Reason.INTERNAL)
 
     def _end_exchange(self, reason: Reason) -> None:

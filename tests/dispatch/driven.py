@@ -2,7 +2,7 @@
 
 `World` holds them and plays the engines and the clients. `Driven` is a request that sends nothing:
 each call of its driver is recorded in `World.said` as one short sentence. Some calls are not
-recorded because they have no effect on an engine or a client (`attach`, `look_by`).
+recorded because they have no effect on an engine or a client (`attach`, `check_by`).
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class Driven(RoutedRequest):
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
         return self.world.fleet.eligible(self.view.model, tried)
 
-    def look_by(self, due: float) -> None:
+    def check_by(self, due: float) -> None:
         if due < self._timer.due:
             self._timer.set(due)
 
@@ -376,9 +376,9 @@ class Driven(RoutedRequest):
             else:
                 due = min(due, gap_due)
         else:
-            driver.look(now)
+            driver.check_deadlines(now)
         if self.ended is None:
-            self.look_by(min(due, driver.due()))
+            self.check_by(min(due, driver.due()))
 
     def _ends(self, what: str, reason: Reason) -> None:
         self._note(what)

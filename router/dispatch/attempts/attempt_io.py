@@ -204,9 +204,9 @@ class AttemptIO(Waiter):
             reader.interim.clear()
         if reader.head is None:
             return
-        if not self._seen_head and not self._look_at_head(conn):
+        if not self._seen_head and not self._examine_head(conn):
             return
-        if self._holds and not self._may_commit(conn):
+        if self._holds and not self._examine_body(conn):
             return
         self._reply = reply = self._request.content(self, reader)
         if reply is not None and reply.relay(reader):
@@ -219,7 +219,7 @@ class AttemptIO(Waiter):
 
     # -- committing to the response -----------------------------------------------------------
 
-    def _look_at_head(self, conn: ReplicaConnection) -> bool:
+    def _examine_head(self, conn: ReplicaConnection) -> bool:
         """Examine the final response head. Returns False if another attempt takes over."""
         self._seen_head = True
         request = self._request
@@ -259,7 +259,7 @@ class AttemptIO(Waiter):
                 self._passes = not head.is_json
         return True
 
-    def _may_commit(self, conn: ReplicaConnection) -> bool:
+    def _examine_body(self, conn: ReplicaConnection) -> bool:
         """Whether the held part of the response is enough to commit to it."""
         reader = conn.reader
         parts = reader.parts
@@ -268,7 +268,7 @@ class AttemptIO(Waiter):
         if scanner is None:
             if not (whole or (self._passes and parts) or self._holds_too_much(parts)):
                 return False
-            return self._may_commit_whole(reader, whole)
+            return self._examine_whole_body(reader, whole)
         verdict = EventKind.NOTHING
         new = len(parts) - self._looked
         if new:  # Examine all new parts of one read together.
@@ -278,7 +278,7 @@ class AttemptIO(Waiter):
             busy = verdict == EventKind.BUSY
             if busy:
                 self._driver.refused(self.attempt, None)
-            return self._may_tell(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
+            return self._may_send_error(Reason.REPLICA_BUSY if busy else Reason.STREAM_ERROR)
         if verdict:
             return True
         if whole:
@@ -290,8 +290,8 @@ class AttemptIO(Waiter):
             return False
         return too_much
 
-    def _may_commit_whole(self, reader: ResponseReader, whole: bool) -> bool:
-        """Like `_may_commit`, for a response that is not an event stream.
+    def _examine_whole_body(self, reader: ResponseReader, whole: bool) -> bool:
+        """Like `_examine_body`, for a response that is not an event stream.
 
         Commit to a response, or fail the attempt. Called when the response is complete (`whole`),
         is too large to be held, or is not held.
@@ -306,7 +306,7 @@ class AttemptIO(Waiter):
                         return False
                     if head.status in BUSY:
                         self._driver.refused(self.attempt, head.retry_after)
-                return reason is Reason.OK or self._may_tell(reason)
+                return reason is Reason.OK or self._may_send_error(reason)
         elif whole and self._driver.is_contested(self.attempt) and not _is_sound(reader.parts):
             reason = Reason.BAD_RESPONSE
         else:
@@ -326,7 +326,7 @@ class AttemptIO(Waiter):
         it."""
         return refuses(b"".join(reader.parts)) and self._driver.ask_without_priority(self.attempt)
 
-    def _may_tell(self, reason: Reason) -> bool:
+    def _may_send_error(self, reason: Reason) -> bool:
         """Whether an error of the replica may be sent to the client now.
 
         The error may not be sent if another attempt is running, if another replica is tried, or if

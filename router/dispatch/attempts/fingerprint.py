@@ -31,7 +31,7 @@ class Closing:
     def pass_on(self, data: bytes) -> bytes:
         """Return the bytes that are relayed to the client now."""
         if self.fingerprint:
-            return self.let_go(data)
+            return self.release(data)
         whole = self.held + data
         self.held = b""
         if not whole.endswith(b"\n\n"):
@@ -42,7 +42,7 @@ class Closing:
         self.held = whole[start:]
         return whole[:start]
 
-    def let_go(self, data: bytes) -> bytes:
+    def release(self, data: bytes) -> bytes:
         """Return the held event and the bytes after it. Nothing is held afterwards."""
         whole = self.held + data
         self.held = b""

@@ -8,7 +8,7 @@ only their text is kept.
    ends between two events. An event that was incomplete at the break is sent by the next replica.
 2. An event that reports a failure of the engine is withheld with all following events, until it is
    known whether another replica continues. If no replica continues, the withheld events are sent
-   (`let_go`).
+   (`take_withheld`).
 
 The caller calls `feed` for every read. When the stream breaks, `rest` returns the body for each
 replica that is asked for the rest. When such a replica shows content, the caller calls `resume`,
@@ -97,7 +97,7 @@ class Continuation:
         self._withheld += rest
         return b""
 
-    def let_go(self) -> bytes:
+    def take_withheld(self) -> bytes:
         """Return the withheld bytes for the client, because no replica continues the stream."""
         self.is_broken = False
         said, self._withheld = self._withheld, b""
@@ -136,7 +136,7 @@ class Continuation:
         self._seam = Seam(transcript.names, transcript.tokens, transcript.prompt_tokens)
         transcript.resume()
         self._tap = tap
-        self.let_go()  # The withheld error is discarded.
+        self.take_withheld()  # The withheld error is discarded.
 
     def usage(self, is_whole: bool) -> Usage:
         """Return the token counts of all parts of the stream whose counts are known."""
@@ -153,7 +153,7 @@ class Continuation:
         """Return the bytes before an error of the engine. The rest is withheld."""
         if self.is_broken:
             self._withheld += data
-            return b"" if len(self._withheld) <= _WITHHELD else self.let_go()
+            return b"" if len(self._withheld) <= _WITHHELD else self.take_withheld()
         at = find_error(data) if self._tap.errors.blames_server else -1
         if at < 0:
             return data

@@ -119,8 +119,8 @@ class DrivenRequest(QueuedRequest):
         """Return fit replicas that are not in `tried`. Raises RouterError if there is none."""
 
     @abstractmethod
-    def look_by(self, due: float) -> None:
-        """Ensure that the driver's `look` is called at `due`, at the latest."""
+    def check_by(self, due: float) -> None:
+        """Ensure that the driver's `check_deadlines` is called at `due`, at the latest."""
 
     @abstractmethod
     def last_content_at(self) -> float:

@@ -112,7 +112,7 @@ class RequestDriver(RunningAttempts):
                     request.view, attempt, hedges_as, attempt.began
                 )
             except Exception as err:  # A request needs no hedge to be answered.
-                self._context.crashed(err)
+                self._context.log_defect(err)
         # A request on an unknown route cannot be repeated, so it must not meet a stale connection.
         request.open(attempt, fresh or not route.is_known)
         # The call of `open` may have ended the attempt and its request.
@@ -459,7 +459,7 @@ class RequestDriver(RunningAttempts):
 
     # -- deadlines ----------------------------------------------------------------------------
 
-    def look(self, now: float) -> None:
+    def check_deadlines(self, now: float) -> None:
         """Check deadlines: overdue first tokens, first content timeouts, and connect timeouts of
         classes.
 

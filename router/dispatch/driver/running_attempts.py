@@ -70,7 +70,7 @@ class RunningAttempts:
             attempt.connect_due = now + request.times.connect_s
         self.live.append(attempt)
         request.attach(attempt)
-        request.look_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
+        request.check_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
 
     def connected(self, attempt: Attempt) -> None:
@@ -184,7 +184,7 @@ class RunningAttempts:
     # -- time limits ---------------------------------------------------------------------------
 
     def due(self) -> float:
-        """Return the time at which the driver must next check the attempts (`look`)."""
+        """Return the time at which the driver must next check the attempts (`check_deadlines`)."""
         due = NEVER
         for attempt in self.live:
             due = min(due, min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))

@@ -137,11 +137,11 @@ class UsageTap:
         if self._mark in rest:
             self._note(rest)
         out = self._without_usage(rest) if self._is_withheld else b""
-        return self.let_go(out)
+        return self.release(out)
 
-    def let_go(self, data: bytes = b"") -> bytes:
+    def release(self, data: bytes = b"") -> bytes:
         """Return the held whole events and the bytes after them; no more bytes will come."""
-        return data if self._closing is None else self._closing.let_go(data)
+        return data if self._closing is None else self._closing.release(data)
 
     @property
     def content_events(self) -> int:
@@ -232,7 +232,7 @@ class UsageTap:
         if not end:
             event += data
             self._is_aligned = False
-            return b"" if self._is_withheld and len(event) <= _HELD else self._release(data)
+            return b"" if self._is_withheld and len(event) <= _HELD else self._relay_long(data)
         done = data[:end] if is_cut else data
         whole = bytes(event) + done if event else done
         count = _count(whole)
@@ -252,7 +252,7 @@ class UsageTap:
         self._is_aligned = self._drops_lf = False
         event += data[end:]
         if self._is_withheld:
-            return out if len(event) <= _HELD else out + self._release(b"")
+            return out if len(event) <= _HELD else out + self._relay_long(b"")
         self._trim()
         return out + data[end:] if was_withheld else data
 
@@ -270,7 +270,7 @@ class UsageTap:
             end -= 2 if run.endswith(b"\r\n") else 1
         return max(0, end - len(seam))
 
-    def _release(self, data: bytes) -> bytes:
+    def _relay_long(self, data: bytes) -> bytes:
         """Relay an event that is too long to be held. `data`: the latest bytes of the event."""
         out = bytes(self._event) if self._is_withheld else data
         self._is_withheld = False

@@ -71,8 +71,8 @@ pytestmark = pytest.mark.skipif(
     is_compiled(), reason="compiled code calls its own methods directly: nobody can listen"
 )
 
-# Calls of the requests of the proxy and of the simulator to their shared code. `look` and `due` are
-# left out: the proxy sweeps, the simulator has events.
+# Calls of the requests of the proxy and of the simulator to their shared code. Calls for deadlines
+# are left out: the proxy sweeps, the simulator has events.
 WATCHED: dict[type, tuple[str, ...]] = {
     RequestDriver: (
         *("begin", "prepare", "go", "connected", "won", "shows", "shows_refusal", "keep_error"),

@@ -53,7 +53,7 @@ def test_the_fingerprint_is_added_to_the_held_event() -> None:
     assert closing.pass_on(DONE) == stamped(FINISH) + DONE
     assert (closing.held, closing.fingerprint) == (b"", b"")
     assert closing.pass_on(FINISH) == b""  # the fingerprint is used once
-    assert closing.let_go(DONE) == FINISH + DONE
+    assert closing.release(DONE) == FINISH + DONE
 
 
 def test_the_fingerprint_and_the_event_with_a_reason_in_one_read() -> None:
@@ -93,7 +93,7 @@ def test_a_fingerprint_of_any_json_is_copied_as_it_is() -> None:
         closing = Closing()
         closing.pass_on(FINISH)
         closing.fingerprint = fingerprint
-        assert closing.let_go(DONE) == stamped(FINISH, fingerprint) + DONE
+        assert closing.release(DONE) == stamped(FINISH, fingerprint) + DONE
 
 
 @given(st.lists(st.sampled_from([TOKEN, QUOTED, FINISH, OTHER, NULL, DONE]), max_size=9), st.data())
@@ -108,7 +108,7 @@ def test_without_a_fingerprint_every_byte_passes_and_one_event_is_held_at_most(
         assert passed + closing.held == stream[:end]
         assert closing.held in (b"", FINISH, OTHER) or stream[:end].endswith(closing.held)
         assert len(closing.held) <= len(OTHER)
-    assert passed + closing.let_go(b"") == stream
+    assert passed + closing.release(b"") == stream
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6), st.booleans())
@@ -118,5 +118,5 @@ def test_any_bytes_pass(pieces: list[bytes], has_print: bool) -> None:
         passed += closing.pass_on(piece)
     if has_print:
         closing.fingerprint = PRINT
-    passed += closing.let_go(b"")
+    passed += closing.release(b"")
     assert passed.replace(b',"system_fingerprint":' + PRINT, b"") == b"".join(pieces)

@@ -201,7 +201,7 @@ def test_an_error_of_the_second_stream_is_relayed_if_no_replica_continues() -> N
     assert one.feed(role() + error + DONE) == b""
     assert one.is_broken
     assert isinstance(one.rest(body_of("chat")), list)
-    assert one.let_go() == error + DONE
+    assert one.take_withheld() == error + DONE
     assert not one.is_broken
 
 

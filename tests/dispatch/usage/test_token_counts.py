@@ -213,7 +213,7 @@ def test_an_event_with_a_reason_waits_for_the_next_one_only() -> None:
     tap = UsageTap(takes_out=True)
     assert tap.feed(FINISH) == b""
     assert tap.ends_between_events
-    assert tap.let_go() == FINISH
+    assert tap.release() == FINISH
     assert tap.feed(FINISH) == b""
     assert tap.feed(DONE) == FINISH + DONE
     assert tap.feed(FINISH) == b""

@@ -135,7 +135,7 @@ class NoHandler(Handler):
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
         raise NotImplementedError
 
-    def crashed(self, err: Exception) -> None:
+    def log_defect(self, err: Exception) -> None:
         raise NotImplementedError
 
 
