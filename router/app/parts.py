@@ -140,7 +140,7 @@ class Parts:
         self.prober = Prober(self.fleet, config, token, tls, rng, failed)
         self.poller = Poller(self.fleet, config, token, tls, rng, failed)
         if self.queue is not None:
-            self.queue.hurry = self.poller.hurry
+            self.queue.poll_early = self.poller.poll_early
         self.aborter = Aborter(config.aborts, Asker(config, token, tls))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None

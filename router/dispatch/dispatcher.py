@@ -26,7 +26,7 @@ from router.dispatch.attempts.upstream_head import common_lines
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
-from router.dispatch.exchange import Exchange, Keeper
+from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
@@ -54,7 +54,7 @@ _MEMBER = b'"priority":0'  # A `priority` member; used to test whether a body ca
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
-class Dispatcher(Handler, Keeper):
+class Dispatcher(Handler, ExchangeOwner):
     """Handles the requests of every client connection."""
 
     def __init__(

@@ -53,7 +53,7 @@ from router.wire.sweep import NEVER
 
 
 @trait
-class Keeper(ABC):
+class ExchangeOwner(ABC):
     """The owner of the requests that have not ended (the dispatcher)."""
 
     __slots__ = ()
@@ -72,7 +72,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         "_client",
         "_commit_due",
         "_done",
-        "_keeper",
+        "_owner",
         "_stall_due",
         "begin_due",
         "deadline",
@@ -82,7 +82,7 @@ class Exchange(ProxiedRequest, ClientExchange):
 
     def __init__(
         self,
-        keeper: Keeper,
+        owner: ExchangeOwner,
         context: Context,
         client: ClientConnection,
         asked: ClientRequest,
@@ -93,7 +93,7 @@ class Exchange(ProxiedRequest, ClientExchange):
     ) -> None:
         super().__init__(context, asked, body, request_id, arrived, urgency)
         view, times = self.view, self.times
-        self._keeper = keeper
+        self._owner = owner
         self._client = client
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
         self._done = False
@@ -579,7 +579,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             end_request(self, reason, reply.status, reply.bytes_out, reply.content_events, now)
         except Exception as err:
             self.context.log_defect(err)
-        self._keeper.finished(self, self._client, reason, now)
+        self._owner.finished(self, self._client, reason, now)
 
     def _count_tokens(self, is_whole: bool) -> None:
         work, reply, measured = self.work, self.reply, self.view.prompt_tokens

@@ -57,11 +57,11 @@ class SimulatedPoller:
                 # First polls are spread over one interval, to avoid a burst in a large fleet.
                 polled.schedule(interval_s * rng.random())
 
-    def hurry(self, replica: Replica) -> None:
+    def poll_early(self, replica: Replica) -> None:
         """Poll a replica as soon as the minimum gap between polls allows."""
         polled = self._replicas.get(replica)
         if polled is not None:
-            polled.hurry(self.clock.now)
+            polled.poll_early(self.clock.now)
 
     def pause_s(self) -> float:
         """Seconds until the next poll of a replica, with jitter."""
@@ -95,7 +95,7 @@ class _PolledReplica:
         self._signals: Signals | None = None  # the result of the running poll; None: none
 
     def schedule(self, until: float) -> None:
-        """Schedule the next poll for the time `until`, or earlier if it is hurried."""
+        """Schedule the next poll for the time `until`, or earlier if an early poll is requested."""
         if self._is_hurried:
             self._is_hurried = False
             poller = self._poller
@@ -104,7 +104,7 @@ class _PolledReplica:
         self._due = until
         self._poller.clock.at(until, self._begin)
 
-    def hurry(self, now: float) -> None:
+    def poll_early(self, now: float) -> None:
         """Poll earlier than scheduled."""
         self._is_hurried = True
         if self._due < inf:

@@ -106,7 +106,7 @@ class Simulation:
         )
         for router, poller in zip(self.routers, self.pollers, strict=True):
             if router.queue is not None:
-                router.queue.hurry = poller.hurry
+                router.queue.poll_early = poller.poll_early
         self._probers = tuple(
             SimulatedProber(
                 clock,

@@ -36,7 +36,7 @@ from router.core.tally import Tally
 from router.wire.http1.heads import ResponseHead
 from router.wire.http1.plans import Plans
 from router.wire.outbox import Outbox
-from router.wire.replica import Home, Owner, ReplicaConnection
+from router.wire.replica import Owner, PoolInterface, ReplicaConnection
 from router.wire.sweep import NEVER, Sweeper
 
 
@@ -76,7 +76,7 @@ class Address:
         self.resolve = resolve
 
 
-class Pool(Home):
+class Pool(PoolInterface):
     """All connections to one replica."""
 
     __slots__ = (

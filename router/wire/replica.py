@@ -60,7 +60,7 @@ class Owner(ABC):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Home(ABC):
+class PoolInterface(ABC):
     """The pool of one replica, as its connections see it."""
 
     __slots__ = ("limits", "outbox", "plans")
@@ -106,7 +106,7 @@ class ReplicaConnection:
 
     transport: asyncio.Transport
 
-    def __init__(self, pool: Home) -> None:
+    def __init__(self, pool: PoolInterface) -> None:
         self.pool = pool
         self.owner: Owner | None = None
         self.reader = ResponseReader(pool.limits)

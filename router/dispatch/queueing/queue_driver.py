@@ -80,7 +80,7 @@ class QueueDriver:
         self.pools = Pools(config, places, estimates)
         self._changes = PendingChanges(fleet, places, self.pools)
         # The function that polls a replica at once.
-        self.hurry: Callable[[Replica], None] | None = None
+        self.poll_early: Callable[[Replica], None] | None = None
         self._evictions = Evictions(self.pools, scheduler)
         self._alarm = scheduler.alarm(self._tick)
         self._due = INFINITY  # The time for which the timer is set.
@@ -357,10 +357,10 @@ class QueueDriver:
         for victim in ticked.preempt:
             self.recall(victim, now)
         self._arm()
-        hurry = self.hurry
-        if hurry is not None:
+        poll_early = self.poll_early
+        if poll_early is not None:
             for place in ticked.polls:
-                hurry(cast(Replica, place))
+                poll_early(cast(Replica, place))
 
     def retry(
         self, x: QueuedRequest, others: Sequence[Replica], tried: Sequence[Replica]

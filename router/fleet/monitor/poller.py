@@ -38,7 +38,7 @@ from router.fleet.monitor.ask import Asker, NoAnswer, Problem, keep
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 
-HURRY_S: Final = 0.5  # Minimum seconds between two requests to one replica, on average.
+GAP_S: Final = 0.5  # Minimum seconds between two requests to one replica, on average.
 # Number of polls in a row without metrics, or with too much data, after which polls become rare.
 GIVE_UP: Final = 3
 # Maximum bytes of a JSON document: decoding a longer one would block the event loop.
@@ -47,9 +47,9 @@ _HEAD_BYTES: Final = 256 * 1024  # Bytes at the beginning of a page that show th
 
 
 def gap_s(interval_s: float) -> float:
-    """Return the minimum seconds per request to one replica: HURRY_S, or the interval if that is
+    """Return the minimum seconds per request to one replica: GAP_S, or the interval if that is
     shorter."""
-    return min(HURRY_S, interval_s)
+    return min(GAP_S, interval_s)
 
 
 class Observer(Protocol):
@@ -123,11 +123,11 @@ class Poller:
         if turn is not None:
             self._end(turn)
 
-    def hurry(self, replica: Replica) -> None:
+    def poll_early(self, replica: Replica) -> None:
         """Poll a replica as soon as possible, before its regular poll."""
         turn = self._turns.get(replica)
         if turn is not None:
-            turn.is_hurried = True
+            turn.is_early = True
             turn.wake()
 
     async def stop(self) -> None:
@@ -358,7 +358,7 @@ class _Turn:
         "engine_at",
         "facts",
         "facts_at",
-        "is_hurried",
+        "is_early",
         "last",
         "misses",
         "replica",
@@ -375,7 +375,7 @@ class _Turn:
         self.began = 0.0  # When the last poll began.
         self.asked = 0  # Requests that the last poll sent.
         self.seen_at = float("-inf")  # When the last successful poll returned.
-        self.is_hurried = False
+        self.is_early = False
         self.misses = 0  # Polls in a row that the replica answered without metrics.
         self.engine_at = 0.0  # The time at which to try engine detection again.
         self._waiter: asyncio.Future[None] | None = None
@@ -413,11 +413,11 @@ class _Turn:
         soonest = self.began + self.asked * gap_s
         until = max(monotonic() + pause, soonest)
         while True:
-            if self.is_hurried:
+            if self.is_early:
                 until = min(until, soonest)
             left = until - monotonic()
             if left <= 0:
-                self.is_hurried = False
+                self.is_early = False
                 return
             waiter = self._waiter = loop.create_future()
             handle = loop.call_later(left, self.wake)

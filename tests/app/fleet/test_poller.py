@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from router.config.model import Config, Health, Polling
-from router.fleet.monitor.poller import GIVE_UP, HURRY_S, Poller, gap_s
+from router.fleet.monitor.poller import GAP_S, GIVE_UP, Poller, gap_s
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 from tests.app.fleet.servers import Answers, serving
@@ -77,7 +77,7 @@ class Fixture:
     async def gaps(self, count: int, id: str) -> None:
         """Wait for `count` times the shortest interval: between early polls of a replica."""
         for _ in range(count + 1):
-            self.poller.hurry(self.told.replicas[id])
+            self.poller.poll_early(self.told.replicas[id])
             await self.polls(1, id)
 
     async def signals(self, count: int = 1) -> list[Signals]:
@@ -342,7 +342,7 @@ async def test_signals_outlive_a_few_bad_polls_and_not_many() -> None:
         await eventually(lambda: fixture.replica.signals is NO_SIGNALS, "signals too old")
         assert fixture.replica.load == 0
         engine.answers = {"/metrics": running(2)}
-        fixture.poller.hurry(fixture.replica)
+        fixture.poller.poll_early(fixture.replica)
         await eventually(lambda: fixture.replica.signals == Signals(running=2), "new signals")
 
 
@@ -406,10 +406,10 @@ async def test_a_poll_may_be_asked_for_early() -> None:
         (turn,) = fixture.poller._turns.values()
         began = []
         for count in (1, 2, 3):
-            fixture.poller.hurry(fixture.replica)
+            fixture.poller.poll_early(fixture.replica)
             await fixture.signals(count)
             began.append(turn.began)
-        assert all(later - sooner >= HURRY_S for sooner, later in pairwise(began))
+        assert all(later - sooner >= GAP_S for sooner, later in pairwise(began))
 
 
 @scenario
@@ -440,10 +440,10 @@ async def test_any_hurry_makes_one_more_poll_and_never_two_at_once() -> None:
             timeout_s=30,
         ) as fixture,
     ):
-        fixture.poller.hurry(fixture.replica)
+        fixture.poller.poll_early(fixture.replica)
         await eventually(lambda: asked == 1, "a poll")
         for _ in range(100):
-            fixture.poller.hurry(fixture.replica)
+            fixture.poller.poll_early(fixture.replica)
         await fixture.gaps(2, "r1")
         assert asked == 1
         go.set()
@@ -472,7 +472,7 @@ async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
     ):
         began = monotonic()
         while len(fixture.told.signals) < 8:
-            fixture.poller.hurry(fixture.replica)
+            fixture.poller.poll_early(fixture.replica)
             await asyncio.sleep(0.01)
         took_s = monotonic() - began
         (turn,) = fixture.poller._turns.values()
@@ -480,7 +480,7 @@ async def test_all_causes_together_ask_one_question_in_a_gap() -> None:
 
 
 def test_a_gap_is_half_a_second_unless_the_operator_asks_for_less() -> None:
-    assert [gap_s(interval_s) for interval_s in (60.0, 1.0, 0.1)] == [HURRY_S, HURRY_S, 0.1]
+    assert [gap_s(interval_s) for interval_s in (60.0, 1.0, 0.1)] == [GAP_S, GAP_S, 0.1]
 
 
 @scenario
@@ -516,7 +516,7 @@ async def test_never_means_never() -> None:
         polling(engine.server.url, interval_s=0.0) as fixture,
     ):
         assert fixture.poller.running == 0
-        fixture.poller.hurry(fixture.replica)
+        fixture.poller.poll_early(fixture.replica)
         assert fixture.poller.running == 0
         assert engine.server.connections == []
         fixture.adopt(interval_s=0.02)
@@ -545,7 +545,7 @@ async def test_an_unwatched_replica_is_asked_no_more() -> None:
         fixture.poller.unwatch(fixture.replica)
         await eventually(lambda: fixture.poller.running == 0, "the end of its task")
         asked, told = len(engine.asked), len(fixture.told.signals)
-        fixture.poller.hurry(fixture.replica)
+        fixture.poller.poll_early(fixture.replica)
         assert fixture.poller.running == 0
         assert (len(engine.asked), len(fixture.told.signals)) == (asked, told)
         fixture.poller.watch(fixture.replica)
@@ -568,7 +568,7 @@ async def test_what_comes_of_a_removed_replica_is_not_told() -> None:
     ):
         replica = fixture.replica
         (turn,) = fixture.poller._turns.values()
-        fixture.poller.hurry(replica)
+        fixture.poller.poll_early(replica)
         await engine.server.wait_for_requests(1)
         fixture.told.table.fleet.remove("r0")
         go.set()

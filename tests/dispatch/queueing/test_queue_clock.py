@@ -35,7 +35,7 @@ def test_a_wait_ends_in_time_under_heavy_traffic(step_s: float) -> None:
 
 
 @pytest.mark.skipif(is_compiled(), reason="compiled methods cannot be replaced")
-@pytest.mark.parametrize("where", ["tick", "hurry"])
+@pytest.mark.parametrize("where", ["tick", "poll_early"])
 def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before the fix, the timer was not set again, so waiting requests never expired."""
     classes = Classes(low=LowClass(wait_s=5.0))
@@ -55,9 +55,9 @@ def test_a_wait_ends_after_a_defect_in_a_tick(where: str, monkeypatch: pytest.Mo
             ticked = Ticked()
             ticked.polls = [world.replicas[0]]
             patch.setattr(Pools, "tick", lambda *_: ticked)
-            world.queue.hurry = lambda _: fails() and None
+            world.queue.poll_early = lambda _: fails() and None
         with pytest.raises(RuntimeError):
             world.time.passes(1.0)
-    world.queue.hurry = None
+    world.queue.poll_early = None
     world.time.passes(6.0)
     assert patient.ended is Reason.QUEUE_TIMEOUT
