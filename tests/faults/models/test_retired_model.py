@@ -137,9 +137,9 @@ async def test_requests_that_wait_for_a_model_that_a_reload_removes(is_shared: b
         await runs.send(body("old"))
         await eventually(lambda: fleet.replicas["r1"].inflight == 1, "it runs")
         await waits.send(body("old"))
-        line = router.app.parts.queue
-        assert line is not None
-        await eventually(lambda: line.pools.waiting == 1, "it waits")
+        driver = router.app.parts.queue
+        assert driver is not None
+        await eventually(lambda: driver.pools.waiting == 1, "it waits")
         router.change(replicas=(kept,))
         await router.app.reload()
         assert_error(await waits.recv_response(), Reason.MODEL_NOT_FOUND, 404)

@@ -208,14 +208,14 @@ async def test_memory_that_cannot_be_freed_is_not_freed_in_part() -> None:
             await waits(router, *of("greedy"), tag=tag * 1_000)
             for tag in ("old", "middle", "newest")
         ]
-        line = router.app.parts.queue
-        assert line is not None
-        queued = line.pools.queues[0]
+        driver = router.app.parts.queue
+        assert driver is not None
+        queued = driver.pools.queues[0]
         held, newcomer = queued.body_bytes, Flow("other", "", "")
         for missing in (12_000, held):
-            assert not line.relieve(newcomer, missing), "its own would be the largest flow"
+            assert not driver.relieve(newcomer, missing), "its own would be the largest flow"
             assert (queued.waiting, queued.body_bytes) == (3, held)
-        assert line.relieve(newcomer, 7_000)  # two of the requests are evicted
+        assert driver.relieve(newcomer, 7_000)  # two of the requests are evicted
         assert queued.waiting == 1
         turnstile.open(2)
         for client, status in zip(clients, (200, 200, 429, 429), strict=True):
@@ -233,8 +233,8 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
         old = await waits(router, *of("greedy"), tag="old")
         newest = await waits(router, *of("greedy"), tag="newest")
         small = await router.client()
-        line = router.app.parts.queue
-        assert line is not None
+        driver = router.app.parts.queue
+        assert driver is not None
         loop = asyncio.get_running_loop()
         left: list[Reason] = []
 
@@ -242,7 +242,7 @@ async def test_one_that_leaves_in_the_moment_it_gives_way_is_counted_once() -> N
             """Disconnect the evicted client. Runs in every turn of the loop: also between the
             eviction and its answer.
             """
-            for gone in line._evicted:
+            for gone in driver._evictions._evicted:
                 exchange: Any = gone.ticket.request
                 left.append(Reason.CLIENT_GONE)
                 exchange._client.abort(Reason.CLIENT_GONE)

@@ -161,9 +161,9 @@ async def test_a_deadline_behind_a_long_queue_is_refused_when_it_comes() -> None
     async with running(turnstile, replica=ONE, queue=rules) as router:
         clients = [await send(router, "first", queued=False)]
         clients += [await send(router, str(n)) for n in range(60)]
-        line = router.app.parts.queue
-        assert line is not None
-        drain = line.pools.queues[0]._service_rate
+        driver = router.app.parts.queue
+        assert driver is not None
+        drain = driver.pools.queues[0]._service_rate
         for rate in drain._rates:  # as if the request had waited for longer than a test may take
             rate.waited_s += 60.0
         turnstile.open(31)

@@ -47,8 +47,8 @@ def test_waiting_requests_hold_no_concurrency(tmp_path: Path, policy: str) -> No
             passing = await ask(router, OTHER, tag="other")
             await eventually(lambda: "other" in turnstile.tags, "another key passes by")
             assert turnstile.tags == ["acme", "acme", "other"]
-            line = router.app.parts.queue
-            assert line is not None and waiting(router) == MANY - 2
+            driver = router.app.parts.queue
+            assert driver is not None and waiting(router) == MANY - 2
             turnstile.open(3)
             assert (await passing.recv_response()).status == 200
             for done in range(2, MANY):
@@ -140,9 +140,9 @@ def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] |
             answers = [
                 asyncio.create_task(router.ask(chat(ACME, tag=str(number)))) for number in range(5)
             ]
-            line = router.app.parts.queue
-            assert line is not None
-            await eventually(lambda: line.pools.waiting == 4, "all but one wait")
+            driver = router.app.parts.queue
+            assert driver is not None
+            await eventually(lambda: driver.pools.waiting == 4, "all but one wait")
             if after is None:
                 keys_of(tmp_path, "other")
             else:
@@ -150,7 +150,7 @@ def test_a_reload_while_the_limit_blocks(tmp_path: Path, after: dict[str, Any] |
             await router.app.reload()
             sent = 1 if after is None else after.get("concurrency", 5)
             await eventually(lambda: len(turnstile.tags) == sent, "as many as may are sent")
-            assert line.pools.waiting == 5 - sent
+            assert driver.pools.waiting == 5 - sent
             turnstile.open(5)
             assert [(await answer).status for answer in answers] == [200] * 5
 
@@ -208,9 +208,9 @@ def test_a_blocked_request_goes_where_its_prefix_is(tmp_path: Path) -> None:
             first = await begin(0, ACME, tag="first")
             await eventually(lambda: "first" in homes[0].tags, "it goes where its prefix is")
             second = await begin(1, ACME, tag="second")
-            line = router.app.parts.queue
-            assert line is not None
-            await eventually(lambda: line.pools.waiting == 1, "it waits for the first")
+            driver = router.app.parts.queue
+            assert driver is not None
+            await eventually(lambda: driver.pools.waiting == 1, "it waits for the first")
             homes[0].open(2)
             homes[1].open()
             assert [(await answer).status for answer in (first, second)] == [200, 200]

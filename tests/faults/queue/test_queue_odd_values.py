@@ -35,9 +35,9 @@ MOST_CHOICES, USUAL = 1024, 256
 
 def ticket_of(router: Router) -> Any:
     """The ticket of the only waiting request."""
-    line = router.app.parts.queue
-    assert line is not None
-    (only,) = line.pools.queues
+    driver = router.app.parts.queue
+    assert driver is not None
+    (only,) = driver.pools.queues
     (ticket,) = only.tickets()
     return ticket
 
@@ -134,11 +134,11 @@ async def test_what_is_no_inference_passes_the_queue_by() -> None:
     async with running(
         turnstile, json_ok, replica=ONE, queue=queue(), policy="round_robin"
     ) as router:
-        line = router.app.parts.queue
-        assert line is not None
+        driver = router.app.parts.queue
+        assert driver is not None
         first = await send(router, "first", queued=False)
         answer = await router.ask(request("/v1/models", "x-request-timeout-ms: 0"))
         assert answer.status == 200
-        assert not line.pools.waiting
+        assert not driver.pools.waiting
         turnstile.open()
         assert (await first.recv_response()).status == 200

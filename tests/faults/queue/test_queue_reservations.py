@@ -26,9 +26,9 @@ SHARE = 0.3  # default reserved share of class high
 
 
 def pool(router: Router) -> AdmissionQueue:
-    line = router.app.parts.queue
-    assert line is not None
-    (only,) = line.pools.queues
+    driver = router.app.parts.queue
+    assert driver is not None
+    (only,) = driver.pools.queues
     return only
 
 

@@ -54,8 +54,8 @@ def test_an_early_request_is_not_overtaken_for_ever(
                 ),
             ) as router,
         ):
-            line = router.app.parts.queue
-            assert line is not None
+            driver = router.app.parts.queue
+            assert driver is not None
             ended: list[int] = []
             sent = 0
 
@@ -79,7 +79,7 @@ def test_an_early_request_is_not_overtaken_for_ever(
             async with asyncio.TaskGroup() as group:
                 for client, number in first:
                     group.create_task(go_on(client, number))
-            assert sum(line.pools.queues[0].counts.queued) > SERVED // 2, "the queue was empty"
+            assert sum(driver.pools.queues[0].counts.queued) > SERVED // 2, "the queue was empty"
             overtaken = [ended.index(number) - number for number in range(sent)]
             assert max(overtaken) <= MOST_OVERTAKEN
 

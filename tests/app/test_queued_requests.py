@@ -152,11 +152,11 @@ async def test_the_first_token_timeout_begins_at_the_dispatch() -> None:
     turnstile = Turnstile()
     timeouts = {"first_token_s": 0.6}
     async with running(turnstile, turnstile, queue=queue(), timeouts=timeouts) as router:
-        line = router.app.parts.queue
-        assert line is not None
+        driver = router.app.parts.queue
+        assert driver is not None
         for replica in router.app.parts.fleet.replicas.values():
             replica.limit = 0
-            line.changed(replica)
+            driver.changed(replica)
         second = await send(router, "second")
         await deadline_passes(router, 0.9)  # later than the second's limit for a first token
         assert waiting(router) == 1
@@ -247,9 +247,9 @@ async def test_no_ticket_is_created_while_no_request_waits() -> None:
         turnstile.open(2)
         for client in (first, second):
             assert (await client.recv_response("POST")).status == 200
-        line = router.app.parts.queue
-        assert line is not None
-        counts = line.pools.queues[0].counts
+        driver = router.app.parts.queue
+        assert driver is not None
+        counts = driver.pools.queues[0].counts
         assert (counts.passed[NORMAL], counts.granted[NORMAL]) == (1, 1)
         third = await send(router, "c", queued=False)  # the replica has room again
         turnstile.open()
@@ -515,8 +515,8 @@ async def test_a_crowd_before_small_engines_is_served_whole() -> None:
 
         await asyncio.gather(*(one(number) for number in range(80)))
         assert sum(counts(router, "queued")), "nobody waited"
-        line = router.app.parts.queue
-        assert line is not None
-        (only,) = line.pools.queues
+        driver = router.app.parts.queue
+        assert driver is not None
+        (only,) = driver.pools.queues
         await eventually(lambda: not only.waiting, "all are served")
         assert [only.used_tokens(urgency) for urgency in range(CLASSES)] == [0] * CLASSES
