@@ -216,24 +216,7 @@ class Dispatcher(Handler, ExchangeOwner):
             if context.closing:
                 raise RouterError(Reason.DRAINING, MESSAGES[Reason.DRAINING], retry_after_s=1)
             if is_inference:
-                routing = head.routing
-                if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
-                    self._limit(exchange, head, arrived)
-                tokens = exchange.view.prompt_tokens
-                exchange.tenant_share = share = tenants.enter(
-                    key,
-                    asked.flow,
-                    fields,
-                    tokens,
-                    arrived,
-                    is_batch=urgency.rank == BATCH,
-                    takes_steps=context.takes_steps(),
-                    waits=context.queue is not None and not route.light,
-                )
-                if share is not None:
-                    exchange.concurrency = share.concurrency
-                    if share.steps:
-                        exchange.urgency = with_steps(urgency, share.steps)
+                self._apply_limits(exchange)
             if route is MODELS and answer_models(exchange, client):
                 return
             if route is SERVER:
@@ -242,18 +225,7 @@ class Dispatcher(Handler, ExchangeOwner):
         except RouterError as err:
             exchange.answer(err)
             return
-        peer = client.peer
-        asked.forwards_key = tenants.forwards
-        asked.common = common_lines(
-            head,
-            size,
-            peer=peer.encode("ascii", "replace"),
-            peer_is_trusted=tenants.flows.addresses.is_trusted(peer),
-            proto=self._proto,
-            via=self._via,
-            authorization=self._authorization,
-            forwards_key=asked.forwards_key,
-        )
+        self._write_common_lines(asked, client.peer)
         self._sweeper.add(exchange)
         self.placement.begin(exchange, body)
 
@@ -277,12 +249,53 @@ class Dispatcher(Handler, ExchangeOwner):
             self._ignored_numbers.ignored(fields.model, fleet.known_models, dialect, monotonic())
         return urgency
 
-    def _limit(self, exchange: Exchange, head: RequestHead, arrived: float) -> None:
+    def _apply_limits(self, exchange: Exchange) -> None:
+        """Set the client's deadline, and take the request from the limits of its tenant.
+
+        Raises RouterError if the deadline has passed or a limit is reached.
+        """
+        context, asked = self._context, exchange.asked
+        routing = asked.head.routing
+        if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
+            self._set_deadline(exchange)
+        urgency = exchange.urgency
+        exchange.tenant_share = share = self.tenants.enter(
+            asked.key,
+            asked.flow,
+            asked.fields,
+            exchange.view.prompt_tokens,
+            exchange.arrived,
+            is_batch=urgency.rank == BATCH,
+            takes_steps=context.takes_steps(),
+            waits=context.queue is not None and not asked.route.light,
+        )
+        if share is not None:
+            exchange.concurrency = share.concurrency
+            if share.steps:
+                exchange.urgency = with_steps(urgency, share.steps)
+
+    def _write_common_lines(self, asked: ClientRequest, peer: str) -> None:
+        """Build the header lines that every replica gets."""
+        tenants = self.tenants
+        asked.forwards_key = tenants.forwards
+        asked.common = common_lines(
+            asked.head,
+            asked.body_bytes,
+            peer=peer.encode("ascii", "replace"),
+            peer_is_trusted=tenants.flows.addresses.is_trusted(peer),
+            proto=self._proto,
+            via=self._via,
+            authorization=self._authorization,
+            forwards_key=asked.forwards_key,
+        )
+
+    def _set_deadline(self, exchange: Exchange) -> None:
         """Set the time until which the client waits for an answer.
 
         Raises RouterError (DEADLINE_PASSED) if the deadline has passed.
         """
-        timeout_s, sdk_timeout_s = head.routing.timeout_s, head.routing.sdk_timeout_s
+        routing, arrived = exchange.asked.head.routing, exchange.arrived
+        timeout_s, sdk_timeout_s = routing.timeout_s, routing.sdk_timeout_s
         # An SDK timeout ends with the first byte. A waiting stream is sent comments, so the timeout
         # does not apply to it.
         if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
