@@ -1,0 +1,386 @@
+"""UsageTap: the output is the input without the usage that only the router requested.
+
+The counts are correct. The reference is the stream without the usage event, built separately.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.dispatch.usage.token_counts import Usage
+from router.dispatch.usage.usage_tap import UsageTap
+from tests.harness.messages import DONE, event, role, token
+from tests.harness.reading import read_response
+from tests.harness.splits import name_of, ways
+from tests.places import DATA
+
+RECORDINGS = DATA / "vllm-0.32"
+TOLD = {"prompt_tokens": 28, "total_tokens": 32, "completion_tokens": 4}
+HELD = 32 * 1024  # maximum bytes that a tap may hold back
+
+
+def usage_event(usage: Any = TOLD, **more: Any) -> bytes:
+    return event(
+        {"id": "c", "object": "chat.completion.chunk", "choices": [], "usage": usage, **more}
+    )
+
+
+def with_usage(text: str, usage: Any, finish: str | None = None) -> bytes:
+    """A content event with a `usage`."""
+    value = json.loads(token(text, finish)[6:])
+    value["usage"] = usage
+    return event(value)
+
+
+def tapped(pieces: list[bytes], **settings: Any) -> tuple[bytes, Usage]:
+    tap = UsageTap(**settings)
+    out = b"".join([tap.feed(piece) for piece in pieces]) + tap.flush()
+    return out, tap.result(True)
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(data):
+        size = sizes[len(pieces) % len(sizes)]
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+# -- byte-exactness -----------------------------------------------------------------------------
+
+TOOL = event(
+    {
+        "choices": [
+            {
+                "index": 0,
+                "delta": {
+                    "tool_calls": [
+                        {"index": 0, "function": {"arguments": '{"usage": {"x_tokens": 1}}\n\n'}}
+                    ]
+                },
+                "finish_reason": None,
+            }
+        ]
+    }
+)
+STAYS: list[bytes] = [
+    role(),
+    token("a"),
+    token('"usage":{"prompt_tokens":1},"choices":[]'),  # only text that mentions usage
+    token("a\r\n\r\nb\n\ndata: x"),
+    token("x" * (HELD + 100)),
+    with_usage("b", None),
+    event({"choices": []}),
+    event({"choices": [], "usage": None}),
+    event({"choices": [], "usage": []}),
+    event({"choices": [], "usage": "_tokens"}),
+    event({"choices": [], "prompt_filter_results": [{"max_tokens": 1}]}),
+    event({"usage": {"prompt_tokens": 1}}),
+    event({"choices": None, "usage": {"prompt_tokens": 1}}),
+    event({"choices": [{"index": 1, "delta": {"content": "n"}}, {"index": 0, "delta": {}}]}),
+    TOOL,
+    event({"error": {"message": 'boom _tokens" ', "code": 500}}),
+    event({"type": "error", "error": {"code": 503}, "max_tokens": 1}),
+    b"event: error\ndata: {}\n\n",
+    b": keep-alive\n\n",
+    b":\n\n",
+    b"\n",
+    b"\n\n",
+    b"data:\n\n",
+    b'data: {"choices":[],"usage":{"prompt_tokens":\n\n',
+    b'data: no JSON _tokens"\n\n',
+    b"id: 1\nretry: 10\n\n",
+    DONE,
+]
+GOES: list[bytes] = [
+    usage_event(),
+    usage_event({**TOLD, "prompt_tokens_details": {"cached_tokens": 16}}),
+    usage_event(system_fingerprint="vllm-0.32.0-7166a170"),
+    b"data:" + usage_event()[6:],
+    b"id: 7\nevent: message\n" + usage_event(),
+    b'data: {"choices":[],\ndata:"usage":{"prompt_tokens":1,"completion_tokens":3}}\n\n',
+]
+
+
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+@pytest.mark.parametrize("goes", GOES, ids=lambda value: repr(value)[:60])
+def test_an_unrequested_usage_event_is_removed_in_any_pieces(goes: bytes, newline: bytes) -> None:
+    before, after = token("a") + token("b", "stop"), DONE
+    stream, expected = (
+        data.replace(b"\n", newline) for data in (before + goes + after, before + after)
+    )
+    for pieces in ways(stream):
+        out, usage = tapped(pieces, takes_out=True)
+        assert out == expected, name_of(pieces)
+        assert usage.exact, name_of(pieces)
+
+
+@pytest.mark.parametrize("takes_out", [True, False])
+@pytest.mark.parametrize("stays", STAYS, ids=lambda value: repr(value)[:60])
+def test_any_other_event_is_kept_in_any_pieces(stays: bytes, takes_out: bool) -> None:
+    stream = token("a") + stays + DONE
+    splits = ways(stream) if len(stream) < 2000 else iter([cut(stream, [7]), [stream]])
+    for pieces in splits:
+        assert tapped(pieces, takes_out=takes_out)[0] == stream, name_of(pieces)
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    parts=st.lists(st.sampled_from(STAYS + GOES), max_size=8),
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
+    newline=st.sampled_from([b"\n", b"\r\n"]),
+)
+def test_what_comes_out_is_what_was_not_asked_for(
+    parts: list[bytes], sizes: list[int], newline: bytes
+) -> None:
+    stream = b"".join(parts).replace(b"\n", newline)
+    expected = b"".join(part for part in parts if part not in GOES).replace(b"\n", newline)
+    assert tapped(cut(stream, sizes), takes_out=True)[0] == expected
+    assert tapped(cut(stream, sizes), takes_out=False)[0] == stream
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_any_bytes_pass(pieces: list[bytes]) -> None:
+    for takes_out in (True, False):
+        wrapped = [b"data: ", *pieces, b'"_tokens":1\n', b"\n"]
+        assert tapped(wrapped, takes_out=takes_out)[0] == b"".join(wrapped)
+
+
+@settings(deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 300), min_size=1, max_size=12),
+    parts=st.lists(st.sampled_from(STAYS), max_size=5),
+)
+def test_nothing_is_held_but_an_unfinished_event(sizes: list[int], parts: list[bytes]) -> None:
+    stream = b"".join(parts)
+    tap = UsageTap(takes_out=True)
+    fed = got = 0
+    for piece in cut(stream, sizes):
+        fed += len(piece)
+        got += len(tap.feed(piece))
+        held = fed - got
+        assert held <= HELD
+        assert b"\n\n" not in stream[got : got + held], "a whole event is held"
+
+
+# -- the fingerprint ----------------------------------------------------------------------------
+
+
+def compact(data: bytes) -> bytes:
+    value = json.loads(data[6:])
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+FINISH = compact(token("z", "stop"))
+PRINT = usage_event(system_fingerprint='v"1')
+STAMPED = FINISH[:-3] + b',"system_fingerprint":"v\\"1"}\n\n'
+
+
+def test_the_last_event_takes_over_the_fingerprint_wherever_it_is_cut() -> None:
+    stream = compact(token("a")) + FINISH + PRINT + DONE
+    expected = compact(token("a")) + STAMPED + DONE
+    for pieces in ways(stream):
+        assert tapped(pieces, takes_out=True)[0] == expected, name_of(pieces)
+        assert tapped(pieces)[0] == stream, name_of(pieces)
+
+
+def test_of_several_choices_the_last_takes_it_over() -> None:
+    more = compact(token("b"))
+    stream = FINISH + more + FINISH + PRINT + DONE
+    for pieces in ways(stream):
+        out = tapped(pieces, takes_out=True)[0]
+        assert out == FINISH + more + STAMPED + DONE, name_of(pieces)
+
+
+def test_a_fingerprint_is_not_sent_twice() -> None:
+    stream = STAMPED + PRINT + DONE
+    for pieces in ways(stream):
+        assert tapped(pieces, takes_out=True)[0] == STAMPED + DONE, name_of(pieces)
+
+
+def test_an_event_with_a_reason_waits_for_the_next_one_only() -> None:
+    tap = UsageTap(takes_out=True)
+    assert tap.feed(FINISH) == b""
+    assert tap.ends_between_events
+    assert tap.release() == FINISH
+    assert tap.feed(FINISH) == b""
+    assert tap.feed(DONE) == FINISH + DONE
+    assert tap.feed(FINISH) == b""
+    assert tap.flush() == FINISH
+    assert UsageTap(takes_out=True, whole=True).feed(FINISH) == FINISH
+
+
+def test_a_recorded_stream_ends_as_one_that_was_asked_for_no_usage() -> None:
+    """Real vLLM: the event with the finish reason has the same members, in the same order."""
+    asked, unasked = (
+        bytes(read_response((RECORDINGS / name).read_bytes()).body)
+        for name in ("chat_stream_usage.http", "chat_stream.http")
+    )
+    given = tapped([asked], takes_out=True)[0]
+    last, expected = (
+        json.loads(next(line for line in reversed(body.split(b"\n\n")) if b'"choices"' in line)[6:])
+        for body in (given, unasked)
+    )
+    assert list(last) == list(expected)
+    assert last["system_fingerprint"] == expected["system_fingerprint"]
+
+
+def test_without_taking_out_nothing_is_ever_held() -> None:
+    tap = UsageTap()
+    for at in range(len(usage_event())):
+        byte = usage_event()[at : at + 1]
+        assert tap.feed(byte) == byte
+
+
+def test_an_event_that_never_ends_is_relayed_in_pieces() -> None:
+    tap = UsageTap(takes_out=True)
+    begun = b"data: " + b"x" * (HELD - 6)
+    assert tap.feed(begun) == b""
+    assert tap.feed(b"y") == begun + b"y"
+    assert tap.feed(b"z" * 100) == b"z" * 100
+    assert not tap.ends_between_events
+    assert tap.feed(b"\n") + tap.feed(b"\n") == b"\n\n"
+    assert tap.feed(usage_event()[:20]) == b""
+    assert tap.ends_between_events
+    assert tap.feed(usage_event()[20:] + DONE) == DONE
+
+
+@pytest.mark.parametrize("last", [usage_event().rstrip(b"\n"), usage_event()[:-1]])
+def test_an_end_without_a_blank_line(last: bytes) -> None:
+    assert tapped([token("a"), last], takes_out=True)[0] == token("a")
+    assert (
+        tapped([token("a"), b"data: [DONE]\n"], takes_out=True)[0] == token("a") + b"data: [DONE]\n"
+    )
+    assert tapped([token("a"), last])[1].prompt_tokens == 28
+
+
+@pytest.mark.parametrize("size", [1, 50, 100_000])
+def test_an_engine_that_always_reports_usage_is_not_changed(size: int) -> None:
+    """Usage on content events was not requested by the router: the client gets it in any case."""
+    always = with_usage("a", TOLD) + with_usage("b", TOLD, "stop") + usage_event() + DONE
+    at_last = token("a") + with_usage("b", TOLD, "stop") + DONE
+    for stream in (always, at_last):
+        out, usage = tapped(cut(stream, [size]), takes_out=True)
+        assert out == stream
+        assert usage == Usage(28, 4, None, True)
+
+
+def test_a_long_stream_is_not_looked_through_again_and_again() -> None:
+    """An event of 3 MB arrives byte by byte: the stored part and the work are bounded."""
+    tap = UsageTap(takes_out=True)
+    for _ in range(3000):
+        tap.feed(b"x" * 1000)
+        assert len(tap._event) <= HELD + 1000
+
+
+# -- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("takes_out", [True, False])
+@pytest.mark.parametrize(
+    "report",
+    [
+        event({"error": {"message": "m", "code": 500}}),
+        b'data:{"error":"in words"}\n\n',
+        b"event: error\n" + event({"type": "error", "error": {}}),
+        b"id: 1\n" + event({"error": {"message": "m", "code": 500}}),
+    ],
+)
+def test_an_error_is_seen_on_its_way(report: bytes, takes_out: bool) -> None:
+    """Each event in a separate read, as engines send them."""
+    tap = UsageTap(takes_out=takes_out)
+    for calm in (role(), token("a"), b"event: x\n" + token('data: {"error"'), STAYS[2]):
+        assert tap.feed(calm) == calm
+        assert not tap.errors.has_seen
+    assert tap.feed(report) == report
+    assert tap.errors.has_seen
+
+
+# -- counts -------------------------------------------------------------------------------------
+
+
+def body_of(name: str) -> bytes:
+    recorded = read_response((RECORDINGS / f"{name}.http").read_bytes())
+    assert recorded is not None
+    assert recorded.complete
+    return bytes(recorded.body)
+
+
+RECORDED = {
+    "chat_stream_usage": Usage(28, 4, None, True),
+    "messages_stream": Usage(28, 4, None, True),
+    "responses_stream": Usage(8, 4, 0, True),
+    "completion_stream": Usage(None, 4, None, False),
+}
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 100_000])
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_streams(name: str, size: int) -> None:
+    body = body_of(name)
+    out, usage = tapped(cut(body, [size]))
+    assert out == body
+    assert usage == RECORDED[name]
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_streams_an_event_a_read(name: str) -> None:
+    pieces = [piece + b"\n\n" for piece in body_of(name).split(b"\n\n")[:-1]]
+    assert tapped(pieces) == (body_of(name), RECORDED[name])
+
+
+@pytest.mark.parametrize("size", [1, 100, 100_000])
+def test_events_are_counted_if_usage_is_not_reported(size: int) -> None:
+    """One token per event; the part before the content and the [DONE] are not counted."""
+    stream = b": ping\n\n" + role() + b"".join(token(f"t{n}") for n in range(9)) + DONE
+    for takes_out in (True, False):
+        out, usage = tapped(cut(stream, [size]), takes_out=takes_out, quiet=2)
+        assert out == stream
+        assert usage == Usage(None, 9, None, False)
+
+
+def test_events_so_far() -> None:
+    tap = UsageTap(quiet=1)
+    for piece in (role(), token("a"), token("b"), token("c")[:40]):
+        tap.feed(piece)
+    assert tap.result(False) == Usage(None, 2, None, False)
+
+
+def test_counts_so_far() -> None:
+    """Anthropic reports the prompt first and the output last: in between, tokens are counted."""
+    start = event(
+        {"type": "message_start", "message": {"usage": {"input_tokens": 9, "output_tokens": 1}}}
+    )
+    delta = b"event: content_block_delta\n" + event({"type": "content_block_delta", "delta": {}})
+    end = event({"type": "message_delta", "usage": {"output_tokens": 7}})
+    tap = UsageTap(quiet=1)
+    tap.feed(start)
+    for _ in range(5):
+        tap.feed(delta)
+    assert tap.result(False) == Usage(9, 5, None, False)
+    tap.feed(end)
+    tap.feed(event({"type": "message_stop"}))
+    assert tap.result(False) == Usage(9, 7, None, False)
+    assert tap.result(True) == Usage(9, 7, None, True)
+
+
+def test_the_beginning_and_the_end_in_one_read() -> None:
+    start = event({"type": "message_start", "message": {"usage": {"input_tokens": 9}}})
+    end = event({"type": "message_delta", "usage": {"output_tokens": 7}})
+    assert tapped([start + end])[1] == Usage(9, 7, None, True)
+
+
+def test_a_count_before_more_content_is_not_final() -> None:
+    tap = UsageTap()
+    tap.feed(with_usage("a", {"prompt_tokens": 5, "completion_tokens": 1}))
+    for _ in range(4):
+        tap.feed(token("b"))
+    assert tap.result(True) == Usage(5, 4, None, False)
