@@ -17,12 +17,14 @@ class Run:
     __slots__ = (
         "has_shown",
         "is_away",
+        "is_behind_batch",
         "is_charged",
         "is_preempting",
         "place",
         "preemptions",
         "ran_s",
         "sent_at",
+        "since",
     )
 
     def __init__(self) -> None:
@@ -33,6 +35,11 @@ class Run:
         # The fields below describe the dispatch under way.
         self.place: Any = None  # the replica; `None`: the request is not at a replica
         self.sent_at = 0.0
+        # Since when only a slot or its prefill delays the request: the limit of its key has not
+        # blocked it, and no attempt of it has failed, since this time.
+        self.since = 0.0
+        # The request is urgent and had to wait for a slot, while class batch held slots.
+        self.is_behind_batch = False
         self.is_charged = False  # the order policy has charged the request
         # The client has its first content, or the request must not be preempted.
         self.has_shown = False
@@ -40,10 +47,12 @@ class Run:
         # is kept, because reservations count the request's tokens at that replica.
         self.is_away = False
 
-    def begin(self, place: object, now: float, is_charged: bool) -> None:
-        """The request is sent to a replica."""
+    def begin(self, place: object, now: float, is_charged: bool, since: float) -> None:
+        """The request is sent to a replica. `since`: see the field."""
         self.place = place
         self.sent_at = now
+        self.since = since
+        self.is_behind_batch = False
         self.is_charged = is_charged
         self.has_shown = False
         self.is_away = False

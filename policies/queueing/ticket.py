@@ -65,6 +65,7 @@ class Ticket(Item):
         "charged",
         "concurrency",
         "deadline",
+        "eligible_since",
         "excluded",
         "flow",
         "forecast",
@@ -118,6 +119,8 @@ class Ticket(Item):
         # Where the ticket waits: a `ClassQueue`, or a `KeyQueue` while its key's limit blocks it.
         self.row: Any = None
         self.arrival = arrival  # of the request, in monotonic seconds
+        # Since when the ticket waits and its key's limit does not block it, in monotonic seconds.
+        self.eligible_since = 0.0
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class, 0 to 4
         self.node: Any = None  # position in the class queue; only the order policy uses it
         self.flow = flow  # the account and member whose share the request uses

@@ -18,9 +18,14 @@ the wait of every class for a free slot cost 5 % more of the throughput, because
 The level follows a quantile (H. Robbins and S. Monro, "A stochastic approximation method", Annals
 of Mathematical Statistics 22, 1951): an urgent answer that is late raises it by `STEP`, one that is
 in time lowers it by so much less that it is steady while the share `LATE` of the answers is late. A
-late request that arrived before the last rise teaches nothing, because the rise could not help it.
-Late means later than the share `AIM` of the target. While no urgent answer comes for `QUIET_S`, the
-level returns to 0.
+late request that became eligible before the last rise teaches nothing, because the rise could not
+help it. Late means later than the share `AIM` of the target. While no urgent answer comes for
+`QUIET_S`, the level returns to 0.
+
+Only waits that batch can cause are counted. The time begins when only a slot or the prefill can
+still delay the request: when its key's limit does not block it any more, and when it is sent again
+after a failed attempt. A late answer raises the level only if batch held the slots of its replica
+when it was sent, and if its prefill alone would have been in time.
 
 The functions are pure: `now` (monotonic seconds) is passed in. Must never: keep more than `KEPT` of
 the slots, or know how the target was set.
@@ -54,17 +59,26 @@ class Headroom:
         self._quiet_at = 0.0  # Time from which on the level returns.
         self._raised_at = 0.0  # Time of the last rise.
 
-    def answered(self, ttft_s: float, target_s: float, now: float, *, is_batch_there: bool) -> None:
+    def answered(
+        self,
+        took_s: float,
+        prefill_s: float,
+        target_s: float,
+        now: float,
+        *,
+        is_behind_batch: bool,
+    ) -> None:
         """Learn from the first content of an urgent request.
 
-        `ttft_s`: seconds from its arrival; `target_s`: the goal. `is_batch_there`: batch requests
-        are at its replica, and no urgent request waits in the queue. Otherwise a late answer is not
-        due to batch, and teaches nothing.
+        `took_s`: seconds since only a slot or the prefill could delay it. `prefill_s`: the
+        predicted seconds of the prefill; 0: unknown. `target_s`: the goal. `is_behind_batch`: batch
+        requests held slots that it waited for. Otherwise a late answer teaches nothing.
         """
         self._quiet_at = now + QUIET_S
-        if ttft_s <= AIM * target_s:
+        aim_s = AIM * target_s
+        if took_s <= aim_s:
             self.level = max(0.0, self.level - _FALL)
-        elif is_batch_there and now - ttft_s >= self._raised_at:
+        elif is_behind_batch and prefill_s <= aim_s and now - took_s >= self._raised_at:
             self._raised_at = now
             self.level = min(1.0, self.level + STEP)
 

@@ -223,17 +223,20 @@ class Pools:
         queue: Queue = ticket.queue
         queue.sent(ticket, place, now)
 
-    def shown(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+    def shown(self, ticket: Ticket, place: ReplicaLoad, now: float, prefill_s: float = 0.0) -> None:
         """Note that the first content of a request came.
 
         `place`: the replica that sent the content. If it served a second copy of the request, the
-        ticket moves to this replica.
+        ticket moves to this replica; the time of such a copy teaches nothing. `prefill_s`: see
+        `Queue.first_content`.
         """
         if ticket.state == SENT:
             queue: Queue = ticket.queue
-            if ticket.place is not place:
+            if ticket.place is place:
+                queue.first_content(ticket, now, prefill_s)
+            else:
                 queue.moved(ticket, place, now)
-            queue.first_content(ticket, now)
+                queue.shown(ticket)
 
     def stays(self, ticket: Ticket) -> None:
         """Note that a request cannot be sent a second time, so it must not be preempted."""

@@ -421,15 +421,21 @@ class Queue:
             waits = self._wait_lists.eligible_of[ticket.urgency] > 0
             self._service_rate.served(ticket.urgency, now, waited=waits)
         gate = self._gates.of(place)
-        self._begin(ticket, gate, now, is_charged)
+        self._begin(ticket, gate, now, is_charged, now)
         self._gates.look(gate)
 
-    def _begin(self, ticket: Ticket, gate: CachedGate, now: float, is_charged: bool) -> None:
+    def _begin(
+        self, ticket: Ticket, gate: CachedGate, now: float, is_charged: bool, since: float
+    ) -> None:
+        """Note that a request is sent.
+
+        `since`: the time since which its key's limit did not block it; `now`: it did not wait.
+        """
         ticket.state = SENT
         run = ticket.run
         if run is None:
             run = ticket.run = Run()
-        run.begin(gate.place, now, is_charged)
+        run.begin(gate.place, now, is_charged, since)
         self._running[ticket] = None
         urgency = ticket.urgency
         if ticket.concurrency is not None:
@@ -439,15 +445,25 @@ class Queue:
             self._preemption.sent(ticket, run)
         if urgency == BATCH:
             gate.batch += 1
-        elif urgency <= HIGH and gate.batch and gate.facts.is_full():
-            self.counts.engine_inverted[urgency] += 1
-            if rules.preemption:
-                self._preemption.blocked(ticket)
-                self.next_at = min(self.next_at, now + rules.preempt_after_s)
+        elif urgency <= HIGH and gate.batch:
+            self._behind_batch(ticket, run, gate, now)
         if rules.reservations:
             self._predict(ticket)
             self._reservations.sent(ticket.urgency, ticket.reserved, now)
             gate.used += ticket.reserved
+
+    def _behind_batch(self, ticket: Ticket, run: Run, gate: CachedGate, now: float) -> None:
+        """Note an urgent request that is sent to a replica with batch requests."""
+        if gate.facts.is_full():
+            run.is_behind_batch = True
+            self.counts.engine_inverted[ticket.urgency] += 1
+            if self._rules.preemption:
+                self._preemption.blocked(ticket)
+                self.next_at = min(self.next_at, now + self._rules.preempt_after_s)
+        elif run.since < now:
+            # A request that waited for a slot takes the last one. If more are free, it waited for
+            # something else.
+            run.is_behind_batch = gate.facts.has_one_slot()
 
     def _end(self, ticket: Ticket, run: Run) -> None:
         """Stop counting a request at its replica."""
@@ -533,7 +549,7 @@ class Queue:
         if ticket.forecast is not None:
             self._forecaster.sent(ticket.forecast, ticket.urgency, now)
             ticket.forecast = None
-        self._begin(ticket, gate, now, True)
+        self._begin(ticket, gate, now, True, ticket.eligible_since)
         self.counts.granted[ticket.urgency] += 1
         for urgency in range(ticket.urgency):
             if self._wait_lists.eligible_of[urgency]:
@@ -611,6 +627,8 @@ class Queue:
                     before.used -= ticket.reserved
                 gate.used += ticket.reserved
             run.place = place
+            run.since = now
+            run.is_behind_batch = ticket.urgency <= HIGH and gate.batch > 0 and gate.facts.is_full()
             if run.is_away:
                 run.is_away = False
                 if self._rules.preemption and not run.has_shown:
@@ -651,11 +669,12 @@ class Queue:
         ticket.has_early_status = True  # This is used if the ticket is put back into the queue.
         return True
 
-    def first_content(self, ticket: Ticket, now: float) -> None:
+    def first_content(self, ticket: Ticket, now: float, prefill_s: float = 0.0) -> None:
         """Note the first content of the request, and learn the headroom from it (`headroom.py`).
 
-        A prompt that needs more than one prefill batch is late for that alone. A request that is
-        not streamed shows its whole answer, so its time is not a TTFT.
+        `prefill_s`: the seconds of its prefill, as predicted at its dispatch; 0: unknown. A prompt
+        that needs more than one prefill batch is late for that alone. A request that is not
+        streamed shows its whole answer, so its time is not a TTFT.
         """
         run, view = ticket.run, ticket.view
         if (
@@ -665,12 +684,12 @@ class Queue:
             and view.stream
             and view.prompt_tokens <= PREFILL_TOKENS
         ):
-            gate = self._gates.by_place.get(run.place)
             self.headroom.answered(
-                now - ticket.arrival,
+                now - run.since,
+                prefill_s,
                 self._rules.classes[HIGH].ttft_slo_s,
                 now,
-                is_batch_there=gate is not None and gate.batch > 0 and not self._urgent_waits(),
+                is_behind_batch=run.is_behind_batch and not self._urgent_waits(),
             )
         self.shown(ticket)
 

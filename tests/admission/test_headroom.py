@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policies.queueing.ticket import WAITING
+from policies.queueing.ticket import SENT, WAITING
+from router.admission.concurrency import Concurrency
 from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
 from router.config.model import HighClass
 from tests.admission.world import Spot, World, config
@@ -18,11 +20,13 @@ TARGET_S = 0.5
 IN_BULK = config(classes={"batch": {"prefill_tokens": 2048}})
 
 
-def late(headroom: Headroom, count: int, now: float = 0.0, *, is_batch_there: bool = True) -> float:
+def late(
+    headroom: Headroom, count: int, now: float = 0.0, *, is_behind_batch: bool = True
+) -> float:
     """Late answers, each of a request that arrived after the one before. Returns the time."""
     for _ in range(count):
         now += 1.0
-        headroom.answered(TARGET_S, TARGET_S, now, is_batch_there=is_batch_there)
+        headroom.answered(TARGET_S, 0.0, TARGET_S, now, is_behind_batch=is_behind_batch)
     return now
 
 
@@ -46,11 +50,11 @@ def test_late_answers_keep_slots_free_up_to_a_quarter() -> None:
 def test_late_answers_of_one_time_raise_the_level_once() -> None:
     headroom = Headroom()
     for _ in range(10):
-        headroom.answered(2.0, TARGET_S, 10.0, is_batch_there=True)
+        headroom.answered(2.0, 0.0, TARGET_S, 10.0, is_behind_batch=True)
     assert headroom.level == STEP
-    headroom.answered(2.0, TARGET_S, 11.9, is_batch_there=True)  # it arrived before the rise
+    headroom.answered(2.0, 0.0, TARGET_S, 11.9, is_behind_batch=True)  # it arrived before the rise
     assert headroom.level == STEP
-    headroom.answered(2.0, TARGET_S, 12.0, is_batch_there=True)
+    headroom.answered(2.0, 0.0, TARGET_S, 12.0, is_behind_batch=True)
     assert headroom.level == 2 * STEP
 
 
@@ -58,16 +62,24 @@ def test_an_answer_in_time_lowers_the_level_and_in_time_is_before_the_target() -
     headroom = Headroom()
     now = late(headroom, 10)
     level = headroom.level
-    headroom.answered(AIM * TARGET_S, TARGET_S, now, is_batch_there=True)
+    headroom.answered(AIM * TARGET_S, 0.0, TARGET_S, now, is_behind_batch=True)
     assert level - STEP < headroom.level < level
-    headroom.answered(AIM * TARGET_S + 0.001, TARGET_S, now + 1.0, is_batch_there=True)
+    late(headroom, 1, now)
     assert headroom.level > level
 
 
 def test_a_late_answer_that_batch_did_not_cause_teaches_nothing() -> None:
     headroom = Headroom()
-    late(headroom, 100, is_batch_there=False)
+    late(headroom, 100, is_behind_batch=False)
     assert headroom.level == 0.0
+
+
+def test_an_answer_whose_prefill_alone_is_late_teaches_nothing() -> None:
+    headroom = Headroom()
+    headroom.answered(TARGET_S, AIM * TARGET_S + 0.01, TARGET_S, 10.0, is_behind_batch=True)
+    assert headroom.level == 0.0
+    headroom.answered(TARGET_S, AIM * TARGET_S, TARGET_S, 11.0, is_behind_batch=True)
+    assert headroom.level == STEP
 
 
 def test_the_level_is_steady_at_the_share_of_late_answers() -> None:
@@ -78,7 +90,7 @@ def test_the_level_is_steady_at_the_share_of_late_answers() -> None:
     for number in range(100_000):
         is_late = rng.random() < 0.1 ** (1.0 + 3.0 * headroom.level)
         ttft_s = 0.9 if is_late else 0.1
-        headroom.answered(ttft_s, TARGET_S, float(number), is_batch_there=True)
+        headroom.answered(ttft_s, 0.0, TARGET_S, float(number), is_behind_batch=True)
         if number >= 20_000:
             count += is_late
     assert count / 80_000 == pytest.approx(LATE, rel=0.2)
@@ -104,10 +116,10 @@ def test_without_urgent_answers_the_level_returns() -> None:
 def test_the_bounds_hold(answers: list[tuple[float, float, bool]], slots: int) -> None:
     headroom = Headroom()
     now = 0.0
-    for ttft_s, pause_s, is_batch_there in answers:
+    for ttft_s, pause_s, is_behind_batch in answers:
         now += pause_s
         headroom.look(now)
-        headroom.answered(ttft_s, TARGET_S, now, is_batch_there=is_batch_there)
+        headroom.answered(ttft_s, 0.0, TARGET_S, now, is_behind_batch=is_behind_batch)
         assert 0.0 <= headroom.level <= 1.0
         assert headroom.most_urgent(slots) >= slots
         assert 1 <= headroom.most_batch(slots) <= slots + 1
@@ -187,3 +199,64 @@ def test_a_long_prompt_and_a_whole_answer_teach_nothing() -> None:
     world.come(**URGENT, streamed=False)
     world.run(20.0)
     assert world.queue.headroom.level == 0.0
+
+
+# -- waits that batch did not cause ---------------------------------------------------------------
+
+
+def busy_with_batch(slots: int) -> World:
+    """A replica where one batch request runs for a long time."""
+    world = World([Spot("a", slots=slots)])
+    world.come(**{**BATCH_REQUEST, "output": 5000})
+    world.run(1.0)
+    return world
+
+
+def test_a_wait_for_the_limit_of_a_key_teaches_nothing() -> None:
+    world = busy_with_batch(2)
+    limit = Concurrency(1)
+    facts: dict[str, Any] = {**URGENT, "concurrency": limit, "key": "k"}
+    world.come(**{**facts, "output": 100})  # 2 s, in the last slot
+    blocked = world.come(**facts)
+    world.run(5.0)
+    assert world.first[blocked] - blocked.arrival > HighClass().ttft_slo_s
+    assert world.queue.headroom.level == 0.0
+
+
+def test_a_wait_for_other_prompts_teaches_nothing() -> None:
+    """Slots are free, but one prompt is prefilled at a time."""
+    world = busy_with_batch(8)
+    for _ in range(3):
+        world.come(**{**URGENT, "tokens": 8000})
+    waited = world.come(**URGENT)
+    world.run(5.0)
+    assert world.first[waited] - waited.arrival > HighClass().ttft_slo_s
+    assert world.queue.headroom.level == 0.0
+
+
+def test_the_time_of_a_failed_attempt_teaches_nothing() -> None:
+    world = World([Spot("a", slots=1), Spot("b", slots=1)])
+    for _ in range(2):
+        world.come(**{**BATCH_REQUEST, "output": 5000})
+    world.run(1.0)
+    ticket = world.come(**URGENT)
+    assert ticket.state == SENT
+    (other,) = [spot for spot in world.pool.spots if spot is not ticket.place]
+    world.queue.failed(ticket)
+    retried_at = world.now + 10.0
+    world.queue.moved(ticket, other, retried_at)
+    world.queue.first_content(ticket, retried_at + 0.1)
+    assert world.queue.headroom.level == 0.0
+
+
+def test_a_late_answer_behind_batch_after_a_retry_raises_the_level() -> None:
+    world = World([Spot("a", slots=1), Spot("b", slots=1)])
+    for _ in range(2):
+        world.come(**{**BATCH_REQUEST, "output": 5000})
+    world.run(1.0)
+    ticket = world.come(**URGENT)
+    (other,) = [spot for spot in world.pool.spots if spot is not ticket.place]
+    world.queue.failed(ticket)
+    world.queue.moved(ticket, other, world.now)
+    world.queue.first_content(ticket, world.now + 1.0)
+    assert world.queue.headroom.level == STEP

@@ -166,7 +166,7 @@ def running(parts: Parts, spot: Spot, number: float, sent_at: float = 0.0) -> Ti
     ticket.row.line.take(ticket, sent_at)
     parts.wait_lists.left(ticket, SENT)
     ticket.run = Run()
-    ticket.run.begin(spot, sent_at, True)
+    ticket.run.begin(spot, sent_at, True, sent_at)
     parts.preemption.sent(ticket, ticket.run)
     return ticket
 

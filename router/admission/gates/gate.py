@@ -146,6 +146,10 @@ class Facts:
         """Whether the number of slots is known, and none is free."""
         return not self.is_guess and self.load >= self.slots
 
+    def has_one_slot(self) -> bool:
+        """Whether the number of slots is known, and at most one is free."""
+        return not self.is_guess and self.load + 1 >= self.slots
+
     def granted(self, place: ReplicaLoad, tokens: int, streamed: bool) -> None:
         """Count a request that was granted at `place` and has no lease yet."""
         self.inflight += 1

@@ -225,6 +225,7 @@ class WaitLists(Blocker):
         self._turns.begins(urgency)
         if self._rules.reservations:
             self._reservations.waits(urgency, ticket.reserved, now)
+        ticket.eligible_since = now
         row.enter(ticket, now)
 
     def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:

@@ -176,7 +176,9 @@ class RequestDriver(RunningAttempts):
                 context.fleet.attempt_ended(other.at, other.began)
         ticket, queue = request.ticket, context.queue
         if ticket is not None and queue is not None:
-            queue.pools.shown(ticket, attempt.at, now)
+            sample = attempt.speed_sample
+            prefill_s = 0.0 if sample is None else sample.ttft_s
+            queue.pools.shown(ticket, attempt.at, now, prefill_s)
         return True
 
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:

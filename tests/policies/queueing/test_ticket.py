@@ -64,7 +64,7 @@ def test_its_replica_is_that_of_its_run() -> None:
     assert ticket.place is None
     ticket.run = Run()
     assert ticket.place is None
-    ticket.run.begin(replica, 5.0, True)
+    ticket.run.begin(replica, 5.0, True, 5.0)
     assert ticket.place is replica
     ticket.run.end(7.0)
     assert ticket.place is None
