@@ -31,6 +31,7 @@ class RequestView:
         "blocks",
         "body_bytes",
         "chains",
+        "decodes",
         "kind",
         "model",
         "output_limit",
@@ -68,6 +69,9 @@ class RequestView:
         tpot_slo_s: float = _NO_SLO,
         ttft_slo_min_s: float = 0.0,
     ) -> None:
+        # Whether the engine generates tokens. If not, the request is only prefilled, like an
+        # embedding, or needs no GPU.
+        self.decodes = True
         self.kind = kind  # the route: "chat", "completions", "embeddings", ... or "other"
         self.model = model  # None: the request names no model
         self.stream = stream

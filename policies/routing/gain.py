@@ -83,6 +83,8 @@ class Gain(RoutingPolicy):
         tokens = float(prompt_tokens(view))
         waited_s = max(0.0, ctx.now - view.arrived)
         output = float(view.output_tokens) if view.output_tokens >= 0 else USUAL_OUTPUT
+        if not view.decodes:
+            output = 0.0
         scores: list[float] = []
         firsts: list[float] = []
         least_new = tokens
@@ -124,7 +126,9 @@ class Gain(RoutingPolicy):
         load = float(candidate.load)
         context = float(candidate.context_tokens)
         before_s = speed.tpot_s(load, context)
-        after_s = speed.tpot_s(load + 1.0, context + new + known + output / 2.0)
+        after_s = before_s
+        if view.decodes:
+            after_s = speed.tpot_s(load + 1.0, context + new + known + output / 2.0)
         gain = self._gain(view, first_s, after_s, output)
         plan = self._plans.get(candidate.models)
         running = None if plan is None else plan.of(candidate)
@@ -182,6 +186,8 @@ class Gain(RoutingPolicy):
         return closed
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
+        if not view.decodes:  # The plan is for batches of decoding streams.
+            return
         plan = self._plans.get(candidate.models)
         if plan is None:
             plan = self._plans[candidate.models] = ReplicaPlan(self.spare)
@@ -193,6 +199,8 @@ class Gain(RoutingPolicy):
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
+        if not view.decodes:
+            return
         for plan in self._plans.values():
             plan.remove(candidate, view.urgency, output_tokens)
 

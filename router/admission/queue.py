@@ -234,7 +234,9 @@ class Queue:
 
     def _predict(self, ticket: Ticket) -> None:
         view = ticket.view
-        if view.output_tokens < 0:
+        if not view.decodes:
+            view.output_tokens = 0
+        elif view.output_tokens < 0:
             output = self._outputs.predict(ticket.flow)
             limit = view.output_limit
             view.output_tokens = min(output, limit) if limit >= 0 else output

@@ -25,11 +25,16 @@ MULTIPART: Final = "multipart"
 ANY: Final = "any"
 
 
+# Kinds whose answers are numbers, computed by the prefill alone.
+_PREFILL_ONLY: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
+
+
 class Route:
     """How the requests of one path are treated. Shared by its requests, never changed."""
 
     __slots__ = (
         "body",
+        "decodes",
         "inference",
         "is_edited",
         "is_known",
@@ -55,6 +60,8 @@ class Route:
         self.body = body  # JSON, MULTIPART or ANY
         self.repeatable = repeatable  # may be sent again after it may have been executed
         self.light = light  # uses no GPU: never waits in the queue, and does not count as load
+        # The engine generates tokens. Of an unknown path, this is assumed.
+        self.decodes = inference and not light and kind not in _PREFILL_ONLY
         # If the client requests a stream, every engine answers with server-sent events.
         self.streams_events = streams_events
         # The meaning of the body's members is known. Otherwise the request counts and waits like

@@ -107,3 +107,12 @@ def test_no_answer_is_taken_to_be_longer_than_its_client_allows() -> None:
     world.queue.leave(short)
     world.run(60.0)
     world.assert_empty()
+
+
+def test_no_output_is_predicted_for_a_request_that_does_not_decode() -> None:
+    world = World([Spot("a", slots=1, limit=1)], config())
+    world.come(tokens=100, output=100)
+    ticket = make_ticket(tokens=100, arrival=world.now)
+    ticket.view.decodes = False
+    world.offer(ticket)
+    assert ticket.view.output_tokens == 0

@@ -239,3 +239,19 @@ def test_what_passes_is_never_control_after_any_decoding(
     assert path.rstrip(b"/") not in CONTROL
     assert not path.startswith(CONTROL_BELOW)
     assert b"/../" not in path + b"/"
+
+
+@pytest.mark.parametrize(
+    ("path", "decodes"),
+    [
+        (b"/v1/chat/completions", True),
+        (b"/v1/audio/transcriptions", True),
+        (b"/some/unknown/path", True),
+        (b"/v1/embeddings", False),
+        (b"/rerank", False),
+        (b"/tokenize", False),
+    ],
+)
+def test_only_some_requests_generate_tokens(path: bytes, decodes: bool) -> None:
+    route, _ = classify(b"POST", path, frozenset())
+    assert route.decodes is decodes

@@ -44,6 +44,7 @@ class RoutedRequest(DrivenRequest):
     ) -> None:
         rules = context.rules
         times = rules.times_of(urgency.stated)
+        view.decodes = route.decodes
         rules.slos[urgency.rank].fill(view, arrived)
         super().__init__(view, urgency, arrived, route, times, request_id)
         self.context = context

@@ -100,3 +100,9 @@ def test_a_request_is_counted_by_the_status_that_was_sent(
     sent: int, reason: Reason, status: int
 ) -> None:
     assert status_of(sent, reason) == status
+
+
+def test_a_policy_sees_whether_a_request_decodes() -> None:
+    world = World(1)
+    assert world.arrives("a").view.decodes
+    assert not world.arrives("b", light=True).view.decodes

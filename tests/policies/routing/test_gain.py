@@ -207,6 +207,38 @@ def test_ended_requests_do_not_count() -> None:
     assert policy.closed_to(candidate) == 0
 
 
+def test_requests_that_do_not_decode_have_no_place_in_the_plan() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)
+    before = policy.closed_to(first), policy.closed_to(second)
+    view = asked(HIGH, 8000)
+    view.decodes = False
+    for _ in range(50):
+        policy.on_dispatch(view, first, context())
+    plan = policy._plans[None]
+    one = plan.of(first)
+    assert one is not None and one.total == 5
+    assert plan.prompt_tokens < 1000
+    assert (policy.closed_to(first), policy.closed_to(second)) == before
+    policy.on_finish(view, first, None, context())
+    assert one.total == 5
+
+
+def test_a_request_that_does_not_decode_makes_no_batch_larger() -> None:
+    policy = gain(near=0.1, holds=False)
+    candidates = known(0, 0)
+    for one in candidates:
+        one.speed.sequence_s = 0.02
+    running(policy, candidates[0], HIGH, 1)  # a step of 40 ms; with two streams, 60 ms is too long
+    running(policy, candidates[1], LOW, 1)
+    view = asked(NORMAL, 1)
+    assert picks(policy, candidates, view) == {"b"}
+    view.decodes = False
+    assert picks(policy, candidates, view) == {"a", "b"}
+
+
 @pytest.mark.parametrize(
     "options",
     [{"near": 0.0}, {"near": 1.0}, {"doubt": 0.0}, {"first": -1.0}, {"long_tokens": -1}],
