@@ -43,6 +43,7 @@ class RequestView:
         "tpot_slo_s",
         "ttft_slo_min_s",
         "ttft_slo_s",
+        "ttft_slo_usual_s",
         "urgency",
         "worth",
     )
@@ -99,6 +100,8 @@ class RequestView:
         # client's own counts as if it were no earlier, so that no client gives a request the
         # deadline of another class.
         self.ttft_slo_min_s = ttft_slo_min_s
+        # The TTFT SLO of the request's key or class, in seconds, which the client cannot change.
+        self.ttft_slo_usual_s = ttft_slo_s
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

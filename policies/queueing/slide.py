@@ -23,7 +23,8 @@ class Slide(OrderPolicy):
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
     base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
     eagerness: float = 1.0  # With a higher value, more requests are urgent.
-    # A request that is late by this share of its TTFT SLO goes after all others.
+    # A request that is late by this share of its key's or its class's TTFT SLO goes after all
+    # others.
     lateness: float = 0.25
     # A cached prefix decides among deadlines that differ by at most this share of the TTFT SLO, and
     # among urgent requests whose worth per second differs by at most this share.

@@ -5,10 +5,15 @@ sliding boundary is the time that all waiting work takes. A ticket whose deadlin
 boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
 earliest deadline goes first. Under overload nearly all tickets are urgent. Then not all deadlines
 can be met, and the ticket with the most worth per second of prefill goes first. A ticket that is
-late by `lateness` times its TTFT SLO is lost: little can be gained with it, so it goes last. (In
-xLLM such a request goes first, so that it does not wait for ever. Under lasting overload all
+late by `lateness` times the usual TTFT SLO is lost: little can be gained with it, so it goes last.
+(In xLLM such a request goes first, so that it does not wait for ever. Under lasting overload all
 requests would then be served late. Here the queue sends each request within the `starvation` of
 its class.)
+
+The usual SLO is that of the key or of the class, not the one that the client states. So of two
+requests of a class, the one that is later by its own deadline is lost first, and a client gets the
+same time after its deadline whichever SLO it states. If the time were a share of the stated SLO, a
+client with a loose SLO would go before requests of its class that are less late.
 
 An engine applies this rule to every step, decodes included. Here the unit is a dispatch, the
 service time is the predicted prefill time, and the work is divided among the replicas.
@@ -63,7 +68,7 @@ class Slope:
 
     def lost_at(self, ticket: Ticket) -> float:
         """When a ticket that is still not sent is lost, in monotonic seconds."""
-        return due(ticket) + self.lateness * ticket.view.ttft_slo_s - self.prefill_s(ticket)
+        return due(ticket) + self.lateness * ticket.view.ttft_slo_usual_s - self.prefill_s(ticket)
 
     def worth(self, ticket: Ticket) -> float:
         """The worth per second of prefill."""

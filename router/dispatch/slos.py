@@ -46,7 +46,7 @@ class ClassSlo:
         view.urgency = self.urgency
         view.worth = self.worth
         view.arrived = arrived
-        view.ttft_slo_s = self.ttft_s
+        view.ttft_slo_s = view.ttft_slo_usual_s = self.ttft_s
         view.tpot_slo_s = self.tpot_s
         view.ttft_slo_min_s = self.ttft_min_s
 
@@ -58,7 +58,8 @@ class ClassSlo:
         ttft_min_s, tpot_min_s = self.ttft_min_s, self.tpot_min_s
         if key is not None and self.urgency != BATCH:
             if key.ttft_slo_s > 0.0:
-                view.ttft_slo_s = ttft_min_s = view.ttft_slo_min_s = key.ttft_slo_s
+                view.ttft_slo_s = view.ttft_slo_usual_s = key.ttft_slo_s
+                ttft_min_s = view.ttft_slo_min_s = key.ttft_slo_s
             if key.tpot_slo_s > 0.0:
                 view.tpot_slo_s = tpot_min_s = key.tpot_slo_s
         if ttft_s > 0.0:

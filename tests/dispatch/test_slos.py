@@ -77,6 +77,15 @@ def test_the_slos_of_a_key_replace_those_of_the_class_and_bound_its_clients() ->
     assert slos_of(stated(NORMAL, 1.0, 0.01, slow)) == (5.0, 0.05, 5.0)
 
 
+def test_a_client_cannot_change_the_usual_slo() -> None:
+    slow, quick = key(ttft_slo_ms=5000.0), key(ttft_slo_ms=100.0)
+    for ttft_s in (0.0, 0.1, 9.0):
+        assert stated(NORMAL, ttft_s).ttft_slo_usual_s == 2.0
+        assert stated(NORMAL, ttft_s, key=slow).ttft_slo_usual_s == 5.0
+        assert stated(NORMAL, ttft_s, key=quick).ttft_slo_usual_s == 0.1
+        assert stated(BATCH, ttft_s, key=quick).ttft_slo_usual_s == 600.0
+
+
 def test_a_key_without_slos_changes_nothing() -> None:
     assert slos_of(stated(NORMAL, 0.1, key=key())) == slos_of(stated(NORMAL, 0.1))
 

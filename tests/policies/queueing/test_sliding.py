@@ -116,6 +116,40 @@ def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
     assert line.rank(1.1)[0] == LOST
 
 
+@pytest.mark.parametrize("slo_s", [0.6, 3.0, 40.0])
+def test_every_stated_slo_gives_the_same_time_after_the_deadline(slo_s: float) -> None:
+    slope = a_slope(lateness=0.25)
+    usual, stated = ticket(tokens=500), ticket(tokens=500, ttft_slo_s=slo_s)
+    assert due(stated) - due(usual) == pytest.approx(slo_s - 2.0)
+    assert slope.lost_at(stated) - due(stated) == pytest.approx(slope.lost_at(usual) - due(usual))
+
+
+def test_of_two_requests_the_later_one_is_lost_first_whatever_its_slo() -> None:
+    """The request with the loose SLO is a second late, and the other one less."""
+    slope = a_slope(lateness=0.25)
+    loose = ticket(tokens=10, arrival=0.0, ttft_slo_s=10.0)
+    usual = ticket(tokens=10, arrival=8.6)
+    line = pushed(SlidingLine(slope), [loose, usual])
+    slope.work_s += 1000.0
+    assert line.first(11.0) is usual  # it is due at 10.6 s and lost at 11.1 s
+    assert line.rank(11.0)[0] == URGENT
+    line.drop(usual)
+    assert line.rank(11.0)[0] == LOST
+
+
+def test_a_loose_slo_never_goes_before_a_tight_one_that_is_less_late() -> None:
+    """Of two requests that differ only in their SLOs, the tight one is first until it is lost."""
+    slope = a_slope(lateness=0.25)
+    tight, loose = ticket(tokens=10), ticket(tokens=10, ttft_slo_s=8.0)
+    line = pushed(SlidingLine(slope), [tight, loose])
+    slope.work_s += 1000.0
+    for now in (0.0, 1.0, 2.4):
+        assert line.first(now) is tight
+    assert line.first(3.0) is loose  # it can still be in time
+    assert line.rank(8.6)[0] == LOST  # both have had half a second after their deadlines
+    assert line.first(8.6) is tight
+
+
 def test_the_work_of_lost_tickets_is_not_that_of_others() -> None:
     slope = a_slope()
     line = SlidingQueue(slope)
@@ -166,7 +200,7 @@ def expected_first(waiting: list[Ticket], slope: Slope, now: float) -> Ticket | 
     """The rule, from all waiting tickets anew."""
 
     def is_lost(each: Ticket) -> bool:
-        late_s = slope.lateness * each.view.ttft_slo_s
+        late_s = slope.lateness * each.view.ttft_slo_usual_s
         return due(each) + late_s - slope.prefill_s(each) <= now
 
     def worth(each: Ticket) -> float:
