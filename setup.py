@@ -24,6 +24,7 @@ from setuptools.command.build_ext import build_ext
 HOT = (
     "router/core/conformal.py",
     "router/core/decode_load.py",
+    "router/core/estimate_cells.py",
     "router/core/kv_estimate.py",
     "router/core/lease.py",
     "router/core/prediction_error.py",

@@ -299,7 +299,8 @@ class Queue:
             return None
         state = SOON if forecast.in_class <= FEW else LATER
         predicted_s = forecast.wait_s + forecast.service_s
-        estimate = estimates.of(urgency, state, predicted_s, forecast.idle_s, now)
+        account = ticket.flow.account
+        estimate = estimates.of(urgency, state, account, predicted_s, forecast.idle_s, now)
         forecast.estimate = estimate
         if not self._rules.classes[urgency].refuses_late:
             return None

@@ -8,7 +8,8 @@ from __future__ import annotations
 from math import exp
 from typing import Any
 
-from router.core.ttft_estimate import STATES, Cell, TtftEstimates
+from router.core.estimate_cells import Cell
+from router.core.ttft_estimate import STATES, TtftEstimates
 from router.core.urgency import CLASSES
 from router.observe.metrics import Metrics
 
@@ -16,12 +17,12 @@ from router.observe.metrics import Metrics
 def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
     """Return the learned errors by class and state, and the coverage by class label.
 
-    A state without enough first tokens is null.
+    A state without enough first tokens is null. An account that learns apart is not included.
     """
     return {
         "classes": {
             name: {
-                state: _cell(estimates.cells[urgency * len(STATES) + number])
+                state: _cell(estimates.cells[urgency * len(STATES) + number].shared)
                 for number, state in enumerate(STATES)
             }
             for urgency, name in enumerate(CLASSES)

@@ -54,6 +54,18 @@ class ConformalInterval:
         self._is_cut: list[bool] = []
         self._next = 0
 
+    def copy(self) -> ConformalInterval:
+        """Return an interval that has learned the same."""
+        made = ConformalInterval()
+        made.low_level = self.low_level
+        made.high_level = self.high_level
+        made._shown = self._shown[:]
+        made._cut = self._cut[:]
+        made._ring = self._ring[:]
+        made._is_cut = self._is_cut[:]
+        made._next = self._next
+        return made
+
     @property
     def is_known(self) -> bool:
         """Whether there are enough scores for an interval."""

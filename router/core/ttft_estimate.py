@@ -7,6 +7,8 @@ predicted time, and its median corrects the prediction.
 
 - Nothing is estimated before enough first tokens of the same class and state were compared with
   their predictions.
+- An account with most of the requests learns apart, so that it does not decide the intervals of
+  the others (`estimate_cells.py`).
 - The actual time is that of the request's first content, whichever attempt it came from. A request
   that ended without content is censored (`conformal.py`).
 - Whole answers have no first token, so there are no estimates for them.
@@ -21,8 +23,8 @@ from __future__ import annotations
 from math import ceil, exp, log
 from typing import Final
 
-from router.core.conformal import ConformalInterval
 from router.core.errors import Reason, RouterError
+from router.core.estimate_cells import EstimateCells
 from router.core.urgency import CLASSES
 
 # The states of a request at its arrival.
@@ -39,25 +41,15 @@ FEW: Final = 8  # Requests ahead, from which on a request waits behind many.
 FRESH_S: Final = 30.0
 RETRY_MOST_S: Final = 600
 _SHORTEST_S: Final = 1e-4
-_NEVER: Final = float("-inf")
-
-
-class Cell:
-    """What was learned about the requests of one class and state."""
-
-    __slots__ = ("interval", "learned_at", "pending")
-
-    def __init__(self) -> None:
-        self.interval = ConformalInterval()
-        self.pending = 0  # Estimates that were given and whose times are not known yet.
-        self.learned_at = _NEVER  # Time of the last first token, in monotonic seconds.
 
 
 class TtftEstimate:
     """The estimate of one request. Times are seconds from `made_at`."""
 
     __slots__ = (
+        "_account",
         "_cell",
+        "_cells",
         "_is_open",
         "estimate_s",
         "high_s",
@@ -70,7 +62,10 @@ class TtftEstimate:
         "predicted_s",
     )
 
-    def __init__(self, cell: Cell, predicted_s: float, idle_s: float, now: float) -> None:
+    def __init__(
+        self, cells: EstimateCells, account: str, predicted_s: float, idle_s: float, now: float
+    ) -> None:
+        cell = cells.of(account)
         self.made_at = now  # monotonic seconds
         self.predicted_s = predicted_s  # Before the correction.
         self.idle_s = idle_s  # The prediction for an idle replica.
@@ -81,7 +76,9 @@ class TtftEstimate:
         self.is_judged = False
         self.is_kept = False
         self._is_open = True  # Whether no first token was noted yet.
-        self._cell = cell
+        self._account = account
+        self._cells = cells
+        self._cell = cell  # The cell that gives the interval.
         if self.is_given:
             cell.pending += 1
             interval = cell.interval
@@ -93,13 +90,12 @@ class TtftEstimate:
     def shown(self, now: float) -> None:
         """Learn from the first content of the request."""
         if self._close():
-            self._cell.learned_at = now
-            self._learn(now - self.made_at, False)
+            self._learn(now, False)
 
     def ended(self, now: float) -> None:
         """Note the end of the request. Without a first content before, it is censored."""
         if self._close():
-            self._learn(now - self.made_at, True)
+            self._learn(now, True)
 
     def void(self) -> None:
         """Learn nothing from this request: its time says nothing about engines or the queue."""
@@ -113,14 +109,17 @@ class TtftEstimate:
             self._cell.pending -= 1
         return was_open
 
-    def _learn(self, took_s: float, is_cut: bool) -> None:
-        interval = self._cell.interval
+    def _learn(self, now: float, is_cut: bool) -> None:
+        took_s = now - self.made_at
+        cells, account = self._cells, self._account
         if self.is_given and (not is_cut or took_s > self.high_s):
             is_below, is_above = took_s < self.low_s, took_s > self.high_s
             self.is_judged = True
             self.is_kept = not (is_below or is_above)
-            interval.judged(is_below, is_above, self._cell.pending)
-        interval.add(log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut)
+            cell = self._cell
+            if cell is cells.of(account):  # Otherwise another cell is in force for the account.
+                cell.interval.judged(is_below, is_above, cell.pending)
+        cells.learn(account, log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut, now)
 
     def is_late(self, due: float, now: float) -> bool:
         """Whether the first token cannot come by `due`, in monotonic seconds."""
@@ -159,17 +158,23 @@ class TtftEstimates:
     __slots__ = ("cells",)
 
     def __init__(self) -> None:
-        self.cells = [Cell() for _ in range(len(CLASSES) * len(STATES))]
+        self.cells = [EstimateCells() for _ in range(len(CLASSES) * len(STATES))]
 
     def of(
-        self, urgency: int, state: int, predicted_s: float, idle_s: float, now: float
+        self,
+        urgency: int,
+        state: int,
+        account: str,
+        predicted_s: float,
+        idle_s: float,
+        now: float,
     ) -> TtftEstimate:
-        """Return the estimate of a request of a class, 0 to 4.
+        """Return the estimate of a request of a class, 0 to 4, and an account.
 
         `predicted_s`: from now on; above 0. `idle_s`: the same at an idle replica, without a wait.
         """
-        cell = self.cells[urgency * len(STATES) + state]
-        return TtftEstimate(cell, max(predicted_s, _SHORTEST_S), idle_s, now)
+        cells = self.cells[urgency * len(STATES) + state]
+        return TtftEstimate(cells, account, max(predicted_s, _SHORTEST_S), idle_s, now)
 
 
 def header_value(estimate: TtftEstimate, arrived: float) -> bytes:

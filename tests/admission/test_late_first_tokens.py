@@ -46,7 +46,7 @@ def teach(world: World, ratio: float = 1.0, count: int = LEAST) -> None:
     assert estimates is not None
     for state in (SOON, LATER):
         for _ in range(count):
-            estimates.of(NORMAL, state, 1.0, 0.0, world.now - ratio).shown(world.now)
+            estimates.of(NORMAL, state, "", 1.0, 0.0, world.now - ratio).shown(world.now)
 
 
 def test_a_waiting_ticket_gets_an_estimate() -> None:

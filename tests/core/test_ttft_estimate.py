@@ -8,6 +8,7 @@ import pytest
 
 from router.core.conformal import LEAST
 from router.core.errors import Reason
+from router.core.estimate_cells import LEAD
 from router.core.ttft_estimate import (
     AT_ONCE,
     FRESH_S,
@@ -27,13 +28,13 @@ class Past:
     def __init__(self, ratios: list[float] | None = None) -> None:
         self.estimates = TtftEstimates()
         self.now = 1000.0
-        cell = self.estimates.cells[NORMAL * len(STATES) + AT_ONCE]
+        cell = self.estimates.cells[NORMAL * len(STATES) + AT_ONCE].shared
         for ratio in [2.0] * LEAST if ratios is None else ratios:
             cell.interval.add(log(ratio))
             cell.learned_at = self.now
 
     def arrives(self, predicted_s: float, *, idle_s: float = 0.0, of: int = NORMAL) -> TtftEstimate:
-        return self.estimates.of(of, AT_ONCE, predicted_s, idle_s, self.now)
+        return self.estimates.of(of, AT_ONCE, "", predicted_s, idle_s, self.now)
 
     def shows(self, estimate: TtftEstimate, took_s: float) -> None:
         estimate.shown(self.now + took_s)
@@ -49,7 +50,7 @@ def test_nothing_is_estimated_before_enough_is_known() -> None:
     assert not estimate.is_judged
     assert past.arrives(1.0).is_given
     assert not past.arrives(1.0, of=BATCH).is_given
-    assert not past.estimates.of(NORMAL, LATER, 1.0, 0.0, past.now).is_given
+    assert not past.estimates.of(NORMAL, LATER, "", 1.0, 0.0, past.now).is_given
 
 
 def test_the_median_error_corrects_the_prediction() -> None:
@@ -71,11 +72,11 @@ def test_an_estimate_is_judged_once(took_s: float, is_kept: bool) -> None:
     estimate = past.arrives(10.0)
     past.shows(estimate, took_s)
     assert (estimate.is_judged, estimate.is_kept) == (True, is_kept)
-    count = len(past.estimates.cells[NORMAL * len(STATES)].interval._ring)
+    count = len(past.estimates.cells[NORMAL * len(STATES)].shared.interval._ring)
     estimate.ended(past.now + 500.0)
     estimate.shown(past.now + 500.0)
     assert (estimate.is_judged, estimate.is_kept) == (True, is_kept)
-    assert len(past.estimates.cells[NORMAL * len(STATES)].interval._ring) == count
+    assert len(past.estimates.cells[NORMAL * len(STATES)].shared.interval._ring) == count
 
 
 def test_an_attempt_without_content_does_not_teach_that_answers_are_fast() -> None:
@@ -100,7 +101,7 @@ def test_an_attempt_that_ended_after_its_interval_is_a_miss() -> None:
 
 def test_given_estimates_are_pending_until_their_time_is_known() -> None:
     past = Past()
-    cell = past.estimates.cells[NORMAL * len(STATES)]
+    cell = past.estimates.cells[NORMAL * len(STATES)].shared
     shown, ended, void = (past.arrives(1.0) for _ in range(3))
     assert cell.pending == 3
     past.shows(shown, 2.0)
@@ -135,7 +136,7 @@ def test_one_outlier_refuses_nothing() -> None:
 
 def test_old_errors_refuse_nothing() -> None:
     past = Past()
-    learned_at = past.estimates.cells[NORMAL * len(STATES)].learned_at
+    learned_at = past.estimates.cells[NORMAL * len(STATES)].shared.learned_at
     past.now = learned_at + 0.9 * FRESH_S
     assert past.arrives(1.0).is_late(past.now, past.now)
     past.now = learned_at + 1.1 * FRESH_S
@@ -165,3 +166,16 @@ def test_the_header_counts_from_the_arrival() -> None:
     past = Past([1.0 + 0.01 * n for n in range(1, 100)])
     estimate = past.arrives(1.0)
     assert header_value(estimate, past.now - 1.0) == b"2500; low=2050; high=2950"
+
+
+def test_the_misses_of_the_largest_account_do_not_widen_the_interval_of_others() -> None:
+    past = Past([1.0 + 0.01 * n for n in range(1, 100)])
+    cells = past.estimates.cells[NORMAL * len(STATES) + AT_ONCE]
+    before = past.arrives(10.0)
+    for _ in range(LEAD):
+        past.shows(past.arrives(10.0), 15.0)
+    for _ in range(500):
+        past.shows(past.estimates.of(NORMAL, AT_ONCE, "burst", 10.0, 0.0, past.now), 80.0)
+    assert cells.of("burst") is not cells.of("")
+    assert past.arrives(10.0).high_s < 1.5 * before.high_s
+    assert past.estimates.of(NORMAL, AT_ONCE, "burst", 10.0, 0.0, past.now).low_s > 50.0

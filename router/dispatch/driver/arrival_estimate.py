@@ -25,7 +25,12 @@ SAMPLE: Final = 4
 
 
 def sent_at_once(
-    view: RequestView, replica: Replica, chooser: Chooser, estimates: TtftEstimates, now: float
+    view: RequestView,
+    account: str,
+    replica: Replica,
+    chooser: Chooser,
+    estimates: TtftEstimates,
+    now: float,
 ) -> TtftEstimate | None:
     """Return the estimate of a stream that would be sent to `replica` now; `None`: unknown."""
     slots = slots_of(replica)
@@ -40,7 +45,7 @@ def sent_at_once(
     idle_s = replica.speed.ttft_s(0.0, uncached, cached, 0.0)
     # The prediction does not include a wait in the engine, so its errors are learned apart.
     state = AT_ONCE if is_prefill else ENGINE_FULL
-    return estimates.of(view.urgency, state, predicted_s, idle_s, now)
+    return estimates.of(view.urgency, state, account, predicted_s, idle_s, now)
 
 
 def if_it_waits(

@@ -76,7 +76,9 @@ class RequestDriver(RunningAttempts):
         view, route = request.view, request.route
         if view.stream and route.inference and not route.light:
             now = context.scheduler.now()
-            estimate = sent_at_once(view, replica, context.chooser, context.estimates, now)
+            account = request.flow_identity().account
+            chooser, estimates = context.chooser, context.estimates
+            estimate = sent_at_once(view, account, replica, chooser, estimates, now)
             request.estimate = estimate
             if estimate is not None and self._rules.refuses_late[request.urgency.rank]:
                 due = request.first_token_due()
