@@ -184,11 +184,9 @@ class Queue:
         if not self._wait_lists.has(ticket.lane, urgency) and (
             concurrency is None or concurrency.free(urgency == BATCH) > 0
         ):
-            places = self._gates.open_of(self._pool.eligible(ticket.lane), urgency)
+            places = self._open_of(self._pool.eligible(ticket.lane), urgency)
             if ticket.excluded:
                 places = [place for place in places if place not in ticket.excluded]
-            if urgency > HIGH and self._urgent_waits():
-                places = [place for place in places if not self._gates.of(place).needs_slot()]
             if places and (not rules.reservations or self._may_borrow(ticket)):
                 ticket.forecast = None
                 return places
@@ -211,12 +209,22 @@ class Queue:
     ) -> Sequence[ReplicaLoad]:
         """Return the replicas among `places` to which a retry may be sent at once.
 
-        The gates of these replicas are open to the class of the retry. The result is empty if a
-        ticket of this class and lane waits.
+        The gates of these replicas are open to the class of the retry, and no urgent request waits
+        for a slot there. The result is empty if a ticket of this class and lane waits.
         """
         if self._wait_lists.has(lane, urgency):
             return _NOBODY
-        return self._gates.open_of(places, urgency)
+        return self._open_of(places, urgency)
+
+    def _open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
+        """Return the replicas of `places` that take a request of the class now.
+
+        While an urgent request waits for a free slot, a replica without one takes no other request.
+        """
+        found = self._gates.open_of(places, urgency)
+        if urgency > HIGH and self._urgent_waits():
+            return [place for place in found if not self._gates.of(place).needs_slot()]
+        return found
 
     @property
     def is_passable(self) -> bool:
@@ -593,13 +601,13 @@ class Queue:
         if first is None or eldest is None:
             return None
         gate = self._choice.gate(row, eldest, now)
-        for place in self._gates.open_of(self._pool.eligible(first.lane), gate):
+        for place in self._open_of(self._pool.eligible(first.lane), gate):
             if place in first.excluded:
                 continue
             ticket = self._choice.next_for(self._gates.of(place), self._wait_lists.active, now)
             if ticket is None:
                 return None
-            places = self._gates.open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            places = self._open_of(self._pool.eligible(ticket.lane), ticket.urgency)
             if ticket.excluded:
                 places = [other for other in places if other not in ticket.excluded]
             return ticket, places or (place,)

@@ -13,6 +13,7 @@ from policies.queueing.ticket import SENT, WAITING
 from router.admission.concurrency import Concurrency
 from router.admission.headroom import AIM, FORGET_S, KEPT, LATE, QUIET_S, STEP, Headroom
 from router.config.model import HighClass
+from router.core.urgency import NORMAL
 from tests.admission.world import Spot, World, config
 
 TARGET_S = 0.5
@@ -162,6 +163,38 @@ def test_with_a_headroom_batch_leaves_slots_free_and_urgent_requests_use_them() 
     world.run(100.0)
     assert len(world.done) == 45
     world.assert_empty()
+
+
+def test_a_retry_does_not_wait_at_a_replica_for_whose_slot_an_urgent_request_waits() -> None:
+    full, other = Spot("a", slots=4), Spot("b", slots=4)
+    world = World([full, other], IN_BULK)
+    world.queue.headroom.level = 0.1  # urgent requests need a free slot
+    for _ in range(8):
+        world.come(number=2.0, tokens=100, output=10_000)
+    world.run(1.0)
+    assert world.queue.open_to("", NORMAL, [full, other]) == [full, other]
+    assert world.come(**URGENT).state == WAITING
+    assert world.queue.open_to("", NORMAL, [full, other]) == []
+    other.load = 3
+    world.free(other)  # the urgent request gets the slot
+    world.free(full)
+    assert world.queue.open_to("", NORMAL, [full, other]) == [full, other]
+
+
+def test_a_request_of_a_limited_key_does_not_wait_there_either() -> None:
+    full, other = Spot("a", slots=4), Spot("b", slots=8)
+    world = World([full, other], IN_BULK)
+    world.queue.headroom.level = 0.1
+    world.pool.lanes = {"m": [full]}
+    for _ in range(8):
+        world.come(number=2.0, tokens=100, output=10_000)
+    world.run(1.0)
+    assert (full.load, other.load) == (4, 4)
+    assert world.come(**URGENT, model="m").state == WAITING
+    limit = Concurrency(0)
+    ticket = world.come(number=2.0, tokens=100, output=10, concurrency=limit, key="k")
+    limit.adopt(1, world.now)
+    assert world.queue.woken(world.now) == (ticket, [other])
 
 
 def test_aged_batch_does_not_use_the_slots_that_are_kept_from_it_until_it_is_starved() -> None:
