@@ -32,11 +32,13 @@ class RoutingPolicy:
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         raise NotImplementedError
 
-    def closed_to(self, candidate: Candidate) -> int:
+    def closed_to(self, candidate: Candidate, leaving: int = -1) -> int:
         """The classes of which the queue sends `candidate` nothing more now, as bits: 1 << class.
 
         Asked after every change of the candidate's facts, for requests that wait and for new ones.
         Classes of which all replicas are closed wait, but not longer than their `starvation`.
+        `leaving`: the answer is for the time after a request of this class has left the candidate;
+        -1: no request leaves.
         """
         return 0
 

@@ -160,7 +160,7 @@ class Gain(RoutingPolicy):
             )
         return view.worth * found
 
-    def closed_to(self, candidate: Candidate) -> int:
+    def closed_to(self, candidate: Candidate, leaving: int = NOBODY) -> int:
         """The classes whose next request would make more urgent streams too slow, or would be in
         time at another replica only."""
         plan = self._plans.get(candidate.models)
@@ -171,11 +171,15 @@ class Gain(RoutingPolicy):
             return 0
         plan.renew()
         kept, load = one.kept, candidate.load + 1.0
+        if leaving != NOBODY:
+            load -= 1.0
         closed = 0
         if kept != NOBODY:
             room = plan.room(candidate, kept)
             # Streams of less urgent classes leave soon, so they do not keep out the kept class.
             first = one.at_least(kept)
+            if NOBODY < leaving <= kept:
+                first -= 1
             if first + 1.0 > room:
                 closed = 1 << kept
             if load > room or load - first > one.others:

@@ -43,11 +43,12 @@ class Pool(ABC):
         This is called for every lane with waiting tickets, so it must be fast.
         """
 
-    def closed_to(self, place: ReplicaLoad) -> int:
+    def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
         """Return the classes that the routing policy keeps away from a replica now, as bits:
         1 << class; 0: none.
 
-        This is called after every change of the replica's facts.
+        This is called after every change of the replica's facts. `leaving`: the answer is for the
+        time after a request of this class has left the replica; -1: no request leaves.
         """
         return 0
 

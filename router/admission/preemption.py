@@ -12,6 +12,9 @@ order of their arrival, so only such a request delays it. Each urgent request pr
 request in that way, the last one before it, and so moves up by one place. A stream that has shown
 content is not preempted, even if it holds a slot.
 
+No request is preempted at a replica from which the routing policy keeps the urgent class away, also
+with one request less: the slot would not be used.
+
 After a preemption at a replica with a full KV cache, only the next poll shows the freed space. So
 at one replica no second request is preempted within `_ROUND_S`.
 
@@ -156,6 +159,8 @@ class Preemption:
                         continue
                 elif pool is None or lane is None or not pool.serves(place, lane):
                     continue
+                elif pool.closed_to(place, other) & (1 << urgency):
+                    continue  # The routing policy would keep the free slot from the class.
                 last = self._last.get(place, now)
                 if last != now and now < last + _ROUND_S:
                     continue

@@ -102,15 +102,16 @@ class Chooser:
         self._failed(policy, problem)
         return self._rng.choice(candidates)
 
-    def closed_to(self, replica: ReplicaLoad) -> int:
+    def closed_to(self, replica: ReplicaLoad, leaving: int = -1) -> int:
         """Return the classes of which the policies send a replica nothing more, as bits.
 
         If models have different policies, any of them may close a replica that it has chosen.
+        `leaving`: see `RoutingPolicy.closed_to`.
         """
         found = 0
         for policy in self._closes:
             try:
-                found |= policy.closed_to(replica)
+                found |= policy.closed_to(replica, leaving)
             except Exception as err:
                 self._failed(policy, f"closed_to: {err!r}")
         return found

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import pytest
+
 from policies.queueing.ticket import SENT, WAITING, Ticket
-from tests.admission.world import Spot, World, config
+from router.admission.queue import Queue
+from router.core.replica_load import ReplicaLoad
+from tests.admission.world import Spot, Stand, World, config
+
+
+class Choosy(Stand):
+    """A pool whose policy keeps class high away from replicas with too many requests."""
+
+    def __init__(self, spots: Sequence[Spot], most: dict[Spot, int]) -> None:
+        super().__init__(spots)
+        self.most = most
+        self.asked: set[int] = set()
+
+    def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
+        assert isinstance(place, Spot)
+        self.asked.add(leaving)
+        load = place.load + 1 - (leaving >= 0)
+        return 1 << 1 if load > self.most[place] else 0
+
 
 LOW = {"number": 3.0, "tokens": 20_000, "output": 50}
 HIGH = {"number": 1.0, "tokens": 100, "output": 10}
@@ -223,3 +244,44 @@ def at_engines(*, streamed: bool = False, **fields: Any) -> World:
     world.run(0.1)
     assert all(spot.running == 2 for spot in world.pool.spots) and world.queue.waiting
     return world
+
+
+@pytest.mark.parametrize(("most", "is_useful"), [(1, False), (2, False), (3, True)])
+def test_no_request_is_preempted_for_a_slot_that_the_policy_keeps_closed(
+    most: int, is_useful: bool
+) -> None:
+    """Three requests are at the replica, so a preemption leaves two and the urgent one."""
+    world = preempting()
+    (spot,) = world.pool.spots
+    pool = Choosy([spot], {spot: most})
+    pool.clock = lambda: world.now
+    world.pool = pool
+    rules = world.queue.config
+    world.queue = Queue(rules, pool)
+    world.queue.freed(spot, world.now)
+    for _ in range(3):
+        world.come(**LOW)
+    assert spot.load == 3
+    high = world.come(**HIGH)
+    assert high.state == WAITING
+    world.run(0.5)
+    assert (sum(world.queue.counts.preempted) > 0) is is_useful
+    assert (high in world.started) is is_useful
+    assert 3 in pool.asked
+
+
+def test_a_victim_is_searched_at_another_replica_if_the_policy_keeps_one_closed() -> None:
+    first, second = Spot("a", slots=4), Spot("b", slots=4)
+    world = World([first, second], preempting().queue.config)
+    pool = Choosy([first, second], {first: 3, second: 0})
+    pool.clock = lambda: world.now
+    world.pool = pool
+    world.queue = Queue(world.queue.config, pool)
+    for spot in pool.spots:
+        world.queue.freed(spot, world.now)
+    low = [world.come(**LOW) for _ in range(6)]
+    assert low[5].place is second
+    high = world.come(**HIGH)
+    world.run(0.5)
+    assert preemptions(low[5]) == 0
+    assert high.place is first

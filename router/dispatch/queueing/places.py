@@ -8,13 +8,14 @@ Must never: wait, or filter by load (the gate does).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from policies.facts import RequestView
 from router.admission.pool import Pool
 from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
+from router.dispatch.chooser import Chooser
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.fleet.utilisation import slots_of
@@ -31,10 +32,10 @@ def pinned(replica: Replica) -> str:
 class Places(Pool):
     """Implements the `Pool` interface for a fleet table."""
 
-    def __init__(self, fleet: Fleet, kept_away: Callable[[ReplicaLoad], int] | None = None) -> None:
-        """`kept_away`: see `Pool.closed_to`; None: no class is ever kept away."""
+    def __init__(self, fleet: Fleet, chooser: Chooser | None = None) -> None:
+        """`chooser`: its policies may keep classes away; None: no class is ever kept away."""
         self._fleet = fleet
-        self._kept_away = kept_away
+        self._chooser = chooser
         # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The table makes a
         # new tuple when anything changes, so the tuple shows whether the set is current.
         self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
@@ -66,8 +67,8 @@ class Places(Pool):
             known = self._sets[lane] = (found, frozenset(found))
         return place in known[1]
 
-    def closed_to(self, place: ReplicaLoad) -> int:
-        return 0 if self._kept_away is None else self._kept_away(place)
+    def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
+        return 0 if self._chooser is None else self._chooser.closed_to(place, leaving)
 
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
         return cast(Mapping[ReplicaLoad, int], self._fleet.knowledge.held(view))

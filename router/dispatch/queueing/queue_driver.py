@@ -76,7 +76,7 @@ class QueueDriver:
         self._chooser = chooser
         self._metrics = metrics
         self._scheduler = scheduler
-        places = Places(fleet, chooser.closed_to)
+        places = Places(fleet, chooser)
         self.pools = Pools(config, places, estimates)
         self._changes = PendingChanges(fleet, places, self.pools)
         # The function that polls a replica at once.

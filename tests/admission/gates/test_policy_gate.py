@@ -19,7 +19,7 @@ class Choosy(Stand):
 
     closed = 0
 
-    def closed_to(self, place: ReplicaLoad) -> int:
+    def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
         return self.closed
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from policies.contract import Candidate, Context, PolicyConfigError, RequestView, make_policy
 from policies.routing.gain import Gain
+from policies.routing.replica_plan import NOBODY
 from tests.policies.helpers import context, loaded, picks
 
 NORMAL, HIGH, LOW = 2, 1, 3
@@ -121,6 +122,17 @@ def test_a_class_waits_for_the_replica_where_it_is_in_time() -> None:
     running(policy, second, LOW, 100)  # a step of 70 ms, and high has 50 ms
     assert policy.closed_to(second) & (1 << HIGH)
     assert not policy.closed_to(first) & (1 << HIGH)
+
+
+def test_a_replica_is_judged_as_it_would_be_after_a_request_has_left() -> None:
+    policy = gain()
+    (first,) = known(0)
+    running(policy, first, HIGH, 5)
+    while not policy.closed_to(first) & (1 << LOW):
+        running(policy, first, LOW, 1)  # until the replica has no room beside class high
+    assert not policy.closed_to(first, LOW) & (1 << LOW)
+    assert policy.closed_to(first, HIGH) & (1 << LOW)  # its room stays kept for class high
+    assert policy.closed_to(first) == policy.closed_to(first, NOBODY)
 
 
 def test_a_class_that_is_in_time_nowhere_is_not_kept_waiting() -> None:
