@@ -42,6 +42,12 @@ class RoutingPolicy:
         """
         return 0
 
+    def plan_changes(self) -> int:
+        """How often the answers of `closed_to` have changed for other replicas than the one asked
+        about. After a change the queue asks about all replicas again.
+        """
+        return 0
+
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         """A request is sent to `candidate`, chosen by this policy or not. `ctx.held`: as in
         `pick`.

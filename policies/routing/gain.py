@@ -64,9 +64,11 @@ class Gain(RoutingPolicy):
 
     # One plan for the replicas that serve the same models.
     _plans: dict[frozenset[str] | None, ReplicaPlan] = field(init=False, repr=False)
+    _plan_changes: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._plans = {}
+        self._plan_changes = 0
         if not 0.0 <= self.first < _NO_SLO:
             raise PolicyConfigError("first must be a number of tokens, 0 or more", "first")
         for option in ("near", "doubt"):
@@ -169,7 +171,8 @@ class Gain(RoutingPolicy):
         one = plan.of(candidate)
         if one is None or not one.total or not candidate.speed.is_pace_known:
             return 0
-        plan.renew()
+        if plan.renew():
+            self._plan_changes += 1
         kept, load = one.kept, candidate.load + 1.0
         if leaving != NOBODY:
             load -= 1.0
@@ -188,6 +191,9 @@ class Gain(RoutingPolicy):
             if plan.has_room & (1 << urgency) and load > plan.room(candidate, urgency):
                 closed |= 1 << urgency
         return closed
+
+    def plan_changes(self) -> int:
+        return self._plan_changes
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         if not view.decodes:  # The plan is for batches of decoding streams.

@@ -32,13 +32,14 @@ CHANGES_MIN: Final = 16  # a plan is made anew after one change for so many repl
 MARGIN: Final = 0.95  # share of the TPOT SLO that a token may take
 STAYS: Final = 1.5  # factor in favour of the class for which a replica is kept already
 SMOOTHING: Final = 0.02  # weight of one request in the means
+ROOM_MOST: Final = 1e6  # more requests never run at a replica; the room may be infinite
 _NO_SLO: Final = float("inf")
 
 
 class PlannedReplica:
     """The requests of this router at one replica."""
 
-    __slots__ = ("by_class", "candidate", "kept", "others", "total", "was_kept")
+    __slots__ = ("by_class", "candidate", "kept", "others", "total", "was_kept", "was_others")
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
@@ -47,6 +48,13 @@ class PlannedReplica:
         self.kept = NOBODY  # the class for which the replica is kept
         self.was_kept = NOBODY  # the same before the last change
         self.others = 0.0  # most requests of less urgent classes, if the replica is kept
+        self.was_others = 0.0  # the same before the last change
+
+    def has_changed(self) -> bool:
+        """Whether the last change of the plan has changed which requests the replica takes."""
+        if self.kept != self.was_kept:
+            return True
+        return self.kept != NOBODY and int(self.others) != int(self.was_others)
 
     def at_least(self, urgency: int) -> int:
         """The number of requests of the class and of more urgent ones."""
@@ -132,14 +140,26 @@ class ReplicaPlan:
         self.at = {id: running for id, running in self.at.items() if id in ids}
         self._changes += 1
 
-    def renew(self) -> None:
-        """Give the replicas to the classes again, if enough requests have come or gone."""
+    def renew(self) -> bool:
+        """Give the replicas to the classes again, if enough requests have come or gone.
+
+        Returns whether any replica takes other requests than before.
+        """
         if self._changes * CHANGES_MIN < len(self.at):
-            return
+            return False
         self._changes = 0
+        had_room = self.has_room
+        self._give()
+        changed = self.has_room != had_room
+        for one in self.at.values():
+            changed = changed or one.has_changed()
+        return changed
+
+    def _give(self) -> None:
         everyone = []
         for one in self.at.values():
             one.was_kept, one.kept = one.kept, NOBODY
+            one.was_others = one.others
             candidate = one.candidate
             # Nothing can be planned with a replica that gets no requests, or of unknown speed.
             if candidate.is_fit and candidate.speed.is_pace_known:
@@ -159,7 +179,7 @@ class ReplicaPlan:
                 room = self.room(one.candidate, urgency)
                 if room < 1.0 or not self._pays(urgency, min(wanted, room), room, one):
                     break
-                one.others = max(0.0, room - wanted)
+                one.others = max(0.0, min(room, ROOM_MOST) - wanted)
                 wanted -= room
                 one.kept = urgency
                 free = free[1:]

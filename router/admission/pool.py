@@ -20,6 +20,9 @@ from router.core.replica_load import ReplicaLoad
 class Pool(ABC):
     """The replicas behind one queue."""
 
+    # Changes whenever a call of `closed_to` has changed its answers for other replicas.
+    plan_changes: int = 0
+
     @abstractmethod
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
         """Return the replicas that are fit for this lane now, including full ones; may be empty."""

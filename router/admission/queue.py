@@ -502,13 +502,14 @@ class Queue:
         gates = self._gates
         gate = gates.of(place)
         gates.look(gate)
+        is_replanned = gates.look_if_replanned()
         if self._rules.reservations and now >= self._weighed_at + _LOOK_S:
             self._weigh(now)
         if self._wait_lists.short:
             self._wait_lists.refill(now)
         if not self._wait_lists.eligible:
             return _NONE
-        if self._dirty and self._rules.reservations:
+        if is_replanned or (self._dirty and self._rules.reservations):
             self._dirty = False
             return self._fill_all(now)
         if not gate.starved_mask:
@@ -874,6 +875,7 @@ class Queue:
                 if gate.is_shut:
                     ticked.next_at = min(ticked.next_at, gate.shut_until)
             self._gates.look(gate)
+        self._gates.look_if_replanned()
         if len(self._gates.by_place) != self._known:
             self._known = len(self._gates.by_place)
             try:

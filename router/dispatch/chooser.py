@@ -67,6 +67,8 @@ class Chooser:
         self._held: Mapping[Replica, int] = _NOBODY
         self._crowd: Sequence[Replica] = ()  # The candidates of a large fleet.
         self._places: dict[Replica, int] = {}  # The index of each replica in `_crowd`.
+        # The sum of the policies' `plan_changes`, after the last call of `closed_to`.
+        self.plan_changes = 0
         self.adopt(policies, sample)
 
     def adopt(self, policies: Policies, sample: int) -> None:
@@ -108,12 +110,14 @@ class Chooser:
         If models have different policies, any of them may close a replica that it has chosen.
         `leaving`: see `RoutingPolicy.closed_to`.
         """
-        found = 0
+        found = changes = 0
         for policy in self._closes:
             try:
                 found |= policy.closed_to(replica, leaving)
+                changes += policy.plan_changes()
             except Exception as err:
                 self._failed(policy, f"closed_to: {err!r}")
+        self.plan_changes = changes
         return found
 
     def _policy_of(self, view: RequestView) -> RoutingPolicy:

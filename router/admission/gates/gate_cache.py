@@ -1,7 +1,8 @@
 """Keeps the last answer of each replica's gate until the facts of the replica change.
 
 Every change of facts is reported to the queue. So a new request need not examine every replica. If
-no gate is closed to its class, all replicas are open to it.
+no gate is closed to its class, all replicas are open to it. If the routing policy makes a new plan
+at the change of one replica, the gates of all replicas are read again (`look_if_replanned`).
 
 Must never: be read between a change of facts and the call of `look`.
 """
@@ -114,6 +115,7 @@ class GateCache:
         "_moves",
         "_opened",
         "_places",
+        "_plan_changes",
         "_pool",
         "_shut",
         "by_place",
@@ -134,6 +136,8 @@ class GateCache:
         # The replicas passed to the last call of `of_all`.
         self._places: Sequence[ReplicaLoad] = ()
         self._gates: list[CachedGate] = []  # The gates of the replicas in `_places`.
+        # The value of `Pool.plan_changes` when all gates were last read.
+        self._plan_changes = pool.plan_changes
 
     def adopt(self, classes: list[ClassRules]) -> None:
         self._classes = classes
@@ -160,6 +164,19 @@ class GateCache:
         """
         self._read(gate)
         self._judge(gate)
+
+    def look_if_replanned(self) -> bool:
+        """Read all gates again if the routing policy has a new plan. Returns whether it has.
+
+        Call this after `look`, which may cause a new plan.
+        """
+        changes = self._pool.plan_changes
+        if changes == self._plan_changes:
+            return False
+        self._plan_changes = changes
+        for gate in self.by_place.values():
+            self.look(gate)
+        return True
 
     def admits(self, place: ReplicaLoad, urgency: int) -> bool:
         """Whether a replica takes one more request of a class, by its current facts.

@@ -68,7 +68,12 @@ class Places(Pool):
         return place in known[1]
 
     def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
-        return 0 if self._chooser is None else self._chooser.closed_to(place, leaving)
+        chooser = self._chooser
+        if chooser is None:
+            return 0
+        found = chooser.closed_to(place, leaving)
+        self.plan_changes = chooser.plan_changes
+        return found
 
     def held(self, view: RequestView) -> Mapping[ReplicaLoad, int]:
         return cast(Mapping[ReplicaLoad, int], self._fleet.knowledge.held(view))

@@ -97,3 +97,59 @@ def test_no_request_waits_longer_than_its_bound_while_others_of_its_class_are_se
         if low in world.started:
             break
     assert 8.0 <= world.started[low] - low.arrival <= 8.3
+
+
+class Planned(Stand):
+    """A pool whose policy makes a new plan when it is asked about the second replica."""
+
+    def __init__(self, spots: list[Spot]) -> None:
+        super().__init__(spots)
+        self.closed = dict.fromkeys(spots, 1 << LOW)
+        self.planned: dict[Spot, int] = {}
+
+    def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
+        assert isinstance(place, Spot)
+        if self.planned and place is self.spots[1]:
+            self.closed, self.planned = self.planned, {}
+            self.plan_changes += 1
+        return self.closed[place]
+
+
+def planned() -> tuple[World, Planned, Spot, Spot]:
+    first, second = Spot("a"), Spot("b")
+    world = World([first, second])
+    pool = Planned([first, second])
+    pool.clock = lambda: world.now
+    world.pool = pool
+    world.queue = type(world.queue)(config(), pool)
+    for spot in pool.spots:
+        world.queue.freed(spot, world.now)
+    return world, pool, first, second
+
+
+def test_a_new_plan_opens_the_gates_of_other_replicas_at_once() -> None:
+    world, pool, first, second = planned()
+    low = world.come(number=3.0, tokens=TOKENS)
+    assert low.state == WAITING
+    pool.planned = {first: 0, second: 1 << LOW}
+    world.free(second)  # an event of the replica that stays closed
+    assert low.place is first
+
+
+def test_a_new_plan_closes_the_gates_of_other_replicas_at_once() -> None:
+    world, pool, first, second = planned()
+    pool.closed = {first: 0, second: 0}
+    world.free(first)
+    world.free(second)
+    pool.planned = {first: 1 << LOW, second: 0}
+    world.free(second)
+    low = world.come(number=3.0, tokens=TOKENS)
+    assert low.place is second
+
+
+def test_without_a_new_plan_one_event_reads_one_gate() -> None:
+    world, pool, first, second = planned()
+    pool.closed = {first: 0, second: 0}
+    world.free(second)
+    assert world.queue.is_open(second, LOW)
+    assert not world.queue.is_open(first, LOW)

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from random import Random
+
+from policies.contract import Candidate, RoutingPolicy
 from policies.queueing.ticket import SENT, WAITING
 from router.admission.pools import Pools
+from router.config.model import Prefix
 from router.core.lease import Lease, poll_begins
+from router.dispatch.chooser import Chooser, Policies
 from router.dispatch.queueing.places import Places, pinned
+from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.signals import Signals
+from router.observe.metrics import Metrics
 from tests.admission.world import config
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
@@ -116,4 +123,30 @@ async def test_pools_are_driven_over_a_real_fleet() -> None:
     for ticket in (first, second, third):
         pools.settle(ticket, 10, 5, 0.5)
     assert pools.waiting == 0
+    table.close()
+
+
+class Planning(RoutingPolicy):
+    """Keeps nothing away, and makes a new plan whenever a request is to leave."""
+
+    changes = 0
+
+    def closed_to(self, candidate: Candidate, leaving: int = -1) -> int:
+        self.changes += leaving >= 0
+        return 0
+
+    def plan_changes(self) -> int:
+        return self.changes
+
+
+@scenario
+async def test_the_queue_sees_that_a_policy_has_a_new_plan() -> None:
+    table = Table()
+    replica = table.add("a", ("m1",))
+    policies = Policies(Planning(), {"m1": Planning()})
+    chooser = Chooser(policies, 8, PrefixLookup(Prefix()), Metrics(), Random(1))
+    places = Places(table.fleet, chooser)
+    assert (places.closed_to(replica), places.plan_changes) == (0, 0)
+    assert (places.closed_to(replica, 3), places.plan_changes) == (0, 2)
+    assert (places.closed_to(replica), places.plan_changes) == (0, 2)
     table.close()

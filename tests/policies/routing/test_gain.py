@@ -135,6 +135,38 @@ def test_a_replica_is_judged_as_it_would_be_after_a_request_has_left() -> None:
     assert policy.closed_to(first) == policy.closed_to(first, NOBODY)
 
 
+def test_a_plan_change_is_counted_if_it_changes_what_other_replicas_take() -> None:
+    policy = gain()
+    first, second = known(0, 0)
+    running(policy, first, HIGH, 5)
+    running(policy, second, LOW, 100)
+    assert policy.closed_to(second) & (1 << HIGH)
+    counts = []
+    for _ in range(4):  # one comes as another one goes
+        policy.on_finish(asked(LOW), second, 200, context())
+        policy.on_dispatch(asked(LOW), second, context())
+        policy.closed_to(second)
+        counts.append(policy.plan_changes())
+    before = counts[-1]
+    assert counts[1] == before > 0
+    running(policy, first, HIGH, 60)  # class high is in time nowhere any more
+    policy.closed_to(first)
+    assert policy.plan_changes() > before
+    assert not policy.closed_to(second) & (1 << HIGH)
+
+
+def test_streams_that_cost_nothing_leave_room_for_all() -> None:
+    policy = gain()
+    (first,) = known(0)
+    first.slots = None
+    first.speed.sequence_s = first.speed.token_s = 0.0
+    running(policy, first, HIGH, 5)
+    running(policy, first, LOW, 50)
+    for _ in range(3):
+        assert policy.closed_to(first) == 0
+        running(policy, first, LOW, 1)
+
+
 def test_a_class_that_is_in_time_nowhere_is_not_kept_waiting() -> None:
     policy = gain()
     first, second = known(0, 0)
