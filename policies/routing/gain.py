@@ -244,4 +244,5 @@ def _in_time(predicted_s: float, slo_s: float, doubt: float) -> float:
     return min(1.0, max(0.0, 0.5 + 0.5 * off))
 
 
+# Not used as a decorator: mypyc does not compile a class that has an unknown decorator natively.
 policy("gain")(Gain)
