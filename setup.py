@@ -53,6 +53,7 @@ HOT = (
     "policies/routing/kv_aware.py",
     "policies/routing/prompts.py",
     "policies/routing/replica_plan.py",
+    "policies/token_deadlines.py",
     "policies/queueing/accounts.py",
     "policies/queueing/base.py",
     "policies/queueing/deadlines.py",

@@ -35,6 +35,7 @@ from policies.registry import PolicyConfigError
 from policies.routing.prompts import prompt_tokens
 from policies.routing.replica_plan import CLASSES, NOBODY, USUAL_OUTPUT, ReplicaPlan
 from policies.routing.ties import draw, least_loaded, lowest
+from policies.token_deadlines import on_time
 
 _HIGH: Final = 1
 ALL_CLASSES: Final = (1 << CLASSES) - 1
@@ -153,14 +154,10 @@ class Gain(RoutingPolicy):
     def _gain(self, view: RequestView, first_s: float, tpot_s: float, output: float) -> float:
         """The worth of the tokens that will probably be in time."""
         ttft_slo_s, tpot_slo_s, doubt = view.ttft_slo_s, view.tpot_slo_s, self.doubt
-        found = self.first * _in_time(first_s, ttft_slo_s, doubt)
-        found += tokens_in_time(first_s, tpot_s, ttft_slo_s, tpot_slo_s, output) / 3.0
-        for factor in (1.0 - doubt, 1.0 + doubt):
-            found += (
-                tokens_in_time(first_s * factor, tpot_s * factor, ttft_slo_s, tpot_slo_s, output)
-                / 3.0
-            )
-        return view.worth * found
+        found = 0.0
+        for factor in (1.0, 1.0 - doubt, 1.0 + doubt):
+            found += on_time(first_s * factor - ttft_slo_s, tpot_slo_s - tpot_s * factor, output)
+        return view.worth * (self.first * _in_time(first_s, ttft_slo_s, doubt) + found / 3.0)
 
     def closed_to(self, candidate: Candidate, leaving: int = NOBODY) -> int:
         """The classes whose next request would make more urgent streams too slow, or would be in
@@ -173,12 +170,13 @@ class Gain(RoutingPolicy):
             return 0
         if plan.renew():
             self._plan_changes += 1
+        slower = plan.slower(candidate)
         kept, load = one.kept, candidate.load + 1.0
         if leaving != NOBODY:
             load -= 1.0
         closed = 0
         if kept != NOBODY:
-            room = plan.room(candidate, kept)
+            room = plan.room(candidate, kept, slower)
             # Streams of less urgent classes leave soon, so they do not keep out the kept class.
             first = one.at_least(kept)
             if NOBODY < leaving <= kept:
@@ -188,8 +186,9 @@ class Gain(RoutingPolicy):
             if load > room or load - first > one.others:
                 closed |= ALL_CLASSES & -(2 << kept)
         for urgency in range(CLASSES):
-            if plan.has_room & (1 << urgency) and load > plan.room(candidate, urgency):
-                closed |= 1 << urgency
+            bit = 1 << urgency
+            if plan.has_room & bit and load > plan.room(candidate, urgency, slower):
+                closed |= bit
         return closed
 
     def plan_changes(self) -> int:
@@ -219,21 +218,6 @@ class Gain(RoutingPolicy):
             plan.keep(replica_ids)
             if not plan.at:
                 del self._plans[models]
-
-
-def tokens_in_time(
-    first_s: float, tpot_s: float, ttft_slo_s: float, tpot_slo_s: float, output: float
-) -> float:
-    """How many of `output` evenly spaced tokens come before their deadlines; a real number.
-
-    Times are seconds since the arrival, or per token.
-    """
-    if ttft_slo_s == _NO_SLO or tpot_slo_s == _NO_SLO:
-        return output
-    late_s, gains_s = first_s - ttft_slo_s, tpot_slo_s - tpot_s
-    if late_s <= 0.0:
-        return output if gains_s >= 0.0 else min(output, late_s / gains_s + 1.0)
-    return 0.0 if gains_s <= 0.0 else max(0.0, output - late_s / gains_s)
 
 
 def _in_time(predicted_s: float, slo_s: float, doubt: float) -> float:

@@ -39,7 +39,16 @@ _NO_SLO: Final = float("inf")
 class PlannedReplica:
     """The requests of this router at one replica."""
 
-    __slots__ = ("by_class", "candidate", "kept", "others", "total", "was_kept", "was_others")
+    __slots__ = (
+        "by_class",
+        "candidate",
+        "kept",
+        "others",
+        "slower",
+        "total",
+        "was_kept",
+        "was_others",
+    )
 
     def __init__(self, candidate: Candidate) -> None:
         self.candidate = candidate
@@ -49,6 +58,7 @@ class PlannedReplica:
         self.was_kept = NOBODY  # the same before the last change
         self.others = 0.0  # most requests of less urgent classes, if the replica is kept
         self.was_others = 0.0  # the same before the last change
+        self.slower = 1.0  # `ReplicaPlan.slower` at the last change
 
     def has_changed(self) -> bool:
         """Whether the last change of the plan has changed which requests the replica takes."""
@@ -168,6 +178,8 @@ class ReplicaPlan:
         if not everyone:
             return
         self._renew_common(everyone)
+        for one in everyone:
+            one.slower = self.slower(one.candidate)
         free = everyone[:]
         for urgency in range(CLASSES):
             if self.tpot_slo_s[urgency] == _NO_SLO:
@@ -176,7 +188,7 @@ class ReplicaPlan:
             free.sort(key=lambda one: (one.was_kept != urgency, -one.by_class[urgency]))
             while wanted > 0.0 and free:
                 one = free[0]
-                room = self.room(one.candidate, urgency)
+                room = self.room(one.candidate, urgency, one.slower)
                 if room < 1.0 or not self._pays(urgency, min(wanted, room), room, one):
                     break
                 one.others = max(0.0, min(room, ROOM_MOST) - wanted)
@@ -185,7 +197,9 @@ class ReplicaPlan:
                 free = free[1:]
             for one in everyone:
                 is_for_it = one.kept == NOBODY or one.kept >= urgency
-                if is_for_it and one.candidate.load + 1.0 <= self.room(one.candidate, urgency):
+                if not is_for_it:
+                    continue
+                if one.candidate.load + 1.0 <= self.room(one.candidate, urgency, one.slower):
                     self.has_room |= 1 << urgency
                     break
 
@@ -214,18 +228,20 @@ class ReplicaPlan:
             kept = (wanted * worth + (room - wanted) * next_worth) / self.tpot_slo_s[urgency]
             # A change costs the streams of other classes that still run there.
             stays = STAYS if one.was_kept == urgency else 1.0
-            return kept * stays >= self.room(one.candidate, other) * next_worth / slo_s
+            next_room = self.room(one.candidate, other, one.slower)
+            return kept * stays >= next_room * next_worth / slo_s
         return True
 
-    def room(self, candidate: Candidate, urgency: int) -> float:
+    def room(self, candidate: Candidate, urgency: int, slower: float) -> float:
         """How many requests a replica can run at once so that the class is in time there.
+
+        `slower`: see the method; it is the same for all classes.
 
         In the steady state each of B streams brings one prefill of P seconds in its O tokens, so a
         token takes T = step + B * (m + P / O) seconds, where m is what a stream adds to a step.
         """
         slo_s = self.tpot_slo_s[urgency]
         common = self.common
-        slower = self.slower(candidate)
         each = self.prompt_tokens + 0.5 * self.output
         prefill_s = common.token_s * self.new_tokens
         more_s = common.sequence_s + common.context_s * each + prefill_s / self.output

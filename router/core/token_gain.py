@@ -16,8 +16,10 @@ Pure. Must never: read a clock, or allocate anything per token.
 
 from __future__ import annotations
 
-from math import ceil, floor
+from math import floor
 from typing import Final
+
+from policies.token_deadlines import on_time
 
 _NEVER: Final = float("inf")
 
@@ -118,17 +120,7 @@ def on_time_evenly(
     `tokens` is a whole number, at least 1.
     """
     gap_s = (last - first) / (tokens - 1.0) if tokens > 1.0 else 0.0
-    late_s, gains_s = first - first_due, tpot_s - gap_s
-    # Token i, from 0, is late by late_s - i * gains_s; at 0 and above it is late.
-    if gains_s < 0.0:  # The stream is slower than its SLO: the first tokens are on time.
-        share = late_s / gains_s
-        return 0.0 if late_s >= 0.0 else tokens if share >= tokens else float(ceil(share))
-    if late_s < 0.0:
-        return tokens
-    # The stream is faster than its SLO: the last tokens are on time.
-    if late_s >= gains_s * (tokens - 1.0):
-        return 0.0
-    return tokens - 1.0 - floor(late_s / gains_s)
+    return on_time(first - first_due, tpot_s - gap_s, tokens)
 
 
 def tokens_due(first_due: float, tpot_s: float, most: float, now: float) -> float:

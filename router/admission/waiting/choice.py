@@ -133,19 +133,18 @@ class Choice:
                     self._rows = [None, None, None, None, None]
                     self._starving = None
                     return
-                if is_kept and urgency == BATCH and not eldest.starved:
-                    first = row.line.first(now)
-                    if first is None or not reservations.allows(urgency, first.reserved):
-                        continue
-                    kept_from = row
-                    levels[BATCH] = level
-                    continue
-                if not self._mask(gate, row, eldest, now) & (1 << _gate(level, eldest.starved)):
+                is_kept_from = is_kept and urgency == BATCH and not eldest.starved
+                gate_bit = 1 << _gate(level, eldest.starved)
+                if not is_kept_from and not self._mask(gate, row, eldest, now) & gate_bit:
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
+                if is_kept_from:
+                    kept_from = row
+                    levels[BATCH] = level
+                    continue
                 other = rows[urgency]
                 if other is None:
                     rows[urgency] = row
