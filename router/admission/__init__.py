@@ -93,7 +93,12 @@ The modules, from the simplest decision to the final one
     service_rate    how fast the queue is served, for Retry-After
     output_lengths  predicts the length of an answer
     counts          the queue's counters
-    queue           the calls above
+    the queue, as one class in layers
+        queue_state     its parts, and what reports read
+        arrivals        a request is sent at once, waits, is refused, or evicts others
+        dispatches      a replica has capacity: which tickets are sent
+        outcomes        the first content and the end of a request
+        queue           time, the fleet and reloads
     pools           which queue serves which model
 
 The order within a class is a policy of its own (`policies/queueing`).

@@ -19,8 +19,9 @@ from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.foreign import Failures
 from policies.queueing.ticket import INFINITY, SENT, Ticket
 from router.admission.counts import QueueCounts
+from router.admission.outcomes import DONE
 from router.admission.pool import Pool
-from router.admission.queue import DONE, Queue
+from router.admission.queue import Queue
 from router.admission.timers import Ticked
 from router.admission.waiting.wait_lists import Orders
 from router.config.model import Config

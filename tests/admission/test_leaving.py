@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from policies.queueing.contract import order_names
 from policies.queueing.ticket import ENDED, SENT, Ticket
+from router.admission.arrivals import _REFUSED
 from router.admission.counts import EVICTED, EXPIRIES, LEFT, REFUSALS
-from router.admission.queue import _REFUSED, REFUSED
+from router.admission.outcomes import REFUSED
 from router.admission.timers import _OVER
 from router.core.errors import Reason, RouterError
 from router.core.urgency import HIGH, NORMAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from policies.queueing.ticket import WAITING
-from router.admission.queue import _HOPELESS
+from router.admission.arrivals import _HOPELESS
 from router.admission.service_rate import MOST_S, ServiceRate
 from router.core.errors import Reason, RouterError
 from tests.admission.world import Spot, World, config, every_class

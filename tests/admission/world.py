@@ -18,8 +18,9 @@ import msgspec
 
 from policies.facts import RequestView
 from policies.queueing.ticket import ENDED, NEW, WAITING, Ticket
+from router.admission.outcomes import CANCELLED
 from router.admission.pool import Pool
-from router.admission.queue import CANCELLED, Queue
+from router.admission.queue import Queue
 from router.admission.timers import Expired
 from router.config.model import Config, in_file
 from router.core.errors import RouterError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.admission.queue import CANCELLED, DONE, REFUSED
+from router.admission.outcomes import CANCELLED, DONE, REFUSED
 from router.core.errors import Reason
 
 # These reasons mean that the replica was overloaded; it did not fail.

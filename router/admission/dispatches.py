@@ -1,0 +1,287 @@
+"""The dispatch of waiting tickets, when a replica or a key has capacity for one more request.
+
+Must never: end a ticket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from policies.queueing.run import Run
+from policies.queueing.ticket import NEW, SENT, Ticket
+from router.admission.arrivals import SOON_S, Arrivals
+from router.admission.gates.gate_cache import CachedGate
+from router.admission.timers import EARLY_S
+from router.admission.waiting.choice import cost
+from router.admission.waiting.class_queue import ClassQueue
+from router.core.replica_load import ReplicaLoad
+from router.core.urgency import BATCH, HIGH
+
+_NONE: Final[list[Ticket]] = []
+LOOK_S: Final = 1.0  # Seconds between two updates of the reservations.
+
+
+class Dispatches(Arrivals):
+    """Sends tickets to replicas."""
+
+    __slots__ = ()
+
+    def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Note that the driver has chosen `place`, one of the offered replicas, and taken the
+        lease."""
+        if ticket.state != NEW:
+            return
+        self.counts.passed[ticket.urgency] += 1
+        is_charged = self._wait_lists.eligible > 0
+        if is_charged:
+            self._predict(ticket)
+            try:
+                self._order.passed(ticket, now)
+            except Exception as err:
+                self._orders.failures.add("passed", err)
+            self._choice.stride.serves(ticket.urgency, cost(ticket), float(ticket.urgency))
+            waits = self._wait_lists.eligible_of[ticket.urgency] > 0
+            self._service_rate.served(ticket.urgency, now, waited=waits)
+        gate = self._gates.of(place)
+        self._begin(ticket, gate, now, is_charged, now)
+        self._gates.look(gate)
+
+    def freed(self, place: ReplicaLoad, now: float) -> list[Ticket]:
+        """Return the tickets to send now, each to its `place`, after the facts of `place` changed.
+
+        Facts change when a lease is released or taken outside of `sent`, first content arrives, a
+        poll returns or fails, or the replica becomes fit. The driver takes the leases of all
+        returned tickets before any other call.
+        """
+        gates = self._gates
+        gate = gates.of(place)
+        gates.look(gate)
+        is_replanned = gates.look_if_replanned()
+        if self._rules.reservations and now >= self._weighed_at + LOOK_S:
+            self._weigh(now)
+        if self._wait_lists.short:
+            self._wait_lists.refill(now)
+        if not self._wait_lists.eligible:
+            return _NONE
+        if is_replanned or (self._dirty and self._rules.reservations):
+            self._dirty = False
+            return self._fill_all(now)
+        if not gate.starved_mask:
+            return _NONE
+        granted: list[Ticket] = []
+        while self._wait_lists.eligible and gate.starved_mask:
+            ticket = self._grant(gate, now)
+            if ticket is None:
+                break
+            granted.append(ticket)
+        return granted
+
+    def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
+        """Return a ticket that may be sent because its key has a free place, and its replicas.
+
+        If another ticket for these replicas goes first, that ticket is returned. The driver chooses
+        one of the replicas, calls `grant`, takes the lease, and calls `woken` again. `None`: there
+        is no such ticket.
+        """
+        wait_lists = self._wait_lists
+        if wait_lists.short:
+            wait_lists.refill(now)
+        while wait_lists.woken:
+            row = next(iter(wait_lists.woken))
+            found = self._next_woken(row, now)
+            if found is not None:
+                return found
+            # The tickets of this class queue may be sent later, when another gate opens to them.
+            if row.count:
+                self.next_at = min(self.next_at, now + SOON_S)
+            del wait_lists.woken[row]
+        return None
+
+    def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Note that the driver has chosen `place` for a ticket that `woken` returned.
+
+        Its lease is taken next.
+        """
+        self._give(ticket, self._gates.of(place), now)
+
+    def moved(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
+        """Note that a retry of a sent request goes to another replica.
+
+        The new lease is already taken.
+        """
+        run = ticket.run
+        if ticket.state == SENT and run is not None:
+            gate = self._gates.of(place)
+            before = self._gates.by_place.get(run.place)
+            if ticket.urgency == BATCH:
+                if before is not None:
+                    before.batch = max(0, before.batch - 1)
+                gate.batch += 1
+            if self._rules.reservations:
+                if before is not None:
+                    before.used -= ticket.reserved
+                gate.used += ticket.reserved
+            run.place = place
+            run.since = now
+            run.is_behind_batch = ticket.urgency <= HIGH and gate.batch > 0 and gate.facts.is_full()
+            if run.is_away:
+                run.is_away = False
+                if self._rules.preemption and not run.has_shown:
+                    self._preemption.moved(ticket, run)
+            self._gates.look(gate)
+
+    def failed(self, ticket: Ticket) -> None:
+        """Note that an attempt of a sent request has failed and its lease is released.
+
+        The request pauses before it is sent again (`moved`) or returns to the queue (`requeue`).
+        Until then it holds no capacity, so it is not preempted.
+        """
+        run = ticket.run
+        assert run is not None
+        run.is_away = True
+        if self._rules.preemption or run.is_preempting:
+            self._preemption.ended(ticket, run)
+
+    # -- grants ---------------------------------------------------------------------------------
+
+    def _fill_all(self, now: float) -> list[Ticket]:
+        """Grant places at all replicas in turn, one per round, the least loaded replica first."""
+        granted: list[Ticket] = []
+        gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
+        gates.sort(key=_load)
+        while gates and self._wait_lists.eligible:
+            still: list[CachedGate] = []
+            for gate in gates:
+                ticket = self._grant(gate, now) if gate.starved_mask else None
+                if ticket is not None:
+                    granted.append(ticket)
+                    still.append(gate)
+            gates = still
+        return granted
+
+    def _grant(self, gate: CachedGate, now: float) -> Ticket | None:
+        if not self._wait_lists.eligible:
+            return None
+        ticket = self._choice.next_for(gate, self._wait_lists.active, now)
+        if ticket is not None:
+            self._give(ticket, gate, now)
+        return ticket
+
+    def _give(self, ticket: Ticket, gate: CachedGate, now: float) -> None:
+        row: ClassQueue = ticket.row
+        if row.looking and row.line.first(now) is not ticket:
+            self.counts.skipped += 1
+        row.line.take(ticket, now)
+        self._service_rate.served(ticket.urgency, now, waited=True)
+        self._wait_lists.left(ticket, SENT)
+        if ticket.forecast is not None:
+            self._forecaster.sent(ticket.forecast, ticket.urgency, now)
+            ticket.forecast = None
+        self._begin(ticket, gate, now, True, ticket.eligible_since)
+        self.counts.granted[ticket.urgency] += 1
+        for urgency in range(ticket.urgency):
+            if self._wait_lists.eligible_of[urgency]:
+                self.counts.inverted[ticket.urgency] += 1
+                break
+        gate.poll_s = 0.0  # After a grant, early polls begin again with the short interval.
+        gate.poll_at = min(gate.poll_at, now + EARLY_S)
+        if self._wait_lists.eligible:  # Otherwise an early poll could be late for the next ticket.
+            self.next_at = min(self.next_at, gate.poll_at)
+        self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
+
+    def _next_woken(
+        self, row: ClassQueue, now: float
+    ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
+        """Return the next ticket for a replica that is open to a class queue, and its replicas."""
+        first, eldest = row.line.first(now), row.eldest()
+        if first is None or eldest is None:
+            return None
+        gate = self._choice.gate(row, eldest, now)
+        for place in self._open_of(self._pool.eligible(first.lane), gate):
+            if place in first.excluded:
+                continue
+            ticket = self._choice.next_for(self._gates.of(place), self._wait_lists.active, now)
+            if ticket is None:
+                return None
+            places = self._open_of(self._pool.eligible(ticket.lane), ticket.urgency)
+            if ticket.excluded:
+                places = [other for other in places if other not in ticket.excluded]
+            return ticket, places or (place,)
+        return None
+
+    def _weigh(self, now: float) -> None:
+        """Update the pool's token capacity, and forget demand older than the window."""
+        self._weighed_at = now
+        self._reservations.tick(now)
+        self._reservations.capacity = self._gates.capacity()
+
+    # -- counts of running requests -------------------------------------------------------------
+
+    def _begin(
+        self, ticket: Ticket, gate: CachedGate, now: float, is_charged: bool, since: float
+    ) -> None:
+        """Note that a request is sent.
+
+        `since`: the time since which its key's limit did not block it; `now`: it did not wait.
+        """
+        ticket.state = SENT
+        run = ticket.run
+        if run is None:
+            run = ticket.run = Run()
+        run.begin(gate.place, now, is_charged, since)
+        self._running[ticket] = None
+        urgency = ticket.urgency
+        if ticket.concurrency is not None:
+            ticket.concurrency.take(urgency == BATCH, now)
+        rules = self._rules
+        if rules.preemption:
+            self._preemption.sent(ticket, run)
+        if urgency == BATCH:
+            gate.batch += 1
+        elif urgency <= HIGH and gate.batch:
+            self._behind_batch(ticket, run, gate, now)
+        if rules.reservations:
+            self._predict(ticket)
+            self._reservations.sent(ticket.urgency, ticket.reserved, now)
+            gate.used += ticket.reserved
+
+    def _behind_batch(self, ticket: Ticket, run: Run, gate: CachedGate, now: float) -> None:
+        """Note an urgent request that is sent to a replica with batch requests."""
+        if gate.facts.is_full():
+            run.is_behind_batch = True
+            self.counts.engine_inverted[ticket.urgency] += 1
+            if self._rules.preemption:
+                self._preemption.blocked(ticket)
+                self.next_at = min(self.next_at, now + self._rules.preempt_after_s)
+        elif run.since < now:
+            # A request that waited for a slot takes the last one. If more are free, it waited for
+            # something else.
+            run.is_behind_batch = gate.facts.has_one_slot()
+
+    def _end(self, ticket: Ticket, run: Run) -> None:
+        """Stop counting a request at its replica."""
+        del self._running[ticket]
+        if self._rules.preemption or run.is_preempting:
+            self._preemption.ended(ticket, run)
+        if ticket.urgency == BATCH:
+            gate = self._gates.by_place.get(run.place)
+            if gate is not None:
+                gate.batch = max(0, gate.batch - 1)
+        if self._rules.reservations and ticket.reserved:
+            self._reservations.ended(ticket.urgency, ticket.reserved)
+            gate = self._gates.by_place.get(run.place)
+            if gate is not None:
+                gate.used -= ticket.reserved
+            self._dirty = True
+
+
+def _uncached(ticket: Ticket, place: ReplicaLoad) -> int:
+    """Return a ticket's prompt tokens that a replica does not hold, by the last prefix lookup."""
+    tokens = ticket.view.prompt_tokens
+    prefix = ticket.prefix
+    return tokens if prefix is None else max(0, tokens - int(prefix.tokens_at(place)))
+
+
+def _load(gate: CachedGate) -> int:
+    return gate.place.load

@@ -1,0 +1,198 @@
+"""What happens to a request after its dispatch, and its end.
+
+Must never: choose a ticket, or send one.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from policies.queueing.flow_identity import FlowIdentity
+from policies.queueing.ticket import ENDED, INFINITY, NEW, SENT, WAITING, Ticket
+from router.admission.arrivals import Arrivals
+from router.admission.counts import LEFT
+from router.admission.dispatches import Dispatches
+from router.core.replica_load import ReplicaLoad
+from router.core.urgency import BATCH, HIGH
+
+# How an attempt ended. The output predictor and the AIMD limit learn from it.
+DONE: Final = 0
+CANCELLED: Final = 1  # The attempt was cancelled, so its output length is not used.
+REFUSED: Final = 2  # The replica had no capacity, or the attempt timed out.
+# The default `queue.gates.prefill_tokens`: one prefill batch of an engine.
+PREFILL_TOKENS: Final = 8192
+
+
+class Outcomes(Dispatches):
+    """Takes the first content and the end of requests."""
+
+    __slots__ = ()
+
+    def allows_early_status(self, ticket: Ticket) -> bool:
+        """Whether the client of a request may be sent an early 200 now.
+
+        A waiting request with an early status is not evicted any more. The answer is False while a
+        time limit may end the wait, or while no replica is fit, because then the right status may
+        be 429, 503 or 408. Such a status can be sent only if no status was sent before.
+        """
+        is_limited = (
+            ticket.deadline < INFINITY or self._rules.classes[ticket.urgency].wait_s < INFINITY
+        )
+        if ticket.state == WAITING:
+            has_place = bool(self._pool.eligible(ticket.lane))
+            return has_place and not is_limited and self._wait_lists.allows_early_status(ticket)
+        if is_limited:
+            # The request must not be preempted, because a time limit could end it while it waits
+            # again.
+            self.shown(ticket)
+        ticket.has_early_status = True  # This is used if the ticket is put back into the queue.
+        return True
+
+    def first_content(self, ticket: Ticket, now: float, prefill_s: float = 0.0) -> None:
+        """Note the first content of the request, and learn the headroom from it (`headroom.py`).
+
+        `prefill_s`: the seconds of its prefill, as predicted at its dispatch; 0: unknown. A prompt
+        that needs more than one prefill batch is late for that alone. A request that is not
+        streamed shows its whole answer, so its time is not a TTFT.
+        """
+        run, view = ticket.run, ticket.view
+        if (
+            ticket.urgency <= HIGH
+            and run is not None
+            and not run.has_shown
+            and view.stream
+            and view.prompt_tokens <= PREFILL_TOKENS
+        ):
+            self.headroom.answered(
+                now - run.since,
+                prefill_s,
+                self._rules.classes[HIGH].ttft_slo_s,
+                now,
+                is_behind_batch=run.is_behind_batch and not self._urgent_waits(),
+            )
+        self.shown(ticket)
+
+    def shown(self, ticket: Ticket) -> None:
+        """Note that the client has the first content of the request; it is not preempted any
+        more."""
+        run = ticket.run
+        if run is None:
+            return
+        run.has_shown = True
+        if self._rules.preemption:
+            self._preemption.shown(ticket)
+
+    def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
+        """Take the end of a sent request, whose lease is released. The driver calls `freed` next.
+
+        `tokens`, `output`: its true uncached prompt tokens and output tokens; a number below 0
+        means unknown; the prediction is then kept. Only the first call for a sent ticket has an
+        effect.
+        """
+        run = ticket.run
+        if ticket.state != SENT or run is None:
+            return
+        ticket.state = ENDED
+        self._end(ticket, run)
+        if ticket.concurrency is not None:
+            ticket.concurrency.give(ticket.urgency == BATCH, now)
+        if end == DONE and output >= 0:
+            self._outputs.learn(ticket.flow, output)
+        view = ticket.view
+        if run.is_charged:
+            try:
+                self._order.settled(
+                    ticket,
+                    tokens if tokens >= 0 else view.prompt_tokens,
+                    output if output >= 0 else max(view.output_tokens, 0),
+                )
+            except Exception as err:
+                self._orders.failures.add("settled", err)
+        self._learn(run.place, view.prompt_tokens, output, run.sent_at, now, end)
+        # The ticket may stay in memory for a while, and must not keep the replica in memory.
+        run.place = None
+
+    def passed(
+        self,
+        place: ReplicaLoad,
+        flow: FlowIdentity,
+        tokens: int,
+        output: int,
+        sent_at: float,
+        now: float,
+        end: int,
+    ) -> None:
+        """Take the end of a request that was sent without a ticket; see `settle`."""
+        if end == DONE and output >= 0:
+            self._outputs.learn(flow, output)
+        self._learn(place, tokens, output, sent_at, now, end)
+
+    def leave(self, ticket: Ticket) -> bool:
+        """Remove the ticket of a client that has disconnected, if it waits.
+
+        Returns True if it waited. Returns False if the ticket had ended, was never queued, or was
+        sent (then the driver must call `settle`).
+        """
+        if ticket.state == WAITING:
+            self._wait_lists.drop(ticket, ENDED)
+            self.counts.dropped[LEFT][ticket.urgency] += 1
+            self._dirty = True
+            return True
+        if ticket.state == NEW:
+            ticket.state = ENDED
+        return False
+
+    def requeue(self, ticket: Ticket, now: float, into: Arrivals | None = None) -> bool:
+        """Put a sent request back into its old position, even if the queue is full.
+
+        The lease of the request is released, and the driver calls `freed` next. `into`: the queue
+        in which the request waits from now on, if that is another queue. Returns False if the
+        ticket has already ended.
+        """
+        run = ticket.run
+        if ticket.state != SENT or run is None:
+            return False
+        if run.is_preempting:
+            run.preemptions += 1
+            self.counts.preempted[ticket.urgency] += 1
+        else:
+            self.counts.queued[ticket.urgency] += 1
+        self._end(ticket, run)
+        if run.is_charged:
+            try:
+                self._order.refunded(ticket)
+            except Exception as err:
+                self._orders.failures.add("refunded", err)
+        run.end(now)
+        if into is None or into is self:
+            self._wait(ticket, now)
+        else:
+            into.receive(ticket, now)
+        # The key's place is released after the ticket was queued, so that the ticket may get this
+        # place again if it is the first one of the key.
+        if ticket.concurrency is not None:
+            ticket.concurrency.give(ticket.urgency == BATCH, now)
+        return True
+
+    def unreached(self, place: ReplicaLoad, now: float) -> None:
+        """Stop sending requests to a fit replica for a pause, because a connection to it failed.
+
+        Without the pause, all waiting requests would be sent to a port that refuses connections.
+        """
+        gate = self._gates.of(place)
+        self._gates.shut(gate, now)
+        self.next_at = min(self.next_at, gate.shut_until)
+
+    def _learn(
+        self, place: ReplicaLoad, tokens: int, output: int, sent_at: float, now: float, end: int
+    ) -> None:
+        """Update the AIMD limit of a replica without metrics."""
+        gate = self._gates.by_place.get(place)
+        if gate is None or gate.learned is None:
+            return
+        if end == REFUSED:
+            gate.learned.failed(sent_at, now)
+        elif end == DONE:
+            work = 1.0 + max(output, 0) + tokens / 64.0
+            others = place.waiting - place.foreign_waiting
+            gate.learned.answered(sent_at, now, work, others)
