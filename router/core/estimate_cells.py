@@ -12,11 +12,16 @@ all accounts, and a burst would replace all scores of the others. So:
 The largest account is found by the majority vote of Boyer and Moore: an account that gives more
 than half of the feedback wins, and the vote keeps one name and one number.
 
+A request in a queue may wait for minutes. If it has waited for longer than its interval, that is
+counted at once, and not when its first token comes. Otherwise an interval that has become too short
+would be given to all requests that arrive in these minutes.
+
 Must never: keep more than two cells, or read a clock.
 """
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from router.core.conformal import WINDOW, ConformalInterval
@@ -29,13 +34,27 @@ ALONE_S: Final = 300.0
 _NEVER: Final = float("-inf")
 
 
+class Awaited:
+    """An estimate whose time is not known yet."""
+
+    __slots__ = ("account", "is_missed", "is_open")
+
+    def __init__(self, account: str) -> None:
+        self.account = account
+        self.is_open = True  # Whether no first token was noted yet.
+        self.is_missed = False  # The upper bound has passed, and the miss was counted.
+
+
 class Cell:
     """What was learned from some requests of one class and state."""
 
-    __slots__ = ("interval", "learned_at", "pending")
+    __slots__ = ("due", "interval", "learned_at", "pending")
 
     def __init__(self) -> None:
         self.interval = ConformalInterval()
+        # Heap of (time at which the upper bound passes, number, estimate). Estimates whose times
+        # became known stay until their bounds pass, or until they are more than half of all.
+        self.due: list[tuple[float, int, Awaited]] = []
         self.pending = 0  # Estimates that were given and whose times are not known yet.
         self.learned_at = _NEVER  # Time of the last first token, in monotonic seconds.
 
@@ -45,6 +64,17 @@ class Cell:
         made.interval = self.interval.copy()
         made.learned_at = self.learned_at
         return made
+
+    def await_time(self, estimate: Awaited, until: float, number: int) -> None:
+        """Count a miss if the time of an estimate is not known at `until`, its upper bound.
+
+        `number` decides among equal times.
+        """
+        due = self.due
+        heappush(due, (until, number, estimate))
+        if len(due) > 64 + 2 * self.pending:
+            self.due = [entry for entry in due if entry[2].is_open]
+            heapify(self.due)
 
     def learn(self, score: float, is_cut: bool, now: float) -> None:
         """See `ConformalInterval.add`."""
@@ -56,9 +86,11 @@ class Cell:
 class EstimateCells:
     """The cells of one class and state."""
 
-    __slots__ = ("_largest", "_largest_at", "_lead", "_others_at", "own", "shared")
+    __slots__ = ("_largest", "_largest_at", "_lead", "_others_at", "own", "shared", "waits")
 
-    def __init__(self) -> None:
+    def __init__(self, waits: bool = False) -> None:
+        """`waits`: requests of the state wait in the queue."""
+        self.waits = waits
         self.shared = Cell()
         self.own: Cell | None = None  # The cell of the largest account; `None`: it shares.
         self._largest: str | None = None
@@ -70,6 +102,16 @@ class EstimateCells:
         """Return the cell for the estimates of an account."""
         own = self.own
         return own if own is not None and account == self._largest else self.shared
+
+    def look(self, cell: Cell, now: float) -> None:
+        """Count the misses of a cell's estimates whose upper bounds have passed."""
+        due = cell.due
+        while due and due[0][0] <= now:
+            estimate = heappop(due)[2]
+            if estimate.is_open:
+                estimate.is_missed = True
+                if self.of(estimate.account) is cell:  # Otherwise another cell is in force.
+                    cell.interval.judged(False, True, cell.pending)
 
     def learn(self, account: str, score: float, is_cut: bool, now: float) -> None:
         """Take the score of a request. See `ConformalInterval.add`."""

@@ -24,7 +24,7 @@ from math import ceil, exp, log
 from typing import Final
 
 from router.core.errors import Reason, RouterError
-from router.core.estimate_cells import EstimateCells
+from router.core.estimate_cells import Awaited, EstimateCells
 from router.core.urgency import CLASSES
 
 # The states of a request at its arrival.
@@ -43,14 +43,12 @@ RETRY_MOST_S: Final = 600
 _SHORTEST_S: Final = 1e-4
 
 
-class TtftEstimate:
+class TtftEstimate(Awaited):
     """The estimate of one request. Times are seconds from `made_at`."""
 
     __slots__ = (
-        "_account",
         "_cell",
         "_cells",
-        "_is_open",
         "estimate_s",
         "high_s",
         "idle_s",
@@ -63,9 +61,18 @@ class TtftEstimate:
     )
 
     def __init__(
-        self, cells: EstimateCells, account: str, predicted_s: float, idle_s: float, now: float
+        self,
+        cells: EstimateCells,
+        account: str,
+        predicted_s: float,
+        idle_s: float,
+        now: float,
+        number: int,
     ) -> None:
+        super().__init__(account)
         cell = cells.of(account)
+        if cells.waits:
+            cells.look(cell, now)
         self.made_at = now  # monotonic seconds
         self.predicted_s = predicted_s  # Before the correction.
         self.idle_s = idle_s  # The prediction for an idle replica.
@@ -75,8 +82,6 @@ class TtftEstimate:
         # Whether the actual time is known well enough to judge the interval, and was within it.
         self.is_judged = False
         self.is_kept = False
-        self._is_open = True  # Whether no first token was noted yet.
-        self._account = account
         self._cells = cells
         self._cell = cell  # The cell that gives the interval.
         if self.is_given:
@@ -86,6 +91,8 @@ class TtftEstimate:
             self.high_s = predicted_s * exp(interval.high())
             middle_s = predicted_s * exp(interval.middle())
             self.estimate_s = max(self.low_s, min(self.high_s, middle_s))
+            if cells.waits:
+                cell.await_time(self, now + self.high_s, number)
 
     def shown(self, now: float) -> None:
         """Learn from the first content of the request."""
@@ -103,21 +110,23 @@ class TtftEstimate:
 
     def _close(self) -> bool:
         """Return whether the time was not known until now."""
-        was_open = self._is_open
-        self._is_open = False
+        was_open = self.is_open
+        self.is_open = False
         if was_open and self.is_given:
             self._cell.pending -= 1
         return was_open
 
     def _learn(self, now: float, is_cut: bool) -> None:
         took_s = now - self.made_at
-        cells, account = self._cells, self._account
+        cells, account = self._cells, self.account
         if self.is_given and (not is_cut or took_s > self.high_s):
             is_below, is_above = took_s < self.low_s, took_s > self.high_s
             self.is_judged = True
             self.is_kept = not (is_below or is_above)
             cell = self._cell
-            if cell is cells.of(account):  # Otherwise another cell is in force for the account.
+            if (
+                cell is cells.of(account) and not self.is_missed
+            ):  # Otherwise another cell is in force for the account.
                 cell.interval.judged(is_below, is_above, cell.pending)
         cells.learn(account, log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut, now)
 
@@ -155,10 +164,11 @@ class TtftEstimate:
 class TtftEstimates:
     """The learned errors of all classes and states of one router."""
 
-    __slots__ = ("cells",)
+    __slots__ = ("_count", "cells")
 
     def __init__(self) -> None:
-        self.cells = [EstimateCells() for _ in range(len(CLASSES) * len(STATES))]
+        self._count = 0
+        self.cells = [EstimateCells(state >= SOON) for _ in CLASSES for state in range(len(STATES))]
 
     def of(
         self,
@@ -174,7 +184,9 @@ class TtftEstimates:
         `predicted_s`: from now on; above 0. `idle_s`: the same at an idle replica, without a wait.
         """
         cells = self.cells[urgency * len(STATES) + state]
-        return TtftEstimate(cells, account, max(predicted_s, _SHORTEST_S), idle_s, now)
+        self._count += 1
+        predicted_s = max(predicted_s, _SHORTEST_S)
+        return TtftEstimate(cells, account, predicted_s, idle_s, now, self._count)
 
 
 def header_value(estimate: TtftEstimate, arrived: float) -> bytes:

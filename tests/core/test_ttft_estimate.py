@@ -179,3 +179,54 @@ def test_the_misses_of_the_largest_account_do_not_widen_the_interval_of_others()
     assert cells.of("burst") is not cells.of("")
     assert past.arrives(10.0).high_s < 1.5 * before.high_s
     assert past.estimates.of(NORMAL, AT_ONCE, "burst", 10.0, 0.0, past.now).low_s > 50.0
+
+
+def test_a_wait_longer_than_the_interval_is_a_miss_at_once_and_only_once() -> None:
+    estimates = TtftEstimates()
+    cells = estimates.cells[NORMAL * len(STATES) + LATER]
+    for number in range(1, 100):
+        cells.shared.interval.add(log(1.0 + 0.01 * number))
+
+    def arrives(now: float) -> TtftEstimate:
+        return estimates.of(NORMAL, LATER, "", 10.0, 0.0, now)
+
+    interval = cells.shared.interval
+    quick = arrives(0.0)
+    quick.shown(15.0)
+    before = interval.high_level
+    slow = arrives(quick.high_s + 0.1)
+    assert interval.high_level == before
+    due = slow.made_at + slow.high_s
+    arrives(due - 0.1)
+    assert interval.high_level == before
+    arrives(due + 0.1)
+    assert interval.high_level < before
+    before = interval.high_level
+    arrives(due + 0.2)
+    slow.shown(due + 60.0)
+    assert interval.high_level == before
+    assert (slow.is_judged, slow.is_kept) == (True, False)
+    assert (quick.is_judged, quick.is_kept) == (True, True)
+
+
+def test_a_miss_of_an_account_that_learns_apart_now_is_not_one_of_the_others() -> None:
+    estimates = TtftEstimates()
+    cells = estimates.cells[NORMAL * len(STATES) + LATER]
+    for number in range(1, 100):
+        cells.shared.interval.add(log(1.0 + 0.01 * number))
+    slow = estimates.of(NORMAL, LATER, "burst", 10.0, 0.0, 0.0)
+    for account in ["other"] + 3 * LEAD * ["burst"]:
+        cells.learn(account, 0.4, False, 1.0)
+    assert cells.of("burst") is not cells.shared
+    before = cells.shared.interval.high_level
+    estimates.of(NORMAL, LATER, "other", 10.0, 0.0, slow.high_s + 1.0)
+    assert slow.is_missed
+    assert cells.shared.interval.high_level == before
+
+
+def test_estimates_whose_times_are_known_cost_no_memory() -> None:
+    estimates = TtftEstimates()
+    cells = estimates.cells[NORMAL * len(STATES) + LATER]
+    for _ in range(1000):
+        estimates.of(NORMAL, LATER, "", 1000.0, 0.0, 0.0).shown(1000.0)
+    assert len(cells.shared.due) <= 66
