@@ -15,7 +15,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
-    test-engine compare-engines prove-replay bench-overhead count-instructions \
+    test-engine compare-engines prove-replay prove-promise bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
@@ -73,6 +73,9 @@ compare-engines: $(VENV)/.installed-dev  ## saturated engines straight and route
 
 prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and judged: half an hour, resumable
 	$(BIN)/python -m tests.engine.prove_replay $(CURDIR)/build/prove-replay
+
+prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: 40 minutes, resumable
+	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

@@ -1,10 +1,11 @@
 """Counts, for each class of one run, how many first tokens came within their intervals.
 
-Must never: simulate, or judge a goal.
+The streams are simulated ones, or those of an access log. Must never: simulate, or judge a goal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -12,6 +13,16 @@ from typing import Any
 from router.core.urgency import CLASSES
 from router.replay.report.table import Column
 from router.simulator.outcome import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The time to first token of one stream, and its estimate. Times are seconds."""
+
+    ttft_s: float
+    estimate_s: float  # below 0: no estimate
+    low_s: float
+    high_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +64,36 @@ class Recorded:
         self._scenario = scenario
         self._warm_s = warm_s
         self._until_s = until_s
-        self._outcomes: dict[str, list[tuple[float, Outcome]]] = {name: [] for name in CLASSES}
+        self._streams: dict[str, list[Stream]] = {name: [] for name in CLASSES}
 
     def ended(self, outcome: Outcome) -> None:
         ttft_s = outcome.ttft_s
         if ttft_s is not None and self._warm_s <= outcome.arrival.at <= self._until_s:
-            self._outcomes[outcome.arrival.priority].append((ttft_s, outcome))
+            self._streams[outcome.arrival.priority].append(
+                Stream(ttft_s, outcome.estimate_s, outcome.estimate_low_s, outcome.estimate_high_s)
+            )
 
     def classes(self) -> list[Coverage]:
-        return [self._coverage(name, found) for name, found in self._outcomes.items()]
+        return [coverage(self._scenario, name, found) for name, found in self._streams.items()]
 
-    def _coverage(self, name: str, found: list[tuple[float, Outcome]]) -> Coverage:
-        ttfts = sorted(ttft_s for ttft_s, _ in found)
-        given = [(ttft_s, one) for ttft_s, one in found if one.estimate_s >= 0.0]
-        widths = [one.estimate_high_s - one.estimate_low_s for _, one in given]
-        errors = [abs(one.estimate_s / max(ttft_s, 1e-9) - 1.0) for ttft_s, one in given]
-        return Coverage(
-            self._scenario,
-            name,
-            len(ttfts),
-            len(given),
-            sum(ttft_s < one.estimate_low_s for ttft_s, one in given),
-            sum(ttft_s > one.estimate_high_s for ttft_s, one in given),
-            median(widths) if widths else None,
-            _quantile(ttfts, 0.95) - _quantile(ttfts, 0.05) if ttfts else None,
-            median(errors) if errors else None,
-        )
+
+def coverage(scenario: str, name: str, streams: Sequence[Stream]) -> Coverage:
+    """Count the streams of one class. `scenario`, `name`: the labels of the row."""
+    ttfts = sorted(one.ttft_s for one in streams)
+    given = [one for one in streams if one.estimate_s >= 0.0]
+    widths = [one.high_s - one.low_s for one in given]
+    errors = [abs(one.estimate_s / max(one.ttft_s, 1e-9) - 1.0) for one in given]
+    return Coverage(
+        scenario,
+        name,
+        len(ttfts),
+        len(given),
+        sum(one.ttft_s < one.low_s for one in given),
+        sum(one.ttft_s > one.high_s for one in given),
+        median(widths) if widths else None,
+        _quantile(ttfts, 0.95) - _quantile(ttfts, 0.05) if ttfts else None,
+        median(errors) if errors else None,
+    )
 
 
 def _quantile(ordered: list[float], share: float) -> float:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
+from typing import Any
 
 from bench.fleet.stream import Answer, Link
 from tests.engine.loads import bodies
@@ -20,13 +21,15 @@ from tests.engine.loads import bodies
 PROMPT, OUTPUT = (100, 1800), (12, 32)
 PREFIXES, PREFIX, SHARING = 3, 700, 0.3
 
+Source = Iterator[tuple[str, int]]
+
 
 def total(load: Mapping[int, int]) -> int:
     """Number of requests of one half."""
     return sum(clients * count for clients, count in load.items())
 
 
-def prompts(seed: str) -> Iterator[tuple[str, int]]:
+def prompts(seed: str) -> Source:
     """Endless pairs of prompt text and number of output tokens; some prompts share a prefix."""
     rng = Random(seed)
     shared = [f"{seed} {n} ".ljust(PREFIX, "abcdefgh"[n]) for n in range(PREFIXES)]
@@ -60,8 +63,23 @@ async def open_load(
     Raises TimeoutError after `within_s` seconds.
     """
     source = prompts(seed)
-    gaps = Random(f"{seed} gaps")
     answers: list[Answer] = []
+    await poisson(seed, load, lambda: client(url, source, 1, answers), within_s)
+    return answers
+
+
+async def poisson(
+    seed: str,
+    load: Mapping[float, int],
+    send: Callable[[], Coroutine[Any, Any, None]],
+    within_s: float,
+) -> None:
+    """Call `send` at Poisson arrivals, and wait for all results. `load`: calls by their rate per
+    second.
+
+    Raises TimeoutError after `within_s` seconds.
+    """
+    gaps = Random(f"{seed} gaps")
     loop = asyncio.get_running_loop()
     due = loop.time()
     async with asyncio.timeout(within_s), asyncio.TaskGroup() as group:
@@ -69,21 +87,28 @@ async def open_load(
             for _ in range(count):
                 due += gaps.expovariate(rate)
                 await asyncio.sleep(due - loop.time())
-                group.create_task(client(url, source, 1, answers))
-    return answers
+                group.create_task(send())
 
 
 async def client(
-    url: str, source: Iterator[tuple[str, int]], count: int, answers: list[Answer]
+    url: str,
+    source: Source,
+    count: int,
+    answers: list[Answer],
+    fields: str = "",
+    make: Callable[[], Link] = Link,
 ) -> None:
-    """The lightweight client of the benches, because the engines need the CPU cores."""
+    """The lightweight client of the benches, because the engines need the CPU cores.
+
+    `fields`: more lines of the request's head; `make` creates the connection.
+    """
     host, _, port = url.removeprefix("http://").rpartition(":")
     loop = asyncio.get_running_loop()
-    _, link = await loop.create_connection(Link, host, int(port))
+    _, link = await loop.create_connection(make, host, int(port))
     for _ in range(count):
         text, tokens = next(source)
         body = json.dumps({**bodies.chat(text, tokens), "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n"
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{fields}"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ended: asyncio.Future[None] = loop.create_future()
         link.ask(head.encode() + body, lambda _, ended=ended: ended.set_result(None))
