@@ -87,10 +87,20 @@ def judged_share(
     name: str, goal: str, shares: Sequence[float], limit: float, note: str = ""
 ) -> Judged:
     """Judge that a share of a whole is at most `limit`, in the mean over the runs."""
-    if not shares:
+    return judged_mean(name, goal, shares, limit, "{:.2%}", note)
+
+
+def judged_mean(
+    name: str, goal: str, values: Sequence[float], limit: float, shape: str, note: str = ""
+) -> Judged:
+    """Judge that a figure is at most `limit`, in the mean over the runs.
+
+    `shape`: formats a value, such as `{:.2f}`.
+    """
+    if not values:
         return Judged(name, goal, limit, None, note or "nothing was counted")
-    found = difference(shares, [0.0] * len(shares))
-    low, value, high = (f"{one:.2%}" for one in _parts(found))
+    found = difference(values, [0.0] * len(values))
+    low, value, high = (shape.format(one) for one in _parts(found))
     return _judged(name, goal, found, limit, 0.0, note, f"{value} ({low} to {high})")
 
 

@@ -8,10 +8,11 @@ routes by its default policy. Its predictions are judged after a warm-up.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TextIO
+from dataclasses import replace
+from typing import Literal
 
 from bench.findings.found import Found
+from bench.fleet.simulated.measured import Measured
 from bench.fleet.simulated.worlds import (
     FLEET,
     TWO_SPEEDS,
@@ -28,7 +29,7 @@ from router.core.speed_learner import SpeedLearner
 from router.replay.report.table import build
 from router.replay.workers import run_all
 from router.simulator.outcome import Outcome
-from router.simulator.scenario import Scenario, resized
+from router.simulator.scenario import resized
 from router.simulator.simulation import Simulation
 from router.simulator.workloads import Lengths, Unique
 
@@ -39,33 +40,17 @@ MODERATE = 0.7  # the highest load, as a share of the capacity, at which the goa
 TTFT_GOAL, TPOT_GOAL = 15.0, 10.0  # percent, for emulated engines
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One scenario, to be run in another process."""
-
-    world: World
-    seed: int
-
-    @property
-    def policy(self) -> str:
-        return self.world.name
-
-    @property
-    def scenario(self) -> Scenario:
-        return routed(self.world.scenario(self.seed), POLICY)
-
-    def run(self, line: TextIO | None = None) -> Row:
-        """Simulate; `line` is not written to. Raises the errors of `Simulation`."""
-        recorder = _WarmUp(WARM * self.world.seconds)
-        simulation = Simulation(self.scenario, self.world.traffic(self.seed), recorder)
-        recorder.learners = [
-            replica.speed_learner
-            for router in simulation.routers
-            for replica in router.fleet.replicas.values()
-        ]
-        simulation.run()
-        name = f"{self.world.name} {self.world.unit}"
-        return read(name, recorder.learners).since(recorder.before)
+def measure(world: World, seed: int) -> Row:
+    """Simulate a scenario. Raises the errors of `Simulation`."""
+    recorder = _WarmUp(WARM * world.seconds)
+    simulation = Simulation(world.scenario(seed), world.traffic(seed), recorder)
+    recorder.learners = [
+        replica.speed_learner
+        for router in simulation.routers
+        for replica in router.fleet.replicas.values()
+    ]
+    simulation.run()
+    return read(f"{world.name} {world.unit}", recorder.learners).since(recorder.before)
 
 
 class _WarmUp:
@@ -97,7 +82,7 @@ def long_answers(rate: float, seconds: float, seed: int) -> Unique:
 
 def worlds(requests: int) -> list[World]:
     """All scenarios, each with about this number of requests."""
-    fleet = resized(FLEET, REPLICAS)
+    fleet = routed(resized(FLEET, REPLICAS), POLICY)
     loads = (0.3, 0.5, 0.7, 0.9)
     found = [
         World(
@@ -123,7 +108,7 @@ def worlds(requests: int) -> list[World]:
     )
     found.append(at)
     found.append(replace(at, name="long answers", make=long_answers))
-    found.append(replace(at, name="two speeds", make=unique, fleet=TWO_SPEEDS))
+    found.append(replace(at, name="two speeds", make=unique, fleet=routed(TWO_SPEEDS, POLICY)))
     slow: tuple[Literal["slow"], float, float] = ("slow", 0.4, 0.7)
     found.append(replace(at, name="slow replica", unit="50 %", make=unique, load=0.5, fault=slow))
     return found
@@ -132,7 +117,7 @@ def worlds(requests: int) -> list[World]:
 def run(seed: int, jobs: int, *, is_quick: bool) -> Found:
     """Simulate all scenarios, `jobs` at once. Raises Refused and Broken."""
     everything = worlds(QUICK if is_quick else REQUESTS)
-    rows = run_all([Case(world, seed) for world in everything], jobs)
+    rows = run_all([Measured(world, seed, measure) for world in everything], jobs)
     moderate = [
         row
         for world, row in zip(everything, rows, strict=True)

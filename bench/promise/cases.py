@@ -8,11 +8,12 @@ the last judged request, for longer than the longest waits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, TextIO
+from typing import Final
 
 from bench.findings.found import Found
+from bench.fleet.simulated.measured import Measured
 from bench.fleet.simulated.worlds import FLEET, WARM, World
 from bench.promise import goals
 from bench.promise.coverage import Coverage, Recorded, columns
@@ -21,7 +22,7 @@ from router.core.conformal import COVERAGE
 from router.core.urgency import CLASSES
 from router.replay.report.table import build
 from router.replay.workers import Refused, run_all
-from router.simulator.scenario import Scenario, resized
+from router.simulator.scenario import resized
 from router.simulator.simulation import simulate
 from router.simulator.workloads import Mix, Unique
 
@@ -71,28 +72,12 @@ def worlds(requests: int) -> list[World]:
 NAMES: Final = tuple(world.name for world in worlds(REQUESTS))
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One scenario, to be run in another process."""
-
-    world: World
-    seed: int
-
-    @property
-    def policy(self) -> str:
-        return self.world.name
-
-    @property
-    def scenario(self) -> Scenario:
-        return self.world.scenario(self.seed)
-
-    def run(self, line: TextIO | None = None) -> list[Coverage]:
-        """Simulate; `line` is not written to. Raises the errors of `simulate`."""
-        world = self.world
-        until = UNTIL if world.name == OVERLOAD else 1.0
-        recorded = Recorded(world.name, WARM * world.seconds, until * world.seconds)
-        simulate(self.scenario, world.traffic(self.seed), recorded)
-        return recorded.classes()
+def measure(world: World, seed: int) -> list[Coverage]:
+    """Simulate a scenario. Raises the errors of `simulate`."""
+    until = UNTIL if world.name == OVERLOAD else 1.0
+    recorded = Recorded(world.name, WARM * world.seconds, until * world.seconds)
+    simulate(world.scenario(seed), world.traffic(seed), recorded)
+    return recorded.classes()
 
 
 def run(name: str | None, seed: int, jobs: int, *, is_quick: bool) -> Found:
@@ -101,7 +86,7 @@ def run(name: str | None, seed: int, jobs: int, *, is_quick: bool) -> Found:
     chosen = [w for w in worlds(count) if name in (None, w.name)]
     if not chosen:
         raise Refused(f"unknown case {name!r}; known: {', '.join(NAMES)}")
-    found = run_all([Case(world, seed) for world in chosen], jobs)
+    found = run_all([Measured(world, seed, measure) for world in chosen], jobs)
     rows = [row for each in found for row in each]
     return Found(
         "Coverage and width of the estimated time to first token",

@@ -1,28 +1,20 @@
-"""The figures of one run that the goals compare, and their store, which lets a bench be resumed.
+"""The figures of one run that the goals compare.
 
 Prefill tokens are those that the engines have computed, whatever they were computed for: winning
 and losing copies, and prefixes that were no longer cached. Tokens of neighbours are not counted.
 
-A stored figure is used again only for the same run: same scenario, traffic and sources of the
-project. Must never use a figure of other code.
+Must never: count a request that was not measured.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from hashlib import sha256
+from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from typing import Final
+from typing import TextIO
 
-from bench.findings.sources import digest
 from bench.hedging.simulated import nodes
-from bench.hedging.simulated.task import Result, Task, play
-
-_SOURCES: Final = ("router", "policies", "bench")
+from bench.hedging.simulated.task import Result, Task
+from router.simulator.scenario import Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,41 +53,20 @@ def _known(ttft_s: float | None) -> float:
     return inf if ttft_s is None else ttft_s
 
 
-class Store:
-    """The figures of finished runs, one JSON object a line. Without a path nothing is kept."""
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A task whose result is its figures."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Raises OSError, and ValueError for a file that is not a store."""
-        self._path = path
-        self._known: dict[str, Figures] = {}
-        if path is not None and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                one = json.loads(line)
-                self._known[one["run"]] = Figures(**one["figures"])
+    task: Task
 
-    def run(self, tasks: Sequence[Task], at_once: int) -> list[Figures]:
-        """The figures of these tasks, in their order. Runs those that are not stored.
+    @property
+    def policy(self) -> str:
+        return self.task.policy
 
-        Raises the errors of `task.play`, and OSError.
-        """
-        if self._path is None:
-            results = play(tasks, at_once)
-            return [Figures.of(task, one) for task, one in zip(tasks, results, strict=True)]
-        names = [_name(task) for task in tasks]
-        missing = [n for n, name in enumerate(names) if name not in self._known]
-        results = play([tasks[number] for number in missing], at_once) if missing else []
-        with self._path.open("a", encoding="utf-8") as file:
-            for number, result in zip(missing, results, strict=True):
-                found = self._known[names[number]] = Figures.of(tasks[number], result)
-                line = {"run": names[number], "figures": asdict(found)}
-                file.write(json.dumps(line) + "\n")
-        return [self._known[name] for name in names]
+    @property
+    def scenario(self) -> Scenario:
+        return self.task.scenario
 
-
-def _name(task: Task) -> str:
-    return sha256(f"{digest(*_SOURCES)} {words(task)}".encode()).hexdigest()
-
-
-def words(task: Task) -> str:
-    """A task as text, which is the same in every process: without addresses."""
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(task))
+    def run(self, line: TextIO | None = None) -> Figures:
+        """Simulate; `line` is not written to. Raises the errors of `simulate`."""
+        return Figures.of(self.task, self.task.run(line))

@@ -19,9 +19,10 @@ from typing import Any
 from bench.findings.found import Found
 from bench.findings.intervals import OPEN, noise
 from bench.findings.judged import Judged, judged_ratio, judged_share
+from bench.findings.stored import Store
 from bench.hedging.simulated import nodes
 from bench.hedging.simulated.cases import CASES, Case, Length, task
-from bench.hedging.simulated.figures import Figures, Store
+from bench.hedging.simulated.figures import Figures, Measured
 from router.config.model import Hedging
 from router.replay.report.table import Column, build
 
@@ -52,11 +53,11 @@ def measure(
     *,
     seed: int = 1,
     jobs: int = 1,
-    store: Store | None = None,
+    store: Store[Figures] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Rows:
     """Run all contestants in these cases. Raises the errors of `Store.run`."""
-    store = store or Store(None)
+    store = store or Store(None, Figures)
     ways = ((WITHOUT, OFF, False), (WITH, hedging, False), (AGAIN, hedging, True))
     rows: Rows = {}
     for case in cases:
@@ -66,7 +67,7 @@ def measure(
             if say is not None:
                 say(f"{case.name}, seed {number}")
             tasks = [
-                task(case, label, rules, rate, number, length, again)
+                Measured(task(case, label, rules, rate, number, length, again))
                 for label, rules, again in ways
             ]
             for (label, *_), one in zip(ways, store.run(tasks, jobs), strict=True):
@@ -87,7 +88,7 @@ def run(
 ) -> Found:
     """The table of the cases, and the verdict on each promise. `path`: where runs are kept."""
     length = length or Length()
-    rows = measure(cases, ON, length, seed=seed, jobs=jobs, store=Store(path), say=say)
+    rows = measure(cases, ON, length, seed=seed, jobs=jobs, store=Store(path, Figures), say=say)
     rate = nodes.saturation(length.replicas)
     shown = [row for row in rows.values() if row.label != AGAIN]
     return Found(

@@ -11,9 +11,10 @@ from statistics import fmean
 from typing import Final
 
 from bench.findings.found import Found
+from bench.findings.stored import Store
 from bench.overhead.goals import Verdict
 from bench.priority import traffic
-from bench.priority.simulated import stored, verdicts
+from bench.priority.simulated import verdicts
 from bench.priority.simulated.contests import (
     BACKLOG,
     BOUNDS_S,
@@ -41,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Judge the goals. `orders` is not used. Raises OSError and the errors of `run_all`."""
+    """Judge the goals. `orders` is not used. Raises OSError, ValueError
+    for a file that is no store of runs, and the errors of `run_all`."""
     length = Length(10.0, 20.0) if args.quick else Length()
     seeds = min(2, args.seeds) if args.quick else args.seeds
     tasks = [
@@ -50,7 +52,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         for contestant in case.contestants
         for seed in range(args.seed, args.seed + seeds)
     ]
-    runs = stored.run(tasks, args.jobs, args.runs, _show)
+    runs = Store(args.runs, Run).run(tasks, args.jobs, _show)
     return found(runs, length)
 
 

@@ -1,17 +1,14 @@
-"""The figures of a run, and their store."""
+"""The figures of a run."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from bench.hedging.simulated import figures, nodes
+from bench.hedging.simulated import nodes
 from bench.hedging.simulated.cases import CASES, Length, task
-from bench.hedging.simulated.figures import Figures, Store
+from bench.hedging.simulated.figures import Figures, Measured
 from bench.hedging.simulated.task import Task
 from router.config.model import Hedging
 
@@ -30,6 +27,7 @@ def test_the_engines_tokens_are_those_of_the_routers_requests() -> None:
     result = one.run()
     asked = sum(seen.prefill_tokens for seen in result.classes.values())
     assert Figures.of(one, result).prefilled_tokens == asked > 0
+    assert Measured(one).run() == Figures.of(one, result)
 
 
 def test_the_tokens_of_neighbours_are_not_counted() -> None:
@@ -44,36 +42,6 @@ def test_the_tokens_of_neighbours_are_not_counted() -> None:
     assert computed == pytest.approx(usual, rel=0.3)
 
 
-def test_finished_runs_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "runs"
-    first = Store(path).run([made(), made(seed=2)], 1)
-    assert len(path.read_text().splitlines()) == 2
-    ran: list[Task] = []
-    monkeypatch.setattr(figures, "play", lambda tasks, _: ran.extend(tasks) or [])
-    assert Store(path).run([made(), made(seed=2)], 1) == first
-    assert not ran
-    with pytest.raises(ValueError, match="zip"):
-        Store(path).run([made(seed=3)], 1)  # `play` returns nothing
-    assert [one.scenario.seed for one in ran] == [3]
-
-
-def test_figures_of_other_code_are_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "runs"
-    first = Store(path).run([made()], 1)
-    monkeypatch.setattr(figures, "digest", lambda *folders: "changed")
-    assert Store(path).run([made()], 1) == first
-    assert len(path.read_text().splitlines()) == 2
-
-
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "runs"
-    path.write_text("hello\n")
-    with pytest.raises(ValueError):
-        Store(path)
-
-
 def test_hedging_with_other_random_numbers_has_the_same_traffic_and_stragglers() -> None:
     first, again = (
         task(AT["steps"], "with", Hedging(), 8.0, 1, replace(BRIEF, measured_s=300.0), other)
@@ -82,21 +50,3 @@ def test_hedging_with_other_random_numbers_has_the_same_traffic_and_stragglers()
     assert first.scenario.seed != again.scenario.seed
     assert replace(first.scenario, seed=0) == replace(again.scenario, seed=0)
     assert [a.at for a in first.traffic()] == [a.at for a in again.traffic()]
-
-
-def test_a_run_has_the_same_name_in_every_process() -> None:
-    program = (
-        "from tests.bench.hedging.test_hedging_figures import figures, made;"
-        "print(figures._name(made()))"
-    )
-    found = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert len(found) == 1

@@ -1,15 +1,12 @@
-"""The part `goals`: its figures, its verdicts, its stored runs, and each goal missed on purpose."""
+"""The part `goals`: its figures, its verdicts, and each goal missed on purpose."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
 from bench.findings.intervals import PAIRS_MIN
 from bench.priority import traffic
-from bench.priority.simulated import goals, stored, verdicts
+from bench.priority.simulated import goals, verdicts
 from bench.priority.simulated.contests import (
     BACKLOG,
     BOUNDS_S,
@@ -89,64 +86,24 @@ def test_the_whole_interval_must_keep_the_goal(p99_s: float, is_met: bool) -> No
 
 def test_a_goal_that_the_interval_does_not_decide_is_open() -> None:
     verdict = verdicts.high_ttft("case", runs(p99_s=0.499))
-    assert verdict.value is None and "open" in verdict.words()
+    assert not verdict.met and not verdict.missed and "open" in verdict.words()
     few = verdicts.high_ttft("case", runs(p99_s=0.3)[: PAIRS_MIN - 1])
-    assert few.value is None and "open" in few.words()
+    assert not few.met and not few.missed and "open" in few.words()
 
 
 def test_cost_compares_the_same_seeds() -> None:
     assert verdicts.cost("case", runs(tokens_s=99.0), runs()).met
-    assert not verdicts.cost("case", runs(tokens_s=90.0), runs()).met
-    assert verdicts.cost("case", runs(tokens_s=90.0), runs()).value is not None
+    assert verdicts.cost("case", runs(tokens_s=90.0), runs()).missed
     assert verdicts.cost("case", runs(), []).value is None
 
 
 def test_the_least_fair_class_and_the_longest_wait_decide() -> None:
     assert verdicts.fairness("case", runs()).met
-    assert not verdicts.fairness("case", runs(fair=0.75)).met
+    assert verdicts.fairness("case", runs(fair=0.75)).missed
+    assert verdicts.fairness("case", []).value is None
     assert verdicts.starvation("case", runs(), {"high": 5.0, "batch": 150.0}).met
     verdict = verdicts.starvation("case", runs(), {"high": 5.0, "batch": 104.0})
     assert not verdict.met and verdict.value == pytest.approx(105.0 / 104.0)
-
-
-# -- stored runs ----------------------------------------------------------------------------------
-
-
-class Counted:
-    """A task that counts its runs."""
-
-    def __init__(self, seed: int, ran: list[int]) -> None:
-        self.task = Task(SATURATED, SHIPPED, seed, Length(1.0, 1.0))
-        self.ran = ran
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.task, name)
-
-    def run(self, line: object = None) -> Run:
-        self.ran.append(self.task.seed)
-        return Run(SATURATED.name, SHIPPED, self.task.seed, {"high": [0.1, 0.2, float("inf")]})
-
-
-def test_finished_runs_are_not_run_again_unless_the_sources_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file, ran = tmp_path / "build" / "runs.jsonl", list[int]()
-
-    def run(*seeds: int) -> list[int]:
-        ran.clear()
-        tasks: Sequence[object] = [Counted(seed, ran) for seed in seeds]
-        found = stored.run(tasks, 1, file, lambda done, of: None)  # type: ignore[arg-type]
-        assert [one.seed for one in found] == list(seeds)
-        assert found[0].ttft_s["high"] == [0.1, 0.2, float("inf")]
-        return list(ran)
-
-    assert run(1, 2) == [1, 2]
-    with file.open("a") as stream:
-        stream.write('{"key": "half a li')
-    assert run(1, 2, 3) == [3]
-    assert run(3, 1) == []
-    monkeypatch.setattr(stored, "digest", lambda *folders: "changed")
-    assert run(1) == [1]
 
 
 # -- each goal is missed by an order that ignores it ----------------------------------------------
@@ -163,25 +120,23 @@ def one_line() -> list[Run]:
 
 
 def test_an_order_that_ignores_classes_does_not_prefer_high(one_line: list[Run]) -> None:
-    assert verdicts.high_before_normal("case", one_line).value is not None
-    assert not verdicts.high_before_normal("case", one_line).met
+    assert verdicts.high_before_normal("case", one_line).missed
 
 
 def test_an_order_that_ignores_tenants_is_unfair(one_line: list[Run]) -> None:
-    assert verdicts.fairness("case", one_line).value is not None
-    assert not verdicts.fairness("case", one_line).met
+    assert verdicts.fairness("case", one_line).missed
 
 
 def test_an_order_that_starves_batch_exceeds_its_bound() -> None:
     found = measured(BACKLOG, STARVING, Length(5.0, 55.0))
     bounds = {**BOUNDS_S, "batch": 40.0}
     verdict = verdicts.starvation("case", found, bounds)
-    assert verdict.value is not None and not verdict.met and verdict.note == "batch"
+    assert verdict.missed and verdict.note == "batch"
 
 
 def test_without_a_queue_high_is_late() -> None:
     verdict = verdicts.high_ttft("case", measured(SATURATED, NONE, Length(10.0, 10.0)))
-    assert verdict.value is not None and not verdict.met
+    assert verdict.missed
 
 
 def test_the_command_judges_every_goal() -> None:

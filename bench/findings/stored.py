@@ -1,0 +1,87 @@
+"""Runs tasks and keeps their results in a file, so that an interrupted bench can be continued.
+
+Each finished run is one line of JSON. A result is used again only for the same task and the same
+sources of the project, so a change of the code measures everything again.
+
+Must never: lose a finished run, use a result of other code, or change a file that is no store.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from bench.findings.sources import digest
+from router.replay.workers import Task, run_all
+
+_SOURCES: Final = ("router", "policies", "bench")
+_HEAD: Final = '{"run": '  # the beginning of each line
+
+R = TypeVar("R")  # a dataclass of plain values
+Show = Callable[[int, int], None]  # the numbers of finished runs and of all runs
+
+
+class Store(Generic[R]):
+    """The results of finished runs. Without a path nothing is kept."""
+
+    def __init__(self, path: Path | None, kind: type[R]) -> None:
+        """`kind`: the class of the results. Raises OSError, and ValueError if the file is no store
+        of such results.
+        """
+        self._path = path
+        self._known: dict[str, R] = {}
+        if path is not None and path.exists():
+            self._known.update(_read(path, kind))
+
+    def run(self, tasks: Sequence[Task[R]], at_once: int, show: Show | None = None) -> list[R]:
+        """Return the results in the order of the tasks. Runs those that are not stored.
+
+        Raises OSError and the errors of `run_all`.
+        """
+        names = [name(task) for task in tasks]
+        missing = [number for number, one in enumerate(names) if one not in self._known]
+        for first in range(0, len(missing), at_once):
+            if show is not None:
+                show(len(tasks) - len(missing) + first, len(tasks))
+            some = missing[first : first + at_once]
+            results = run_all([tasks[number] for number in some], at_once)
+            for number, result in zip(some, results, strict=True):
+                self._known[names[number]] = result
+                self._append(names[number], result)
+        return [self._known[one] for one in names]
+
+    def _append(self, run: str, result: Any) -> None:
+        if self._path is None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        line = json.dumps({"run": run, "figures": asdict(result)})
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(f"\n{line}\n")  # The line before may be a part of one.
+
+
+def _read(path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line:
+            continue
+        try:
+            content = json.loads(line)
+            yield content["run"], kind(**content["figures"])
+        except (ValueError, KeyError, TypeError) as err:
+            # An interrupted write leaves a part of a line.
+            if not (line.startswith(_HEAD) or _HEAD.startswith(line)):
+                raise ValueError(f"{path} is no store of results: {err!r}") from None
+
+
+def name(task: object) -> str:
+    """The name of a task and of the sources, which is the same in every process."""
+    return sha256(f"{digest(*_SOURCES)} {words(task)}".encode()).hexdigest()
+
+
+def words(task: object) -> str:
+    """A task as text: without addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(task))

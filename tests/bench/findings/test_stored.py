@@ -1,0 +1,135 @@
+"""The store of finished runs: what is used again, what is not, and damaged files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from bench.findings import stored
+from bench.findings.stored import Store
+from bench.priority.simulated.contests import SATURATED, SHIPPED, Length
+from bench.priority.simulated.contests import Task as PriorityTask
+from router.replay.workers import Broken
+from router.simulator.scenario import Scenario
+
+SCENARIO = PriorityTask(SATURATED, SHIPPED, 1, Length()).scenario
+
+
+@dataclass
+class Figures:
+    seed: int
+    ttfts: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A task that counts its runs in a list that is no part of its name."""
+
+    seed: int
+    ran: list[int] = field(repr=False)
+    policy: str = "none"
+    fails: bool = False
+
+    @property
+    def scenario(self) -> Scenario:
+        return SCENARIO
+
+    def run(self, line: TextIO | None = None) -> Figures:
+        if self.fails:
+            raise ValueError("broken")
+        self.ran.append(self.seed)
+        return Figures(self.seed, [0.5, inf])
+
+
+def run(path: Path | None, *seeds: int) -> list[int]:
+    """Ask for the runs of these seeds; returns those that were run."""
+    ran: list[int] = []
+    found = Store(path, Figures).run([Counted(seed, ran) for seed in seeds], 1)
+    assert found == [Figures(seed, [0.5, inf]) for seed in seeds]
+    return ran
+
+
+def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "build" / "runs.jsonl"
+    assert run(path, 1, 2) == [1, 2]
+    assert run(path, 3, 2, 1) == [3]
+    assert run(path, 3, 1) == []
+    assert run(None, 1) == [1]
+
+
+def test_results_of_other_code_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs"
+    run(path, 1)
+    monkeypatch.setattr(stored, "digest", lambda *folders: "changed")
+    assert run(path, 1) == [1]
+
+
+def test_a_run_is_kept_although_a_later_one_fails(tmp_path: Path) -> None:
+    path, ran = tmp_path / "runs", list[int]()
+    with pytest.raises(Broken, match="broken"):
+        Store(path, Figures).run([Counted(1, ran), Counted(2, ran, fails=True)], 1)
+    assert run(path, 1) == []
+
+
+@pytest.mark.parametrize("part", ["{", '{"run": "0123', '{"run": "01", "figures": {"seed'])
+def test_a_part_of_a_line_is_left_out(part: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs"
+    run(path, 1)
+    with path.open("a") as file:
+        file.write(part)
+    assert run(path, 1, 2) == [2]
+    assert run(path, 1, 2) == []
+
+
+@pytest.mark.parametrize("text", ["hello\n", "{}\n", "[1]\n", '{"figures": {"seed": 1}}\n'])
+def test_a_file_that_is_no_store_is_refused_and_not_changed(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs"
+    path.write_text(text)
+    with pytest.raises(ValueError, match="no store"):
+        Store(path, Figures)
+    assert path.read_text() == text
+
+
+def test_progress_is_shown(tmp_path: Path) -> None:
+    shown: list[tuple[int, int]] = []
+    run(tmp_path / "runs", 2)
+    tasks = [Counted(seed, []) for seed in (1, 2, 3)]
+    Store(tmp_path / "runs", Figures).run(tasks, 1, lambda done, of: shown.append((done, of)))
+    assert shown == [(1, 3), (2, 3)]
+
+
+def test_tasks_with_other_seeds_have_other_names() -> None:
+    found = {
+        stored.name(PriorityTask(SATURATED, SHIPPED, seed, Length(1.0, by)))
+        for seed in (1, 2)
+        for by in (1.0, 2.0)
+    }
+    assert len(found) == 4
+
+
+def test_a_task_has_the_same_name_in_every_process() -> None:
+    program = (
+        "from bench.findings.stored import name;"
+        "from tests.bench.hedging.test_hedging_figures import made;"
+        "from bench.priority.simulated.contests import BACKLOG, SHIPPED, Length, Task;"
+        "print(name(made()), name(Task(BACKLOG, SHIPPED, 1, Length())))"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONPATH": str(Path(__file__).parents[3]), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(found) == 1
