@@ -3,13 +3,14 @@
     time to first token   base_s + token_s * (pending + uncached)
                           + attention_s * uncached * (cached + uncached / 2) + running_s * running
     time per token        (step_s + sequence_s * sequences + context_s * context tokens)
-                          / (1 - prefill_share)
+                          / (1 - delay_share)
 
 The first line is a prefill with its attention to the cached prefix, after the prompts that the
 engine serves before it; xLLM's estimator has the same terms (`time_predictor.cpp`). The running
 sequences decode in the steps of the prefill. The second line is the decode step of the same
-estimator. Engines with chunked prefill compute prompts in the steps of the decode, so prompts take
-`prefill_share` of the engine's time, and tokens come later by that share.
+estimator for the batch of now. Most of a stream's life is after its dispatch: prompts that arrive
+later are prefilled between its steps, and its batch grows or shrinks. `delay_share` is the share of
+a stream's time that this takes, learned from the streams that have ended.
 
 The router learns the coefficients from the replica's own answers. Until then they are those that
 other replicas of the model have taught, and before that the assumed ones below.
@@ -46,9 +47,9 @@ class EngineSpeed:
         "attention_s",
         "base_s",
         "context_s",
+        "delay_share",
         "is_known",
         "is_pace_known",
-        "prefill_share",
         "running_s",
         "sequence_s",
         "serves_since",
@@ -69,8 +70,9 @@ class EngineSpeed:
         self.context_s = CONTEXT_S
         # Whether the coefficients of a step were learned, too.
         self.is_pace_known = False
-        # Share of the engine's time that prefills have recently taken, 0 to below 1.
-        self.prefill_share = 0.0
+        # Share of a stream's time that comes from requests after its dispatch; below 1. Below 0:
+        # streams are faster than predicted from their first batch, because it shrinks.
+        self.delay_share = 0.0
         # Monotonic time since when the engine works on the prompts that wait now. It is the time of
         # the last first token, or of the first dispatch to an engine without waiting prompts.
         self.serves_since = 0.0
@@ -118,7 +120,7 @@ class EngineSpeed:
         `sequences`: decoding sequences, including the request. `context_tokens`: the tokens of all
         their contexts.
         """
-        return self.step_time_s(sequences, context_tokens) / (1.0 - self.prefill_share)
+        return self.step_time_s(sequences, context_tokens) / (1.0 - self.delay_share)
 
     def step_time_s(self, sequences: float, context_tokens: float) -> float:
         """Return the predicted seconds of a step that prefills nothing; arguments as above."""

@@ -82,7 +82,7 @@ def report(replica: Replica) -> dict[str, Any]:
             "per_sequence": 1e3 * speed.sequence_s,
             "per_1000_context_tokens": 1e6 * speed.context_s,
         },
-        "prefill_share": speed.prefill_share,
+        "delay_share": speed.delay_share,
         "context_tokens": replica.context_tokens,
         "error_percent": {
             kind: 100.0 * error.absolute if error.count else None for kind, error in _kinds(replica)

@@ -14,12 +14,7 @@ Must never: read a clock, or cost anything per token.
 
 from __future__ import annotations
 
-from math import exp
-from typing import Final
-
 from router.core.replica_load import ReplicaLoad
-
-RATE_S: Final = 60.0  # Seconds over which the prefill rate is averaged.
 
 
 class DecodeLoad:
@@ -32,7 +27,6 @@ class DecodeLoad:
         "_streams",
         "context",
         "context_s",
-        "prefill_rate",
         "prefilled",
         "sequence_s",
         "sequences",
@@ -44,7 +38,6 @@ class DecodeLoad:
         self.sequence_s = 0.0  # `sequences`, summed over time.
         self.context_s = 0.0  # `context`, summed over time.
         self.prefilled = 0  # Uncached tokens of all prompts whose first token has come.
-        self.prefill_rate = 0.0  # Such tokens per second, recently.
         self._at = 0.0  # Time of the last update.
         self._streams = 0  # Own streams that decode.
         self._prompts = 0  # Tokens of their prompts.
@@ -56,7 +49,6 @@ class DecodeLoad:
         self._prompts += prompt_tokens
         self._began_sum += now
         self.prefilled += uncached
-        self.prefill_rate += uncached / RATE_S
 
     def ends(self, prompt_tokens: int, began: float) -> None:
         """Remove an own stream. Call `look` before and after."""
@@ -75,7 +67,6 @@ class DecodeLoad:
         if elapsed_s > 0.0:
             self.sequence_s += self.sequences * elapsed_s
             self.context_s += self.context * elapsed_s
-            self.prefill_rate *= exp(-elapsed_s / RATE_S)
             self._at = now
         running = float(max(0, place.load - place.waiting))
         self.sequences = running

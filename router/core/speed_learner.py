@@ -7,6 +7,9 @@
 - A complete stream with a known number of tokens is a sample of the decode step: its mean time per
   token, the mean numbers of sequences and context tokens meanwhile, and the prompt tokens that were
   prefilled per step.
+- It is also a sample of the delay by later requests: the share of its time beyond the steps that
+  were predicted from its batch at the dispatch. The mean of these shares is that of the speeds, so
+  the predicted times have no bias relative to the actual ones.
 
 These are not samples:
 
@@ -46,7 +49,10 @@ from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 8  # Number of samples from which on coefficients count as learned.
 OUTPUT_LEAST: Final = 8  # Fewer output tokens are no sample: single gaps differ too much.
-SHARE_MOST: Final = 0.8  # The largest `prefill_share`.
+DELAY_WEIGHT: Final = 0.01  # Weight of a new stream in `delay_share`.
+DELAY_FIRST: Final = 4  # Number of streams that the first value, no delay, counts for.
+DELAY_MOST: Final = 0.8  # The largest `delay_share`.
+DELAY_LEAST: Final = -1.0  # The least share of one stream: it took half of the predicted time.
 # Share of the KV cache from which on a request may have to wait for space.
 KV_FULL: Final = 0.97
 
@@ -63,6 +69,7 @@ class SpeedSample:
         "prefilled",
         "running",
         "sequence_s",
+        "steps_s",
         "tpot_s",
         "ttft_s",
         "uncached",
@@ -78,6 +85,7 @@ class SpeedSample:
         self.is_prefill = is_prefill  # Whether its first token measures a prefill.
         self.ttft_s = 0.0  # The predicted seconds to the first token; 0: nothing was known.
         self.tpot_s = 0.0  # The predicted seconds per output token; 0: nothing was known.
+        self.steps_s = 0.0  # The same if the batch stays and no prompt arrives.
         self.began_at = -1.0  # Time of the first token in monotonic seconds; below 0: none yet.
         # The sums of `DecodeLoad` at the first token.
         self.sequence_s = 0.0
@@ -94,7 +102,16 @@ class SpeedSample:
 class SpeedLearner:
     """The learned speed of one replica. Times are monotonic seconds."""
 
-    __slots__ = ("_load", "decode", "prefill", "speed", "step_error", "tpot_error", "ttft_error")
+    __slots__ = (
+        "_delayed",
+        "_load",
+        "decode",
+        "prefill",
+        "speed",
+        "step_error",
+        "tpot_error",
+        "ttft_error",
+    )
 
     def __init__(self, speed: EngineSpeed) -> None:
         self.speed = speed
@@ -106,6 +123,7 @@ class SpeedLearner:
         # rest of `tpot_error` comes from requests that arrived later.
         self.step_error = PredictionError()
         self._load = DecodeLoad()
+        self._delayed = 0  # Number of streams that `delay_share` was learned from.
 
     def start(self, prefill: list[float], decode: list[float]) -> None:
         """Begin with the coefficients of other replicas of the model; [] for unknown ones.
@@ -142,6 +160,7 @@ class SpeedLearner:
             sample.ttft_s = speed.ttft_s(ahead, uncached, cached, running)
         if self.decode.samples >= LEAST:
             context = place.context_tokens + pending + uncached + cached
+            sample.steps_s = speed.step_time_s(place.load, context)
             sample.tpot_s = speed.tpot_s(place.load, context)
         return sample
 
@@ -203,6 +222,7 @@ class SpeedLearner:
         tpot_s = lasted_s / steps
         if sample.tpot_s > 0.0:
             self.tpot_error.add(sample.tpot_s, tpot_s)
+            self._learn_delay(1.0 - sample.steps_s / tpot_s)
         features = [
             1.0,
             max(1.0, (load.sequence_s - sample.sequence_s) / lasted_s),
@@ -219,8 +239,14 @@ class SpeedLearner:
         speed, load = self.speed, self._load
         load.look(place, speed.tpot_s(load.sequences, load.context), now)
         place.context_tokens = int(load.context)
-        share = self.decode.coefficient(3) * load.prefill_rate
-        speed.prefill_share = min(share, SHARE_MOST)
+
+    def _learn_delay(self, share: float) -> None:
+        """Learn the share of one stream's time that came from requests after its dispatch."""
+        self._delayed += 1
+        weight = max(DELAY_WEIGHT, 1.0 / (DELAY_FIRST + self._delayed))
+        speed = self.speed
+        off = max(DELAY_LEAST, share) - speed.delay_share
+        speed.delay_share = min(DELAY_MOST, speed.delay_share + weight * off)
 
     def _renew_prefill(self) -> None:
         fit, speed = self.prefill, self.speed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.core.decode_load import RATE_S, DecodeLoad
+from router.core.decode_load import DecodeLoad
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
 
@@ -59,17 +59,6 @@ def test_without_own_streams_the_cache_usage_counts(usage: float | None, context
     place.load, place.kv_usage, place.kv_tokens = 2, usage, 10_000
     load.look(place, TPOT_S, 100.0)
     assert (load.sequences, load.context) == (2.0, context)
-
-
-def test_the_prefill_rate_is_an_average_that_fades() -> None:
-    load, place = DecodeLoad(), ReplicaLoad("r")
-    for second in range(int(10 * RATE_S)):
-        lease = begin(load, place, 500, float(second))
-        end(load, place, lease, 500, float(second), second + 0.5)
-    assert load.prefill_rate == pytest.approx(500.0, rel=0.05)
-    assert load.prefilled == 500 * int(10 * RATE_S)
-    load.look(place, TPOT_S, 11 * RATE_S)
-    assert load.prefill_rate == pytest.approx(500.0 / 2.718, rel=0.1)
 
 
 def test_waiting_requests_do_not_decode() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from router.core.lease import Lease
 from router.core.replica_load import ReplicaLoad
-from router.core.speed_learner import LEAST, OUTPUT_LEAST, SpeedLearner
+from router.core.speed_learner import DELAY_MOST, LEAST, OUTPUT_LEAST, SpeedLearner
 
 TOKEN_S, BASE_S, TPOT_S = 1e-4, 0.02, 0.03
 UNKNOWN = -1.0
@@ -64,7 +64,7 @@ def test_streams_teach_both_speeds() -> None:
     speed, learner = engine.place.speed, engine.learner
     assert engine.ttft_s(2000) == pytest.approx(BASE_S + 2000 * TOKEN_S, rel=0.05)
     assert engine.ttft_s(200) == pytest.approx(BASE_S + 200 * TOKEN_S, rel=0.2)
-    speed.prefill_share = 0.0
+    speed.delay_share = 0.0
     assert speed.tpot_s(1, 2000) == pytest.approx(TPOT_S, rel=0.1)
     assert learner.ttft_error.count == 100 - LEAST
     assert 0.0 < learner.ttft_error.absolute < 0.1
@@ -160,7 +160,7 @@ def test_a_replica_that_becomes_slow_is_relearned_within_a_minute_of_traffic() -
     while engine.now < until:
         engine.serve(times=2.0)
     assert engine.ttft_s(2000) == pytest.approx(2.0 * (BASE_S + 2000 * TOKEN_S), rel=0.1)
-    engine.place.speed.prefill_share = 0.0
+    engine.place.speed.delay_share = 0.0
     assert engine.place.speed.tpot_s(1, 2000) == pytest.approx(2.0 * TPOT_S, rel=0.15)
 
 
@@ -218,3 +218,42 @@ def test_a_fit_without_a_step_does_not_stop_answers() -> None:
         engine.learner.ended(engine.place, sample, 20, True, engine.now + 2.0)
         engine.now += 3.0
     assert engine.place.context_tokens == 0
+
+
+def delayed(engine: Engine, share: float, streams: int) -> None:
+    """Answer streams of which this share of the time comes from requests after their dispatch."""
+    for _ in range(streams):
+        lease = Lease(engine.place, 500)
+        sample = engine.learner.dispatched(engine.place, 500, 0, UNKNOWN, engine.now)
+        sample.steps_s = (1.0 - share) * TPOT_S
+        lease.begun()
+        engine.learner.shown(engine.place, sample, 0.1, True, engine.now)
+        engine.now += TPOT_S * 19
+        lease.release()
+        engine.learner.ended(engine.place, sample, 20, True, engine.now)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.0, -0.5])
+def test_the_delay_by_later_requests_is_the_mean_share_of_the_time(share: float) -> None:
+    engine = taught()
+    delayed(engine, share, 500)
+    speed = engine.place.speed
+    assert speed.delay_share == pytest.approx(share, abs=0.01)
+    steps_s = speed.step_time_s(1, 500)
+    assert speed.tpot_s(1, 500) == pytest.approx(steps_s / (1.0 - speed.delay_share))
+
+
+def test_one_stream_has_little_effect_on_the_delay() -> None:
+    engine = taught(100)
+    before = engine.place.speed.delay_share
+    delayed(engine, -100.0, 1)
+    assert engine.place.speed.delay_share == pytest.approx(before, abs=0.03)
+    delayed(engine, 0.999, 5000)
+    assert engine.place.speed.delay_share == DELAY_MOST
+
+
+def test_nothing_is_known_of_the_delay_before_the_steps_are_known() -> None:
+    engine = Engine()
+    for _ in range(LEAST):
+        engine.serve()
+    assert engine.place.speed.delay_share == 0.0

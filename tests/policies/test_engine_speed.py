@@ -63,7 +63,7 @@ def test_each_term_of_the_first_token(
 def test_prefills_delay_tokens_by_their_share_of_the_time() -> None:
     found = speed(step_s=0.02, sequence_s=0.001, context_s=1e-6)
     assert found.tpot_s(10, 10_000) == pytest.approx(0.04)
-    found.prefill_share = 0.5
+    found.delay_share = 0.5
     assert found.tpot_s(10, 10_000) == pytest.approx(0.08)
 
 

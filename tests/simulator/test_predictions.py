@@ -49,7 +49,7 @@ def test_each_replica_has_its_own_speed() -> None:
     ratio = slow.speed.ttft_s(0, 2000, 0, 10) / fast.speed.ttft_s(0, 2000, 0, 10)
     assert ratio == pytest.approx(2.0, rel=0.15)
     for one in (fast, slow):
-        one.speed.prefill_share = 0.0
+        one.speed.delay_share = 0.0
     steps = slow.speed.tpot_s(10, 20_000) / fast.speed.tpot_s(10, 20_000)
     assert steps == pytest.approx(2.0, rel=0.15)
 
