@@ -37,6 +37,10 @@ half_open.
 *Slow start*: a replica that came up, or returned from an ejection, is cold. `factor` is the share
 of its weight that it should get (Envoy's slow start, aggression 1).
 
+*Lagging*: a replica that lost a race is slow, even if it shows work. Its weight is lowered for
+`LAG_S`, so that fewer requests follow, most of which are not hedged. Its load does not show that it
+is slow, because the attempt that lost was cancelled.
+
 Must never: read a clock, or draw random numbers except from the generator that is passed in.
 """
 
@@ -81,6 +85,9 @@ COLDEST = 0.1
 # but hardly three in a row.
 RACES: Final = 3
 
+# Seconds until a replica that lost a race gets its full share again.
+LAG_S: Final = 15.0
+
 # The pause for a busy replica that sends no Retry-After: the first pause, and the longest.
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
@@ -102,6 +109,7 @@ class Health:
         "failures",
         "half_open",
         "is_new",
+        "lost_at",
         "probe_streak",
         "races_lost",
         "refusals",
@@ -136,6 +144,8 @@ class Health:
         # When the replica's slow start began; `None`: the slow start is over.
         self.warm_since: float | None = None
         self.races_lost = 0  # Races lost in a row by first attempts, without content in between.
+        # When a first attempt last lost a race, whether or not the replica showed work.
+        self.lost_at: float | None = None
         self.busy_since = 0.0  # When the replica last answered that it is busy.
         self.busy_until = 0.0  # Until when the replica is avoided because it is busy.
         self.refusals = 0  # Pauses in a row without a Retry-After; each pause doubles the next one.
@@ -173,15 +183,13 @@ class Health:
         return "suspect" if self.is_suspect(now) else "closed"
 
     def factor(self, now: float) -> float:
-        """Return the share of its weight that the replica should get: 0.1 to 1 in its slow
-        start."""
-        if self.warm_since is None:
-            return 1.0
-        window_s = self.rules.slow_start_s
-        elapsed_s = now - self.warm_since
-        if window_s <= 0 or elapsed_s >= window_s:
-            return 1.0
-        return max(COLDEST, elapsed_s / window_s)
+        """Return the share of its weight that the replica should get, 0.1 to 1.
+
+        The share is below 1 in the slow start, and after a lost race.
+        """
+        return min(
+            _share(self.warm_since, self.rules.slow_start_s, now), _share(self.lost_at, LAG_S, now)
+        )
 
     def await_probe(self) -> None:
         """Mark a replica that was added to a running fleet: it is not up before its first good
@@ -292,6 +300,10 @@ class Health:
         self.suspected_at = now
         return False
 
+    def lags(self, now: float) -> None:
+        """Record that a first attempt lost to its copy, whether or not the replica shows work."""
+        self.lost_at = now
+
     def refused(self, now: float, rng: Random, retry_after_s: float | None) -> bool:
         """Record an answer that the replica is busy. Returns True if a pause begins.
 
@@ -383,3 +395,11 @@ class Health:
             self.warm_since = now
             return True
         return False
+
+
+def _share(since: float | None, window_s: float, now: float) -> float:
+    """Return a share that grows from `COLDEST` to 1 within `window_s` seconds from `since` on."""
+    if since is None or window_s <= 0.0:
+        return 1.0
+    elapsed_s = now - since
+    return 1.0 if elapsed_s >= window_s else max(COLDEST, elapsed_s / window_s)

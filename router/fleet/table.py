@@ -54,7 +54,7 @@ from router.wire.sweep import NEVER, Register
 # seconds.
 RETRY_AFTER_S = 2
 SUSPICION_S = 1.0  # Seconds between two checks of a suspect or an ejected zombie.
-WARMING_S = 0.5  # Seconds between two steps of a slow start.
+WARMING_S = 0.5  # Seconds between two steps of a weight that grows again.
 POLLS_AWAITED = 3  # Failed polls in a row after which an engine is treated as one without metrics.
 # A poll that fails for one of these reasons makes the engine count as one without metrics at once.
 WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
@@ -422,11 +422,16 @@ class Fleet:
         """Record that an attempt lost the race to its copy, which was sent later.
 
         Call this method only for such attempts. Returns True if this makes the replica suspect or
-        ejects it. A lost race does not count if the replica has shown work since `dispatched`: then
-        it was busy and did not hang.
+        ejects it. If the replica has shown work since `dispatched`, it was busy and did not hang:
+        then only its weight is lowered for a while.
         """
+        if replica.removed:
+            return False
         health = replica.health
-        if replica.removed or replica.progress.at > dispatched:
+        health.lags(now)
+        replica.weight = replica.config.weight * health.factor(now)
+        self._arm(now)
+        if replica.progress.at > dispatched:
             return False
         was_suspect = health.is_suspect(now)
         may_eject = health.races_lost + 1 >= RACES and self._may_eject(replica, now)
@@ -746,7 +751,7 @@ class Fleet:
 
     def _arm(self, now: float) -> None:
         """Schedule the next check: at the end of an ejection or a pause, and repeatedly during a
-        suspicion or a slow start."""
+        suspicion or while a weight is lowered."""
         due: list[float] = []
         for replica in self.replicas.values():
             health = replica.health

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
-from router.fleet.health import BREAKERS, RACES, Health
+from router.fleet.health import BREAKERS, COLDEST, LAG_S, RACES, Health
 from router.fleet.replica import Replica
-from router.fleet.table import Fleet
+from router.fleet.table import WARMING_S, Fleet
+from router.wire.sweep import NEVER
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -160,6 +161,25 @@ async def test_a_loser_is_passed_over_until_it_shows_content() -> None:
 
 
 @scenario
+async def test_a_busy_loser_gets_fewer_requests_for_a_while() -> None:
+    table = Table()
+    fleet = table.fleet
+    one, two = table.add("a"), table.add("b")
+    now = fleet._clock()
+    fleet.showed_content(one, now, now - 1.0, 0.1, 1)
+    for _ in range(RACES):
+        fleet.outrun(one, now - 1.0, now)
+    assert (one.health.races_lost, table.ids("m"), table.events) == (0, ["a", "b"], [])
+    assert (one.weight, two.weight) == (COLDEST, 1.0)
+    assert fleet.deadline <= now + WARMING_S
+    one.health.lags(now - LAG_S)  # as if the race had been lost then
+    fleet.on_deadline(fleet._clock())
+    assert one.weight == 1.0
+    assert fleet.deadline == NEVER
+    table.close()
+
+
+@scenario
 async def test_the_only_replica_of_a_model_is_not_passed_over() -> None:
     table = Table()
     fleet = table.fleet
@@ -181,5 +201,6 @@ async def test_one_that_left_the_fleet_is_not_judged() -> None:
     for _ in range(RACES):
         table.fleet.outrun(gone, 0.0, 0.0)
     table.fleet.busy(gone, b"10", 0.0)
+    assert gone.weight == 1.0
     assert table.events == []
     table.close()

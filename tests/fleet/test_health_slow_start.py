@@ -1,4 +1,4 @@
-"""A replica that has started or returned gets its full share gradually."""
+"""A replica that has started, returned or lost a race gets its full share gradually."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.config.model import Health as Rules
-from router.fleet.health import COLDEST, Health
+from router.fleet.health import COLDEST, LAG_S, Health
 from tests.fleet.helpers import facts
 
 RULES = Rules(rise=2, fall=1, eject_after=1, eject_base_s=10.0, slow_start_s=30.0)
@@ -103,3 +103,21 @@ def test_reading_changes_nothing() -> None:
         health.factor(now)
         health.is_suspect(now)
     assert facts(health) == before
+
+
+def test_one_that_lost_a_race_gets_less_for_a_while() -> None:
+    health = make()
+    health.lags(100.0)
+    shares = [health.factor(100.0 + share * LAG_S) for share in (0.0, 0.05, 0.5, 1.0, 9.0)]
+    assert shares == pytest.approx([COLDEST, COLDEST, 0.5, 1.0, 1.0])
+    assert health.breaker(100.0) == "closed"
+
+
+def test_the_lower_share_counts() -> None:
+    health = make()
+    health.begins_slowly(100.0)
+    health.lags(100.0 + 15.0)
+    assert health.factor(100.0 + 15.0) == COLDEST
+    assert health.factor(100.0 + 29.0) == pytest.approx(14.0 / LAG_S)
+    health.begins_slowly(100.0 + 15.0)
+    assert health.factor(100.0 + 27.0) == pytest.approx(12.0 / 30.0)
