@@ -1,4 +1,4 @@
-"""Decodes plain data into the structs of `model.py`, and continues after each error.
+"""Decodes plain data into structs, such as those of `model.py`, and continues after each error.
 
 msgspec checks every single value (type and range). This file walks the structs, so that one run
 finds all invalid values and all unknown keys. An invalid value is replaced by the field's default,
@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
@@ -49,10 +49,13 @@ _RENAMED = {
 _RANGE_WORDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 
 
-def decode_config(data: dict[str, Any], problems: Problems) -> Config:
-    """The configuration in `data`. The module's docstring limits the use of an invalid one."""
-    config: Config = _struct(Config, data, "", problems)
-    return config
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def decode(cls: type[S], data: dict[str, Any], problems: Problems) -> S:
+    """`data` as a `cls`. The module's docstring limits the use of an invalid result."""
+    found: S = _struct(cls, data, "", problems, cls)
+    return found
 
 
 def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
@@ -75,7 +78,10 @@ def did_you_mean(key: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems) -> Any:
+def _struct(
+    cls: type[msgspec.Struct], data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
+) -> Any:
+    """`data` as a `cls`. `root`: the struct of the whole file, for hints about unknown keys."""
     fields = msgspec.structs.fields(cls)
     kinds = hints(cls)
     if data is None:  # `limits:` with nothing under it
@@ -88,14 +94,14 @@ def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems)
     names = [field.encode_name for field in fields]
     for key in data:
         if key not in names:
-            problems.add(join(path, str(key)), f"unknown key{_hint(str(key), names, path)}")
+            problems.add(join(path, str(key)), f"unknown key{_hint(str(key), names, path, root)}")
 
     values: dict[str, Any] = {}
     for field in fields:
         name = field.encode_name
         here = join(path, name)
         if name in data:
-            value = _value(kinds[field.name], data[name], here, problems)
+            value = _value(kinds[field.name], data[name], here, problems, root)
             if value is not _MISSING:
                 values[field.name] = value
         elif field.required and not problems.is_spoiled(here):
@@ -105,7 +111,7 @@ def _struct(cls: type[msgspec.Struct], data: Any, path: str, problems: Problems)
     return cls(**values)
 
 
-def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
+def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]) -> Any:
     """`data` as a value of the annotation `kind`; _MISSING if `data` is invalid (and reported)."""
     if problems.is_spoiled(path):
         return _MISSING
@@ -113,11 +119,11 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
     if data is None and is_optional:
         return None
     if is_struct(inner):
-        return _struct(inner, data, path, problems)
+        return _struct(inner, data, path, problems, root)
     if get_origin(inner) is tuple:
-        return _list(get_args(inner)[0], data, path, problems)
+        return _list(get_args(inner)[0], data, path, problems, root)
     if get_origin(inner) is dict and _has_places(get_args(inner)[1]):
-        return _mapping(get_args(inner)[1], data, path, problems)
+        return _mapping(get_args(inner)[1], data, path, problems, root)
     if isinstance(data, str) and (unit := unit_of(kind)) is not None:
         amount = _AMOUNTS[unit](data)
         if amount is None:
@@ -138,20 +144,25 @@ def _value(kind: Any, data: Any, path: str, problems: Problems) -> Any:
     return value
 
 
-def _list(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
+def _list(
+    item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
+) -> Any:
     if data is None:  # `replicas:` with nothing under it
         return ()
     if not isinstance(data, list | tuple):
         problems.add(path, f"must be a list, not {_kind(data)}")
         return _MISSING
     items = [
-        _value(item_kind, item, f"{path}[{index}]", problems) for index, item in enumerate(data)
+        _value(item_kind, item, f"{path}[{index}]", problems, root)
+        for index, item in enumerate(data)
     ]
     # An invalid item keeps its place, so that the indexes in later messages are correct.
     return tuple("" if item is _MISSING else item for item in items)
 
 
-def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
+def _mapping(
+    item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
+) -> Any:
     """A mapping of free keys to structs or strings."""
     if data is None:
         return {}
@@ -159,7 +170,7 @@ def _mapping(item_kind: Any, data: Any, path: str, problems: Problems) -> Any:
         problems.add(path, f"must be a mapping, not {_kind(data)}")
         return _MISSING
     items = {
-        str(key): _value(item_kind, item, join(path, str(key)), problems)
+        str(key): _value(item_kind, item, join(path, str(key)), problems, root)
         for key, item in data.items()
     }
     return {key: item for key, item in items.items() if item is not _MISSING}
@@ -170,18 +181,17 @@ def _has_places(kind: Any) -> bool:
     return is_struct(kind) or get_origin(kind) is Literal
 
 
-def _hint(key: str, siblings: list[str], path: str) -> str:
+def _hint(key: str, siblings: list[str], path: str, root: type[msgspec.Struct]) -> str:
     """The key that was probably meant: a key of this section with nearly the same spelling, the
     same key in another section, or a similar key of this section.
     """
-    successor = _RENAMED.get(join(path, key)) or (
-        in_file(key) if in_file(key) in siblings else None
-    )
+    renamed = _RENAMED.get(join(path, key)) if root is Config else None
+    successor = renamed or (in_file(key) if in_file(key) in siblings else None)
     if successor is not None:
         return f"; it is now {successor}"
     if get_close_matches(key, siblings, n=1, cutoff=0.8):
         return did_you_mean(key, siblings)
-    elsewhere = [known for known in _all_paths(Config, "") if known.split(".")[-1] == key]
+    elsewhere = [known for known in _all_paths(root, "") if known.split(".")[-1] == key]
     if elsewhere and path != elsewhere[0]:
         return f"; did you mean {elsewhere[0]}?"
     return did_you_mean(key, siblings)

@@ -14,7 +14,7 @@ import msgspec
 
 from router.config.address import parse_replica_url
 from router.config.checks import check
-from router.config.decode import decode_config
+from router.config.decode import decode
 from router.config.document import MAX_BYTES, parse_document
 from router.config.model import Config
 from router.config.problems import Problems
@@ -34,7 +34,7 @@ def load(
     ConfigError with all problems.
     """
     problems = Problems()
-    text = "" if path is None else _read(path, problems)
+    text = "" if path is None else read_text(path, problems)
     problems.raise_if_any()
     return parse(text, overrides, serves=serves)
 
@@ -46,13 +46,14 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
     if problems.is_unreadable:
         problems.raise_if_any()
     data = _expanded(_merged(data, overrides or {}))
-    config = decode_config(data, problems)
+    config = decode(Config, data, problems)
     check(config, problems, serves=serves)
     problems.raise_if_any()
     return _completed(config)
 
 
-def _read(path: str | PathLike[str], problems: Problems) -> str:
+def read_text(path: str | PathLike[str], problems: Problems) -> str:
+    """The text of a configuration file; a file that cannot be read is a problem."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)

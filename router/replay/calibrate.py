@@ -23,7 +23,7 @@ from router.audit.residency import Stay, stay_of
 from router.audit.rows import Row
 from router.audit.sweep import sweep
 from router.emulator.core.timing import PROFILES, Timing
-from router.replay.calibration.fit import Fit, MissingExtra
+from router.replay.calibration.fit import Fit
 from router.replay.calibration.parts import (
     SAMPLES_MIN,
     bounded,
@@ -37,7 +37,7 @@ from router.replay.calibration.parts import (
 from router.replay.calibration.report import lines
 from router.replay.calibration.samples import DecodePass, PrefillPass
 
-__all__ = ["Calibration", "CalibrationError", "MissingExtra", "calibrate"]
+__all__ = ["Calibration", "CalibrationError", "calibrate"]
 
 STEP_TOKENS: Final = 8192  # prompt tokens of one step, vLLM's max_num_batched_tokens
 _BASE: Final = PROFILES["realistic"]

@@ -33,6 +33,7 @@ from router.replay.plan import Plan
 from router.replay.reading import read
 from router.replay.report.columns import of_parts, of_runs, parts_of
 from router.replay.report.document import document
+from router.replay.report.files import replace_file
 from router.replay.report.findings import findings
 from router.replay.report.html import page
 from router.replay.report.run import Replay
@@ -213,21 +214,11 @@ def _write(args: argparse.Namespace, replay: Replay) -> None:
     if args.json == Path("-"):
         sys.stdout.write(document(replay))
     elif args.json is not None:
-        _replace(args.json, document(replay))
+        replace_file(args.json, document(replay))
     if args.html is not None:
-        _replace(args.html, page(replay))
+        replace_file(args.html, page(replay))
         if not args.quiet:
             print(f"{args.html} written", file=sys.stderr)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace the file atomically: readers see the complete old or the complete new file."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 class _StatusLine:

@@ -68,7 +68,8 @@ def _fitted(
     until: float,
     on_progress: Callable[[float], None] | None,
 ) -> EngineModel:
-    from router.replay.calibrate import Calibration, CalibrationError, MissingExtra, calibrate
+    from router.core.extras import MissingExtra
+    from router.replay.calibrate import Calibration, CalibrationError, calibrate
 
     wanted: Sequence[LoggedGroup | None] = groups or (None,)
 

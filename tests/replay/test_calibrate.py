@@ -14,10 +14,11 @@ from random import Random
 import msgspec
 import pytest
 
+from router.core.extras import MissingExtra
 from router.emulator.core.engine_core import CoreConfig
 from router.emulator.core.timing import PROFILES, Timing
 from router.observe.log.record import Record
-from router.replay.calibrate import Calibration, CalibrationError, MissingExtra, calibrate
+from router.replay.calibrate import Calibration, CalibrationError, calibrate
 from router.replay.calibration.fit import fit
 from router.replay.calibration.samples import Reservoir
 from router.simulator.traffic import TraceError

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from router.core.extras import MissingExtra
+
 _ERROR_MAX: Final = 0.35  # a coefficient with a larger relative standard error is tied
 _NEGLIGIBLE: Final = 0.03  # a contribution below this share of the median time is negligible
 _HUBER: Final = 1.345  # threshold in standard deviations; 95 % efficiency on normal errors
@@ -26,10 +28,6 @@ _MAD: Final = 1.4826  # ratio of the standard deviation to the median deviation,
 _ROUNDS: Final = 12
 _SINGULAR: Final = 1e-9  # singular values below this share of the largest are rounding errors
 _WEIGHT_MIN: Final = 1e-6
-
-
-class MissingExtra(RuntimeError):
-    """A package that is needed for fits (numpy, scipy) is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
