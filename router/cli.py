@@ -23,6 +23,7 @@ examples:
   hedgerow check hedgerow.yaml        report all errors in a configuration
   hedgerow key --name acme --tier pro >> keys.jsonl    create an API key
   hedgerow replay access.log          simulate the same traffic with other policies
+  hedgerow plan access.log            advise how many replicas the coming demand needs
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
@@ -35,6 +36,7 @@ _COMMANDS = {
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
     "replay": ("router.replay.command", "simulate policies and fleet sizes on recorded traffic"),
     "audit": ("router.audit.command", "report which tenant delays which, from an access log"),
+    "plan": ("router.plan.command", "advise how many replicas the coming demand needs"),
 }
 _BENCHES = {
     "overhead": ("bench.overhead.cli", "CPU per request and token, compared with other routers"),

@@ -47,11 +47,12 @@ MAY_IMPORT = {
     "replay.truth": {"core", "simulator"},
     "replay.report": {"core", "policies", "simulator", "traces", "replay.truth"},
     "audit": {"core", "fleet", "intake", "simulator", "traces", "replay.report"},
+    "plan": {"core", "config", "config.address", "simulator", "traces", "replay.report"},
     "replay": {
         *("core", "config", "policies", "emulator", "fleet", "intake", "observe"),
         *("simulator", "traces", "audit", "replay.report", "replay.truth"),
     },
-    "cli": {"core", "config", "emulator", "app", "replay", "audit", "config.address"},
+    "cli": {"core", "config", "emulator", "app", "replay", "audit", "plan", "config.address"},
     "__main__": {"cli"},
 }
 # Modules that pure code does not need: sockets, event loops, clocks, processes, HTTP.

@@ -1,0 +1,191 @@
+"""`hedgerow plan`: reads the demand, forecasts, plans, and writes the advice.
+
+With `--every`, a plan that fails is reported, and the previous one stays. Exit status: 0 done; 1 it
+could not be planned; 2 a mistake in the flags or in a file. This module is light to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from router.plan.flags import add_arguments
+
+if TYPE_CHECKING:
+    from router.plan.output.server import GaugeServer
+    from router.plan.planning import Planned
+
+__all__ = ["add_arguments", "main"]
+
+_DONE, _CANNOT_PLAN, _MISTAKE = 0, 1, 2
+
+
+def main(args: argparse.Namespace, *, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Plan once, or again and again with `--every` or `--serve`. Returns the exit status."""
+    problem = _contradiction(args)
+    if problem:
+        return _report(problem, _MISTAKE)
+    every_s: float | None = args.every
+    if args.serve is None:
+        if every_s is None:
+            return _plan(args, None)
+        return _repeat(args, None, every_s, sleep)
+
+    from router.plan.output.server import GaugeServer
+
+    try:
+        server = GaugeServer(*args.serve)
+    except OSError as err:
+        return _report(f"cannot listen: {err.strerror or err}", _CANNOT_PLAN)
+    try:
+        return _repeat(args, server, every_s or args.window, sleep)
+    finally:
+        server.close()
+
+
+def _repeat(
+    args: argparse.Namespace,
+    server: GaugeServer | None,
+    every_s: float,
+    sleep: Callable[[float], None],
+) -> int:
+    """Plan until the process is stopped. Only a mistake in the files ends it."""
+    while True:
+        status = _plan(args, server)
+        if status == _MISTAKE:
+            return status
+        sleep(every_s)
+
+
+def _contradiction(args: argparse.Namespace) -> str:
+    if bool(args.logs) is (args.prometheus is not None):
+        return "name either logs or --prometheus"
+    if args.prometheus is not None and args.types is None:
+        return "--prometheus needs --types: counters do not tell the throughput of a replica"
+    if not args.ttft_slo > 0.0:
+        return "--ttft-slo must be above 0"
+    return ""
+
+
+def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
+    """Plan once and write everything. Returns the exit status."""
+    from router.config.problems import said
+    from router.core.errors import ConfigError
+    from router.core.extras import MissingExtra
+    from router.plan.decision.problem import PlanError
+    from router.plan.sources.prometheus_api import PrometheusError
+
+    progress = _Progress() if sys.stderr.isatty() else None
+    try:
+        made = _made(args, progress)
+    except ConfigError as err:
+        return _report(f"{args.types}: {said(err.problems)}", _MISTAKE)
+    except (MissingExtra, PlanError, PrometheusError) as err:
+        return _report(str(err), _CANNOT_PLAN)
+    except ValueError as err:  # also TraceError
+        return _report(str(err), _MISTAKE)
+    except OSError as err:
+        return _report(f"{err.filename}: {err.strerror}", _MISTAKE)
+    finally:
+        if progress is not None:
+            progress.clear()
+    return _write(args, made, server)
+
+
+def _made(args: argparse.Namespace, progress: _Progress | None) -> Planned:
+    from router.plan import types_file
+    from router.plan.planning import planned
+
+    types = None if args.types is None else types_file.load(args.types)
+    if args.prometheus is not None:
+        from router.plan.sources import prometheus
+        from router.plan.sources.http_fetch import fetcher
+        from router.plan.sources.prometheus_api import Prometheus
+
+        assert types is not None  # see `_contradiction`
+        token = None if args.token_file is None else args.token_file.read_text().strip()
+        question = prometheus.Question(
+            counters=args.counters,
+            window_s=args.window,
+            history_s=args.history,
+            region_label=args.region_label,
+            running_query=args.running_query,
+        )
+        server = Prometheus(args.prometheus, fetcher(token))
+        observed = prometheus.read(server, question, time.time(), types.types[0].name)
+        source = str(args.types)
+    else:
+        from router.plan.sources import access_logs
+
+        source = str(args.types) if types is not None else "measured in the log, cost 1 per hour"
+        observed, types = access_logs.read(
+            args.logs,
+            args.window,
+            args.ttft_slo / 1e3,
+            types,
+            None if progress is None else progress.reading,
+        )
+    return planned(
+        types, source, observed, args.method, None if progress is None else progress.planning
+    )
+
+
+def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) -> int:
+    from router.plan.output import gauges
+    from router.plan.output.columns import table
+    from router.plan.output.document import document
+    from router.plan.output.page import page
+    from router.plan.output.words import facts, findings
+    from router.replay.report.files import replace_file
+    from router.replay.report.table import plain
+
+    now_s = time.time()
+    if args.json:
+        sys.stdout.write(document(made))
+    else:
+        heads = "".join(f"{what + ':':14} {how}\n" for what, how in facts(made))
+        lines = "".join(f"{line}\n" for line in findings(made))
+        sys.stdout.write(f"{heads}\n{plain(table(made))}\n{lines}")
+    sys.stdout.flush()
+    try:
+        if args.html is not None:
+            when = f"{datetime.fromtimestamp(now_s, UTC):%Y-%m-%d %H:%M} UTC"
+            replace_file(args.html, page(made, when))
+        if args.prometheus_file is not None:
+            replace_file(args.prometheus_file, gauges.text(made, now_s))
+    except OSError as err:
+        return _report(f"{err.filename}: cannot be written: {err.strerror}", _CANNOT_PLAN)
+    if server is not None:
+        server.plan = gauges.registry(made, now_s)
+    return _DONE
+
+
+class _Progress:
+    """A progress line on standard error."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def reading(self, share: float) -> None:
+        self._show(f"reading: {share:.0%}")
+
+    def planning(self, share: float) -> None:
+        self._show(f"forecasting: {share:.0%}")
+
+    def clear(self) -> None:
+        if self._shown:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _show(self, text: str) -> None:
+        if text != self._shown:
+            self._shown = text
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def _report(problem: str, status: int) -> int:
+    print(f"hedgerow plan: {problem}", file=sys.stderr)
+    return status

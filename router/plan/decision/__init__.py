@@ -1,0 +1,1 @@
+"""From the observed demand to the advised replicas. Pure."""

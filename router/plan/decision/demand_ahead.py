@@ -1,0 +1,63 @@
+"""The coming time in segments, and the load of the forecast demand in each. Pure.
+
+A segment has the windows in which the starts of the same types are serving. Its load is that of the
+busiest of these windows, for each place by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from math import ceil
+
+from router.plan.decision.present import Present
+from router.plan.decision.problem import Segment
+from router.plan.observed import Place
+from router.plan.types_file import Types
+
+
+def steps(types: Types, window_s: float) -> int:
+    """The windows that a forecast must have."""
+    return max(1, ceil(types.horizon_s / window_s - 1e-9))
+
+
+def planned_windows(types: Types, window_s: float) -> int:
+    """The windows that a plan must serve: until the starts of the next plan serve."""
+    lead_s = max(one.lead_s for one in types.types)
+    return max(1, ceil((lead_s + types.period_s) / window_s - 1e-9))
+
+
+def segments(types: Types, window_s: float, *, has_leads: bool = True) -> list[Segment]:
+    """The segments, without loads. A start counts in a window if it serves at least half of it.
+
+    `has_leads` False: the present replicas are unknown, so every replica counts at once.
+    """
+
+    def starting(window: int) -> frozenset[str]:
+        return frozenset(
+            one.name
+            for one in types.types
+            if not has_leads or one.lead_s <= (window + 0.5) * window_s
+        )
+
+    found = []
+    for names, windows in groupby(range(planned_windows(types, window_s)), starting):
+        numbers = list(windows)
+        found.append(Segment(numbers[0], numbers[-1] + 1, names))
+    return found
+
+
+def loaded(
+    segment: Segment,
+    tokens: Mapping[Place, Sequence[float]],
+    present: Mapping[Place, Present],
+    window_s: float,
+) -> Segment:
+    """The segment with its loads. `tokens`: the forecast demand of each coming window."""
+    loads = {}
+    for place, ahead in tokens.items():
+        rate = max(ahead[segment.first : segment.end], default=0.0) / window_s
+        for kind, unit in present[place].units.items():
+            loads[place, kind] = rate * unit
+    return replace(segment, loads=loads)

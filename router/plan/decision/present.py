@@ -1,0 +1,99 @@
+"""The state of one place: its replicas, its load, and whether replicas may stop. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from router.plan.decision import reactive
+from router.plan.decision.reactive import Scaled
+from router.plan.observed import Observed, Place
+from router.plan.types_file import ReplicaType, Types
+
+MIX_S: Final = 86400.0  # the mix of prompt and output tokens is that of the last day
+# Why no replica may stop.
+QUEUE, COOLDOWN, FORECAST = "queue", "cool-down", "forecast"
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """One place now. `units`: replicas that one token/s of the usual mix keeps busy, by type."""
+
+    place: Place
+    types: tuple[ReplicaType, ...]  # those that may serve the place
+    counts: Mapping[str, int] | None  # replicas by type; None: unknown
+    units: Mapping[str, float]
+    prompt_share: float
+    tokens_per_s: float  # of the last window
+    waiting: float
+    unchanged_s: float | None  # since the last change; None: longer than known
+
+    @property
+    def utilisation(self) -> float | None:
+        """The busy share of the replicas in the last window; None: unknown, or none runs."""
+        return None if self.counts is None else reactive.utilisation(self.pools())
+
+    def count(self, kind: str) -> int:
+        return 0 if self.counts is None else self.counts.get(kind, 0)
+
+    def limits(self, one: ReplicaType) -> tuple[int, int]:
+        """The minimum and the maximum of a type here."""
+        speed = one.speed(self.place.model)
+        assert speed is not None  # `types` has only types that serve the model
+        return speed.min, speed.max
+
+    def pools(self) -> list[Scaled]:
+        """The replicas as the reactive rule needs them."""
+        found = []
+        for one in self.types:
+            low, high = self.limits(one)
+            load = self.tokens_per_s * self.units[one.name]
+            found.append(Scaled(one.name, self.count(one.name), load, one.cost, low, high))
+        return found
+
+    def capacity(self, counts: Mapping[str, int]) -> float:
+        """Tokens/s of the usual mix that these replicas serve, if used completely."""
+        return sum(counts.get(one.name, 0) / self.units[one.name] for one in self.types)
+
+    def bar(self, types: Types, high: Sequence[float], window_s: float) -> str:
+        """Why no replica may stop: `QUEUE`, `COOLDOWN` or `FORECAST`; "": they may.
+
+        `high`: the upper bound of the forecast tokens of each coming window.
+        """
+        if self.counts is None:
+            return ""
+        if self.waiting > 0.0:
+            return QUEUE
+        if self.unchanged_s is not None and self.unchanged_s < types.cooldown_s:
+            return COOLDOWN
+        ahead = max(high[: max(1, round(types.scale_in_horizon_s / window_s))], default=0.0)
+        capacity = self.capacity(self.counts)
+        return FORECAST if ahead / window_s >= types.scale_in_below * capacity > 0.0 else ""
+
+
+def present(types: Types, observed: Observed, place: Place) -> Present:
+    """The state of a place, also of one without demand."""
+    series = observed.demand.get(place)
+    windows = max(1, round(MIX_S / observed.window_s))
+    share = 0.5 if series is None else series.prompt_share(windows)
+    served = tuple(
+        one
+        for one in types.types
+        if place.region in one.regions and one.speed(place.model) is not None
+    )
+    units = {}
+    for one in types.types:
+        speed = one.speed(place.model)
+        if speed is not None:
+            units[one.name] = speed.load(share, 1.0 - share)
+    return Present(
+        place=place,
+        types=served,
+        counts=None if observed.running is None else observed.running.get(place, {}),
+        units=units,
+        prompt_share=share,
+        tokens_per_s=observed.tokens_per_s(place),
+        waiting=observed.waiting.get(place, 0.0),
+        unchanged_s=observed.unchanged_s.get(place),
+    )

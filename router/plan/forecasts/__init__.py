@@ -1,0 +1,1 @@
+"""Forecasts of one series of windows, and their errors on held-out windows."""

@@ -1,0 +1,89 @@
+"""A plan as Prometheus gauges, for an autoscaler.
+
+`hedgerow_plan_desired_replicas` is the number that an autoscaler should set. A plan that is not
+renewed is worth nothing: queries should compare `hedgerow_plan_timestamp_seconds` with the time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+
+from router.plan.decision.advise import REACTIVE
+from router.plan.planning import Planned
+
+DESIRED: Final = "hedgerow_plan_desired_replicas"
+_POOL: Final = ("model", "region", "type")
+_PLACE: Final = ("model", "region")
+
+
+def registry(made: Planned, at_s: float) -> CollectorRegistry:
+    """The gauges of a plan. `at_s`: when it was made, in seconds since 1970."""
+    found = CollectorRegistry()
+    advice = made.advice
+    desired = Gauge(DESIRED, "Replicas that the plan advises.", _POOL, registry=found)
+    reactive = Gauge(
+        "hedgerow_plan_reactive_replicas",
+        "Replicas that the reactive rule asks for.",
+        _POOL,
+        registry=found,
+    )
+    present = Gauge(
+        "hedgerow_plan_current_replicas",
+        "Replicas that ran when the plan was made.",
+        _POOL,
+        registry=found,
+    )
+    for pool in advice.pools:
+        labels = (pool.id.place.model, pool.id.place.region, pool.id.type)
+        desired.labels(*labels).set(pool.planned)
+        if pool.reactive is not None:
+            reactive.labels(*labels).set(pool.reactive)
+        if pool.now is not None:
+            present.labels(*labels).set(pool.now)
+    error = Gauge(
+        "hedgerow_plan_forecast_error_ratio",
+        "Error of the forecast on held-out windows (WAPE), as a share.",
+        _PLACE,
+        registry=found,
+    )
+    fallback = Gauge(
+        "hedgerow_plan_fallback",
+        "1 if the reactive rule decides, because the forecast is not trusted.",
+        _PLACE,
+        registry=found,
+    )
+    peak = Gauge(
+        "hedgerow_plan_demand_tokens_per_second",
+        "Peak of the demand that the plan must serve.",
+        _PLACE,
+        registry=found,
+    )
+    short = Gauge(
+        "hedgerow_plan_unserved_ratio",
+        "Share of the demand above the utilisation limit, in the worst window.",
+        _PLACE,
+        registry=found,
+    )
+    for place in advice.places:
+        at = place.place
+        if place.forecast.error is not None:
+            error.labels(at.model, at.region).set(place.forecast.error)
+        fallback.labels(at.model, at.region).set(place.binding == REACTIVE)
+        peak.labels(at.model, at.region).set(place.peak)
+        short.labels(at.model, at.region).set(place.short)
+    cost = Gauge("hedgerow_plan_cost_per_hour", "Cost of the planned replicas.", registry=found)
+    cost.set(advice.cost("planned") or 0.0)
+    time = Gauge(
+        "hedgerow_plan_timestamp_seconds",
+        "When the plan was made, in seconds since 1970.",
+        registry=found,
+    )
+    time.set(at_s)
+    return found
+
+
+def text(made: Planned, at_s: float) -> str:
+    """The gauges in Prometheus' text format, as node_exporter's textfile collector reads it."""
+    return generate_latest(registry(made, at_s)).decode()

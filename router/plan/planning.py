@@ -1,0 +1,62 @@
+"""One plan: the forecasts of all places, and the advice. Must never: read a file or a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from router.plan.choices import ARIMA, BEST
+from router.plan.decision.advice import Advice
+from router.plan.decision.advise import advise
+from router.plan.decision.demand_ahead import steps
+from router.plan.forecasts.arima import Arima
+from router.plan.forecasts.backtest import choose, methods
+from router.plan.forecasts.forecast import Forecast
+from router.plan.forecasts.method import Method
+from router.plan.observed import Observed, Place
+from router.plan.types_file import Types
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan with all that it was made of."""
+
+    types: Types
+    types_source: str  # the file, or how the throughput was measured
+    observed: Observed
+    advice: Advice
+
+
+def planned(
+    types: Types,
+    types_source: str,
+    observed: Observed,
+    method: str = BEST,
+    on_progress: Callable[[float], None] | None = None,
+) -> Planned:
+    """Forecast and plan. `method`: one of `choices.METHODS`.
+
+    Raises PlanError, and MissingExtra if a package is needed and missing.
+    """
+    found: dict[Place, Forecast] = {}
+    count = steps(types, observed.window_s)
+    places = sorted({*observed.demand, *(observed.running or {})})
+    for number, place in enumerate(places):
+        if on_progress is not None:
+            on_progress(number / len(places))
+        tokens = observed.demand[place].tokens if place in observed.demand else []
+        if not any(tokens):
+            none = (0.0,) * count
+            found[place] = Forecast("", (), none, none, none)
+        else:
+            given = _methods(method, observed.window_s, len(tokens))
+            chosen = choose(tokens, count, observed.window_s, types.error_limit, given)
+            found[place] = chosen.forecast(tokens, count)
+    return Planned(types, types_source, observed, advise(types, observed, found))
+
+
+def _methods(method: str, window_s: float, windows: int) -> Sequence[Method]:
+    everything = methods(window_s, windows)
+    if method == BEST:
+        return everything
+    return [one for one in everything if isinstance(one, Arima) is (method == ARIMA)]

@@ -1,0 +1,1 @@
+"""Where the demand comes from: access logs and other traces, or a Prometheus server."""

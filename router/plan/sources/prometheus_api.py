@@ -1,0 +1,119 @@
+"""The HTTP API of a Prometheus server: `query_range` and `query`, decoded.
+
+Format: https://prometheus.io/docs/prometheus/latest/querying/api/, API version 1. A value that is
+not finite is no sample. Must never: decide what is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from router.core.unreadable import NOT_JSON
+
+TIMEOUT_S: Final = 30.0
+BODY_MAX: Final = 256 << 20
+POINTS_MAX: Final = 11_000  # points per series that a server returns, at most
+_EXCERPT: Final = 200  # characters of an unexpected answer in an error
+
+Fetch = Callable[[str], bytes]  # the body of GET on a URL; raises PrometheusError
+
+
+class PrometheusError(RuntimeError):
+    """The server could not be reached, refused the query, or gave an unexpected answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """One series of an answer: its labels, and its samples as (time in s, value)."""
+
+    labels: Mapping[str, str]
+    samples: tuple[tuple[float, float], ...]
+
+    @property
+    def last(self) -> float:
+        return self.samples[-1][1]
+
+
+class _Item(msgspec.Struct):
+    metric: dict[str, str]
+    values: list[tuple[float, str]] = []
+    value: tuple[float, str] | None = None
+
+
+class _Data(msgspec.Struct, rename={"type": "resultType"}):
+    type: str
+    result: list[_Item]
+
+
+class _Answer(msgspec.Struct, rename={"kind": "errorType"}):
+    status: str
+    kind: str = ""
+    error: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Prometheus:
+    """A server at `url`, such as http://prometheus:9090; a path prefix is allowed."""
+
+    def __init__(self, url: str, fetch: Fetch) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise ValueError(f"{url!r} is not a URL such as http://prometheus:9090")
+        self._url = url.rstrip("/")
+        self._fetch = fetch
+
+    def query_range(self, query: str, begin_s: float, end_s: float, step_s: float) -> list[Sampled]:
+        """The samples of a query at `begin_s`, `begin_s + step_s`, ... up to `end_s`.
+
+        Asks in parts if the server would refuse that many points. Raises PrometheusError.
+        """
+        by_labels: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
+        at = begin_s
+        while at <= end_s:
+            until = min(end_s, at + (POINTS_MAX - 1) * step_s)
+            for found in self._ask(
+                "query_range", "matrix", query=query, start=at, end=until, step=step_s
+            ):
+                key = tuple(sorted(found.labels.items()))
+                by_labels.setdefault(key, []).extend(found.samples)
+            at = until + step_s
+        return [Sampled(dict(key), tuple(samples)) for key, samples in by_labels.items()]
+
+    def query(self, query: str, at_s: float) -> list[Sampled]:
+        """The samples of a query at one time. Raises PrometheusError."""
+        return self._ask("query", "vector", query=query, time=at_s)
+
+    def _ask(self, what: str, kind: str, query: str, **more: float) -> list[Sampled]:
+        words = urlencode({"query": query, **{name: f"{x:.3f}" for name, x in more.items()}})
+        body = self._fetch(f"{self._url}/api/v1/{what}?{words}")
+        return parse(body, kind, f"{self._url}: {query}")
+
+
+def parse(body: bytes, kind: str, where: str) -> list[Sampled]:
+    """The series of an answer whose type must be `kind`. Raises PrometheusError."""
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except NOT_JSON:
+        shown = ascii(body[:_EXCERPT].decode("utf-8", "replace"))
+        raise PrometheusError(f"{where}: the answer is not that of Prometheus: {shown}") from None
+    if answer.status != "success":
+        raise PrometheusError(f"{where}: {answer.kind or answer.status}: {answer.error}")
+    try:
+        data = msgspec.json.decode(answer.data, type=_Data)
+        if data.type != kind:
+            raise PrometheusError(f"{where}: the result must be a {kind}, not a {data.type}")
+        found = [Sampled(item.metric, _finite(item)) for item in data.result]
+    except (*NOT_JSON, ValueError) as err:
+        raise PrometheusError(f"{where}: the answer cannot be read: {err}") from None
+    return [one for one in found if one.samples]
+
+
+def _finite(item: _Item) -> tuple[tuple[float, float], ...]:
+    pairs = item.values if item.value is None else [item.value]
+    return tuple((at, x) for at, text in pairs if math.isfinite(x := float(text)))

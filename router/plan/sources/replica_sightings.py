@@ -1,0 +1,107 @@
+"""Which replicas run, as far as a log shows it: those that answered lately. Pure.
+
+A replica is running if it answered in one of the last `LATELY` windows. A replica that first
+answered after the begin of the log was started; one that does not answer any more was stopped.
+Also measures the throughput of a replica. Must never: call a throughput a maximum: the fleet may
+never have been full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from router.plan.observed import Measured, Place
+
+LATELY: Final = 2  # windows
+IN_SLO: Final = 0.95  # share of the answered requests of a window that must meet the TTFT SLO
+ANSWERS_MIN: Final = 20  # answered requests of a window that is compared
+BUSY: Final = 0.95  # the quantile of the windows' throughputs that counts
+REPLICAS_MAX: Final = 10_000
+
+
+class _Window:
+    """The answers of one model in one region and window."""
+
+    __slots__ = ("answered", "in_slo", "replicas", "tokens")
+
+    def __init__(self) -> None:
+        self.answered = 0
+        self.in_slo = 0
+        self.tokens = 0.0
+        self.replicas: set[str] = set()
+
+
+class Sightings:
+    """Collects the answers of a pass over a log. `slo_s`: the SLO of the time to first token."""
+
+    def __init__(self, width_s: float, slo_s: float) -> None:
+        self._width_s = width_s
+        self._slo_s = slo_s
+        self._seen: dict[Place, dict[str, tuple[int, int]]] = {}  # first and last window
+        self._windows: dict[Place, dict[int, _Window]] = {}
+
+    def add(
+        self, place: Place, at: float, replica: str, tokens: float, ttft_s: float | None
+    ) -> None:
+        """Count an answer. `ttft_s` None: not a stream, which counts as within the SLO."""
+        number = int(at // self._width_s)
+        seen = self._seen.setdefault(place, {})
+        if replica in seen or len(seen) < REPLICAS_MAX:
+            first, last = seen.get(replica, (number, number))
+            seen[replica] = (min(first, number), max(last, number))
+        window = self._windows.setdefault(place, {}).setdefault(number, _Window())
+        window.answered += 1
+        window.in_slo += ttft_s is None or ttft_s <= self._slo_s
+        window.tokens += tokens
+        window.replicas.add(replica)
+
+    def running(self, end: int) -> dict[Place, list[str]]:
+        """The names of the replicas that run at the beginning of window number `end`."""
+        return {
+            place: [name for name, (_, last) in seen.items() if last >= end - LATELY]
+            for place, seen in self._seen.items()
+        }
+
+    def unchanged_s(self, begin: int, end: int) -> dict[Place, float]:
+        """Seconds since the last start or stop; absent if the log shows none."""
+        found = {}
+        for place, seen in self._seen.items():
+            starts = [first for first, _ in seen.values() if first > begin + LATELY]
+            stops = [last + 1 for _, last in seen.values() if last < end - LATELY]
+            if starts or stops:
+                found[place] = max(end - max([*starts, *stops]), 0) * self._width_s
+        return found
+
+    def throughput(self) -> dict[str, Measured]:
+        """The throughput of one replica, by model: of the busiest windows within the SLO."""
+        by_model: dict[str, list[tuple[float, int]]] = {}
+        for place, windows in self._windows.items():
+            rates = by_model.setdefault(place.model, [])
+            for window in windows.values():
+                if window.answered >= ANSWERS_MIN and window.in_slo >= IN_SLO * window.answered:
+                    replica_s = len(window.replicas) * self._width_s
+                    rates.append((window.tokens / replica_s, window.answered))
+        return {model: measured for model, rates in by_model.items() if (measured := _busy(rates))}
+
+
+def _busy(rates: list[tuple[float, int]]) -> Measured | None:
+    ranked = sorted(rates)
+    if not ranked or ranked[-1][0] <= 0.0:
+        return None
+    rate, answered = ranked[min(len(ranked) - 1, int(BUSY * len(ranked)))]
+    return Measured(rate, len(ranked), answered)
+
+
+def by_type(
+    running: Mapping[Place, list[str]], types: Mapping[str, str | None]
+) -> dict[Place, dict[str, int]]:
+    """The running replicas of each place by type. `types`: the type of each replica, if known."""
+    found: dict[Place, dict[str, int]] = {}
+    for place, names in running.items():
+        counts = found.setdefault(place, {})
+        for name in names:
+            kind = types[name]
+            if kind is not None:
+                counts[kind] = counts.get(kind, 0) + 1
+    return found

@@ -1,0 +1,43 @@
+"""ARIMA by statsmodels."""
+
+from __future__ import annotations
+
+import sys
+from math import pi, sin
+
+import pytest
+
+from router.core.extras import MissingExtra
+from router.plan.forecasts.arima import Arima
+
+
+def test_a_slow_sine_is_continued() -> None:
+    values = [100.0 + 50.0 * sin(2.0 * pi * n / 96) for n in range(400)]
+    predicted = Arima().fit(values[:300]).predict(values[:380], 4)
+    assert predicted == pytest.approx(values[380:384], rel=0.03)
+
+
+def test_newer_values_are_used_without_a_new_fit() -> None:
+    values = [float(n) for n in range(100)]
+    fitted = Arima().fit(values)
+    assert fitted.predict([*values, *range(100, 120)], 1) == pytest.approx([120.0], rel=0.05)
+    assert fitted.predict([*values, *[50.0] * 20], 1) == pytest.approx([50.0], rel=0.1)
+
+
+def test_a_forecast_is_never_negative_or_absurd() -> None:
+    values = [1000.0 * 0.93**n for n in range(100)]
+    predicted = Arima().fit(values).predict(values, 50)
+    assert min(predicted) >= 0.0
+    assert max(predicted) <= 10_000.0
+
+
+def test_a_series_of_zeros_cannot_be_fitted() -> None:
+    with pytest.raises(ValueError, match="the series is 0"):
+        Arima().fit([0.0] * 100)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    monkeypatch.setitem(sys.modules, "statsmodels.tsa.arima.model", None)
+    with pytest.raises(MissingExtra, match=r"statsmodels.*\[plan\]"):
+        Arima().fit([1.0] * 100)

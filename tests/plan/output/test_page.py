@@ -1,0 +1,32 @@
+"""The HTML page and its plots."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from router.plan.output import page as pages
+from router.replay.report import svg
+from tests.plan.output.plans import plan
+
+
+def test_the_page_has_plots_and_the_table() -> None:
+    page = pages.page(plan(), "2026-03-02 12:00 UTC")
+    titles = re.findall(r"<figure>\n<h2>(.*?)</h2>", page)
+    assert titles[:3] == [
+        "Demand and forecast: m in eu",
+        "Demand and forecast: odd&quot;name in eu",
+        "Demand and forecast: m in us",
+    ]
+    assert titles[3:] == ["Replicas", "Cost per hour"]
+    assert "<td>demand</td>" in page
+    assert "http://" not in page and "https://" not in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_an_unknown_fleet_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "reactive rule asks" in pages.page(plan(known=False), "")
+    monkeypatch.setattr(svg, "can_draw", lambda: False)
+    assert "Plots need matplotlib" in pages.page(plan(known=False), "")

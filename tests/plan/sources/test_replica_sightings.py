@@ -1,0 +1,51 @@
+"""The replicas that a log shows, and their throughput."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.plan.observed import Place
+from router.plan.sources.replica_sightings import ANSWERS_MIN, Sightings, by_type
+
+PLACE = Place("m")
+WIDTH_S = 60.0
+
+
+def seen(spans: dict[str, tuple[int, int]]) -> Sightings:
+    """Replicas that answer in each window of their span, the last one included."""
+    sightings = Sightings(WIDTH_S, 2.0)
+    for name, (first, last) in spans.items():
+        for window in range(first, last + 1):
+            sightings.add(PLACE, window * WIDTH_S, name, 1.0, 0.1)
+    return sightings
+
+
+def test_a_replica_runs_if_it_answered_lately() -> None:
+    found = seen({"a": (0, 19), "b": (0, 18), "c": (0, 17)})
+    assert found.running(20) == {PLACE: ["a", "b"]}
+
+
+def test_the_last_change_is_a_start_or_a_stop() -> None:
+    assert seen({"a": (0, 19), "b": (0, 19)}).unchanged_s(0, 20) == {}
+    assert seen({"a": (0, 19), "b": (12, 19)}).unchanged_s(0, 20) == {PLACE: 8 * WIDTH_S}
+    assert seen({"a": (0, 19), "b": (0, 9)}).unchanged_s(0, 20) == {PLACE: 10 * WIDTH_S}
+
+
+def test_the_throughput_is_that_of_the_busiest_windows_within_the_slo() -> None:
+    sightings = Sightings(WIDTH_S, 2.0)
+    for window, (tokens, ttft_s) in enumerate([(60.0, 0.5), (120.0, 0.5), (600.0, 9.0)]):
+        for number in range(2 * ANSWERS_MIN):
+            at = window * WIDTH_S
+            sightings.add(PLACE, at, f"r{number % 2}", tokens / ANSWERS_MIN, ttft_s)
+    found = sightings.throughput()["m"]
+    assert found.tokens_per_s == pytest.approx(120.0 / WIDTH_S)  # of each of the two replicas
+    assert (found.windows, found.busiest) == (2, 2 * ANSWERS_MIN)
+
+
+def test_windows_with_few_answers_measure_nothing() -> None:
+    assert seen({"a": (0, 19)}).throughput() == {}
+
+
+def test_running_replicas_are_counted_by_type() -> None:
+    found = by_type({PLACE: ["a", "b", "c"]}, {"a": "big", "b": "big", "c": None})
+    assert found == {PLACE: {"big": 2}}
