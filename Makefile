@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
     test-engine compare-engines prove-replay prove-promise bench-overhead count-instructions \
-    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-simulator results clean
+    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -101,6 +101,11 @@ bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, 
 
 bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and policy; TRACES=folder
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench gain \
+	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
+	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
+
+bench-plan: $(VENV)/.installed-dev  ## GPU-hours of a plan and of the reactive rule; TRACES=folder
+	$(BIN)/python -m router bench plan \
 	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
 	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
 

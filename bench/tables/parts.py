@@ -46,5 +46,6 @@ PARTS: Final = (
     Part("policies", ("simulated", "policies")),
     Part("loads", ("simulated", "loads")),
     Part("ladder", ("simulated", "ladder", "--trace", "{mooncake}")),
+    Part("plan", ("plan", "--azure", "{azure}", "--mooncake", "{mooncake}")),
     Part("gain", ("gain", "--azure", "{azure}", "--mooncake", "{mooncake}")),
 )

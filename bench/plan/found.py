@@ -1,0 +1,106 @@
+"""The runs as one table, with the goals judged on paired seeds.
+
+Pure. Must never simulate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from statistics import fmean
+from typing import Final
+
+from bench.findings.found import Found
+from bench.findings.judged import judged_ratio
+from bench.overhead.goals import Verdict
+from bench.plan.contestants import BOTH, NAMES, PLAN, REACTIVE, SAFETY, STATIC, TARGET, WINDOW_S
+from bench.plan.fleet import SLO_S, THROUGHPUT, Outcome
+from bench.plan.traffic import PEAK
+from router.replay.report.table import Column, build
+
+MARK: Final = 0.75  # SageServe: 25 % fewer GPU-hours (arXiv 2502.14617)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One contestant in one world: the best knob of each seed, and its outcome."""
+
+    world: str
+    contestant: str
+    knobs: Sequence[float]
+    outcomes: Sequence[Outcome | None]  # None: no knob reaches the target
+
+    @property
+    def gpu_hours(self) -> list[float]:
+        """Of each seed; infinite if no knob reaches the target."""
+        return [inf if one is None else one.gpu_hours for one in self.outcomes]
+
+
+def found(rows: Sequence[Row]) -> Found:
+    seeds = len(rows[0].outcomes) if rows else 0
+    return Found(
+        "GPU-hours at equal SLO attainment",
+        f"A week with a daily curve, quiet weekends and spikes, after a week of history; peak of a "
+        f"usual weekday {PEAK:,.0f} tokens/s, replicas with {THROUGHPUT:,.0f} tokens/s that start "
+        f"in the time named; {seeds} seeds. In SLO: waits of at most {SLO_S:g} s in a fluid queue. "
+        f"`{BOTH}`: between two plans, the rule adds replicas above {SAFETY:.0%}. "
+        f"Each contestant has a knob: replicas (static), upper utilisation threshold (reactive, "
+        f"every five minutes), utilisation limit (plan, every {WINDOW_S / 60:g} minutes). The "
+        f"knob with the fewest GPU-hours among those with at least {TARGET:.0%} in SLO counts, "
+        f"for each seed. GPU-hours include starting replicas.",
+        build(rows, columns(rows), group=lambda row: row.world),
+        verdicts=judge(rows),
+        figures={
+            "rows": [
+                {
+                    "world": row.world,
+                    "contestant": row.contestant,
+                    "knobs": [knob if isfinite(knob) else None for knob in row.knobs],
+                    "gpu_hours": [hours if isfinite(hours) else None for hours in row.gpu_hours],
+                    "attainment": [None if one is None else one.attainment for one in row.outcomes],
+                }
+                for row in rows
+            ]
+        },
+    )
+
+
+def columns(rows: Sequence[Row]) -> list[Column[Row]]:
+    static = {row.world: row for row in rows if row.contestant == STATIC}
+
+    def share(row: Row) -> float | None:
+        base = fmean(static[row.world].gpu_hours)
+        return 100.0 * fmean(row.gpu_hours) / base if 0.0 < base < inf else None
+
+    def attained(row: Row) -> float | None:
+        known = [one.attainment for one in row.outcomes if one is not None]
+        return 100.0 * fmean(known) if known else None
+
+    return [
+        Column("world", "world", text=lambda row: row.world),
+        Column("contestant", "contestant", text=lambda row: row.contestant),
+        Column("knob", "knob", "mean", lambda row: fmean(row.knobs)),
+        Column("hours", "GPU-hours", "a week", lambda row: fmean(row.gpu_hours), "low"),
+        Column("share", "of static", "%", share, "low"),
+        Column("attained", "in SLO", "%", attained),
+    ]
+
+
+def judge(rows: Sequence[Row]) -> list[Verdict]:
+    """The plan against the static fleet and against the reactive rule, in each world."""
+    verdicts: list[Verdict] = []
+    for world in dict.fromkeys(row.world for row in rows):
+        at = {row.contestant: row for row in rows if row.world == world}
+        if set(at) >= set(NAMES):
+            verdicts += [
+                judged_ratio(
+                    f"{world}: GPU-hours, {ours} over {other}",
+                    f"≤ {MARK:g}",
+                    at[ours].gpu_hours,
+                    at[other].gpu_hours,
+                    MARK,
+                )
+                for ours, other in ((PLAN, STATIC), (PLAN, REACTIVE), (BOTH, REACTIVE))
+            ]
+    return verdicts

@@ -1,0 +1,97 @@
+"""Two weeks of demand with a daily curve and spikes: one of history, and one that is judged.
+
+The seeded demand has a daily curve, quiet weekends, slow random changes and about one spike a day.
+The demand of a trace has the same curve; its spikes and changes are those of the trace, whose
+minutes are stretched to steps and repeated, so that they fill two weeks.
+
+Pure, apart from the reading of a trace. The same seed gives the same demand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, pi, sin
+from random import Random
+from statistics import fmean
+from typing import Final
+
+from router.traces import open_trace
+
+STEP_S: Final = 300.0
+DAY: Final = round(86400.0 / STEP_S)  # steps
+WEEK: Final = 7 * DAY
+PEAK: Final = 60_000.0  # tokens/s of a usual weekday's peak
+PROMPT_SHARE: Final = 0.85  # of the tokens of the seeded demand; a trace has its own
+_NIGHT: Final = 0.15  # of the peak
+_WEEKEND: Final = 0.45  # of a weekday
+_DRIFT: Final = 0.08  # standard deviation of the slow changes
+_KEPT: Final = 0.95  # of a slow change after a step
+_SPIKES: Final = 1.0  # a day
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Tokens of each step."""
+
+    name: str
+    tokens: tuple[float, ...]
+    prompt_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """The demand of a trace by minute, relative to its mean."""
+
+    name: str
+    factors: tuple[float, ...]
+    prompt_share: float
+
+
+def seeded(seed: int) -> Demand:
+    """The demand without a trace."""
+    rng = Random(f"plan {seed}")
+    drift = 0.0
+    spikes = [0.0] * (2 * WEEK)
+    for _ in range(round(_SPIKES * 14)):
+        begin, size = rng.randrange(2 * WEEK), rng.uniform(0.3, 1.0)
+        for step in range(begin, min(begin + rng.randrange(2, 9), 2 * WEEK)):
+            spikes[step] += size
+    tokens = []
+    for step in range(2 * WEEK):
+        drift = _KEPT * drift + rng.gauss(0.0, _DRIFT * (1.0 - _KEPT**2) ** 0.5)
+        noise = rng.gauss(0.0, 0.03)
+        tokens.append(PEAK * STEP_S * curve(step) * exp(drift + noise) * (1.0 + spikes[step]))
+    return Demand("week", tuple(tokens), PROMPT_SHARE)
+
+
+def with_bursts(bursts: Bursts, seed: int) -> Demand:
+    """The demand with the changes of a trace. The seed decides where the trace begins."""
+    count = len(bursts.factors)
+    begin = Random(f"bursts {seed}").randrange(count)
+    tokens = [
+        PEAK * STEP_S * curve(step) * bursts.factors[(begin + step) % count]
+        for step in range(2 * WEEK)
+    ]
+    return Demand(bursts.name, tuple(tokens), bursts.prompt_share)
+
+
+def curve(step: int) -> float:
+    """The usual demand, as a share of the peak of a weekday."""
+    day, hour = divmod(step * STEP_S / 3600.0, 24.0)
+    bump = max(0.0, sin(pi * (hour - 6.0) / 14.0)) if 6.0 <= hour <= 20.0 else 0.0
+    share = _NIGHT + (1.0 - _NIGHT) * bump
+    return share * (_WEEKEND if int(day) % 7 >= 5 else 1.0)
+
+
+def bursts(name: str, path: str) -> Bursts:
+    """Read a trace. Raises TraceError and OSError."""
+    minutes: dict[int, float] = {}
+    prompt = output = 0.0
+    for arrival in open_trace(path):
+        minute = int(arrival.at // 60.0)
+        minutes[minute] = minutes.get(minute, 0.0) + arrival.prompt_tokens + arrival.output_tokens
+        prompt += arrival.prompt_tokens
+        output += arrival.output_tokens
+    whole = [minutes.get(minute, 0.0) for minute in range(max(1, max(minutes)))]
+    mean = fmean(whole)
+    return Bursts(name, tuple(value / mean for value in whole), prompt / (prompt + output))
