@@ -48,7 +48,8 @@ def found(rows: Sequence[Row]) -> Found:
         f"Each contestant has a knob: replicas (static), upper utilisation threshold (reactive, "
         f"every five minutes), utilisation limit (plan, every {WINDOW_S / 60:g} minutes). The "
         f"knob with the fewest GPU-hours among those with at least {TARGET:.0%} in SLO counts, "
-        f"for each seed. GPU-hours include starting replicas.",
+        f"for each seed. GPU-hours include starting replicas. The plan uses its forecast at any "
+        "error (no fallback).",
         build(rows, columns(rows), group=lambda row: row.world),
         verdicts=judge(rows),
         figures={
