@@ -24,11 +24,16 @@ def test_newer_values_are_used_without_a_new_fit() -> None:
     assert fitted.predict([*values, *[50.0] * 20], 1) == pytest.approx([50.0], rel=0.1)
 
 
-def test_a_forecast_is_never_negative_or_absurd() -> None:
-    values = [1000.0 * 0.93**n for n in range(100)]
+def test_a_forecast_is_never_negative() -> None:
+    values = [1000.0 - 9.9 * n for n in range(100)]
+    assert min(Arima().fit(values).predict(values, 50)) == 0.0
+
+
+def test_a_forecast_that_diverges_becomes_the_last_value() -> None:
+    values = [1.2**n for n in range(100)]
     predicted = Arima().fit(values).predict(values, 50)
-    assert min(predicted) >= 0.0
-    assert max(predicted) <= 10_000.0
+    assert max(predicted) <= 10.0 * max(values)
+    assert predicted[-1] == values[-1]
 
 
 def test_a_series_of_zeros_cannot_be_fitted() -> None:

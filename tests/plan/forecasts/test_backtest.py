@@ -22,10 +22,10 @@ class Factor(Method, Fitted):
     def __init__(self, factor: float) -> None:
         self.name = f"times {factor:g}"
         self.factor = factor
-        self.longest_fit = 0
+        self.fits: list[int] = []
 
     def fit(self, history: Sequence[float]) -> Fitted:
-        self.longest_fit = max(self.longest_fit, len(history))
+        self.fits.append(len(history))
         return self
 
     def predict(self, history: Sequence[float], steps: int) -> list[float]:
@@ -75,14 +75,8 @@ def test_held_out_values_are_not_used_for_their_forecast() -> None:
     chosen(values, 5, method)
     assert method.origins == held_out(len(values), 5, WINDOW_S)
     assert max(method.origins) == len(values) - 5
-    assert method.longest_fit == len(values)  # the final fit
-
-    class Once(Peeking):
-        def fit(self, history: Sequence[float]) -> Fitted:
-            assert len(history) in (len(values), held_out(len(values), 5, WINDOW_S)[0])
-            return super().fit(history)
-
-    chosen(values, 5, Once(values))
+    # The parameters are those of the values before the first origin; the last fit has all values.
+    assert method.fits == [method.origins[0], len(values)]
 
 
 def test_at_most_a_day_is_held_out() -> None:
