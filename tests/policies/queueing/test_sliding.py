@@ -129,7 +129,7 @@ def test_of_two_requests_the_later_one_is_lost_first_whatever_its_slo() -> None:
     slope = a_slope(lateness=0.25)
     loose = ticket(tokens=10, arrival=0.0, ttft_slo_s=10.0)
     usual = ticket(tokens=10, arrival=8.6)
-    line = pushed(SlidingLine(slope), [loose, usual])
+    line = pushed(SlidingQueue(slope), [loose, usual])
     slope.work_s += 1000.0
     assert line.first(11.0) is usual  # it is due at 10.6 s and lost at 11.1 s
     assert line.rank(11.0)[0] == URGENT
@@ -141,7 +141,7 @@ def test_a_loose_slo_never_goes_before_a_tight_one_that_is_less_late() -> None:
     """Of two requests that differ only in their SLOs, the tight one is first until it is lost."""
     slope = a_slope(lateness=0.25)
     tight, loose = ticket(tokens=10), ticket(tokens=10, ttft_slo_s=8.0)
-    line = pushed(SlidingLine(slope), [tight, loose])
+    line = pushed(SlidingQueue(slope), [tight, loose])
     slope.work_s += 1000.0
     for now in (0.0, 1.0, 2.4):
         assert line.first(now) is tight
