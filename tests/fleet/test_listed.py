@@ -9,7 +9,7 @@ import pytest
 from router.config.model import Replica as Config
 from router.fleet.listed import ANY, served, served_text
 
-Unknown = Literal["forward", "reject"] | None
+Unknown = Literal["reject", "forward"] | None
 
 
 @pytest.mark.parametrize(
