@@ -47,7 +47,10 @@ MAY_IMPORT = {
     "replay.truth": {"core", "simulator"},
     "replay.report": {"core", "policies", "simulator", "traces", "replay.truth"},
     "audit": {"core", "fleet", "intake", "simulator", "traces", "replay.report"},
-    "plan": {"core", "config", "config.address", "simulator", "traces", "replay.report"},
+    "plan": {
+        *("core", "config", "simulator", "traces", "replay.report", "config.address"),
+        "fleet.engines",
+    },
     "replay": {
         *("core", "config", "policies", "emulator", "fleet", "intake", "observe"),
         *("simulator", "traces", "audit", "replay.report", "replay.truth"),

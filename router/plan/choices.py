@@ -9,6 +9,4 @@ SEASONAL: Final = "seasonal"
 ARIMA: Final = "arima"
 METHODS: Final = (BEST, SEASONAL, ARIMA)
 
-HEDGEROW: Final = "hedgerow"  # Hedgerow's own counters
-VLLM: Final = "vllm"
-COUNTERS: Final = (HEDGEROW, VLLM)
+HEDGEROW: Final = "hedgerow"  # Hedgerow's own counters in Prometheus.

@@ -33,7 +33,8 @@ def test_every_declared_setting_is_there() -> None:
     last = [path.rsplit(".", 1)[-1] for path in SETTINGS]
     for name in declared(Config):
         assert name in last
-    for cls in Frozen.__subclasses__():
+    # Other files, such as that of the GPU types, are decoded by the same classes.
+    for cls in (cls for cls in Frozen.__subclasses__() if cls.__module__ == Config.__module__):
         for field in msgspec.structs.fields(cls):
             assert field.encode_name in " ".join(SETTINGS), (cls, field.name)
 

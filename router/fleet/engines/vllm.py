@@ -26,6 +26,7 @@ from router.fleet.engines.common.base import (
     TextSource,
     whole,
 )
+from router.fleet.engines.common.counters import Counters
 from router.fleet.engines.common.descriptor import Adapters, Engine, UsageAsk, native
 from router.fleet.engines.common.exposition import Sample, Samples
 from router.fleet.engines.common.priority import Deadlines
@@ -258,5 +259,15 @@ ENGINE: Final = Engine(
     continues=True,
     tokenize="/tokenize",
     publisher=Publisher("/kv_event_sources", read_event_sources),
+    counters=Counters(
+        model="model_name",
+        requests="vllm:request_success_total",
+        prompt="vllm:prompt_tokens_total",
+        cached="vllm:prefix_cache_hits_total",
+        output="vllm:generation_tokens_total",
+        waiting="vllm:num_requests_waiting",
+        waiting_by_model=True,
+        running="vllm:num_requests_running",
+    ),
     gauges_lag=True,
 )

@@ -1,8 +1,8 @@
 """Reads the demand and the state of the fleet from Prometheus into an `Observed`.
 
-The counters are Hedgerow's own or vLLM's. Windows are steps of `query_range`: the increase of a
-counter over the window that ends at the step. Must never: need a counter that one of the two has
-not always had.
+The counters are Hedgerow's own or an engine's. A window is a step of `query_range`: the increase of
+a counter over the window that ends at the step. Must never: need a counter that older versions of
+an exporter do not have.
 """
 
 from __future__ import annotations
@@ -11,25 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from router.plan.choices import HEDGEROW, VLLM
+from router.fleet.engines.common.counters import Counters
+from router.fleet.engines.common.registry import ENGINES
+from router.plan.choices import HEDGEROW
 from router.plan.observed import Observed, Place, Series
 from router.plan.sources.prometheus_api import Prometheus, PrometheusError, Sampled
 
 MODEL, REGION, TYPE = "model", "region", "type"  # labels of the answers
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """The names of one exporter's metrics, as PromQL selectors."""
-
-    model: str  # the label with the model's name
-    requests: str
-    prompt: str
-    cached: str  # prompt tokens found in a cache; they are also in `prompt`
-    output: str
-    waiting: str  # a gauge
-    waiting_by_model: bool
-    running: str = ""  # one series for each running replica; "": unknown
 
 
 COUNTERS: Final[Mapping[str, Counters]] = {
@@ -42,16 +30,7 @@ COUNTERS: Final[Mapping[str, Counters]] = {
         waiting="hedgerow_queue_depth",
         waiting_by_model=False,
     ),
-    VLLM: Counters(
-        model="model_name",
-        requests="vllm:request_success_total",
-        prompt="vllm:prompt_tokens_total",
-        cached="vllm:prefix_cache_hits_total",
-        output="vllm:generation_tokens_total",
-        waiting="vllm:num_requests_waiting",
-        waiting_by_model=True,
-        running="vllm:num_requests_running",
-    ),
+    **{name: one.counters for name, one in ENGINES.items() if one.counters is not None},
 }
 
 
@@ -69,8 +48,11 @@ class Question:
 def read(server: Prometheus, question: Question, now_s: float, usual_type: str) -> Observed:
     """Ask the server. `now_s`: seconds since 1970; `usual_type`: of a replica without a type.
 
-    Raises PrometheusError, also if there is no demand.
+    Raises PrometheusError, also if there is no demand, and ValueError for an unknown exporter.
     """
+    if question.counters not in COUNTERS:
+        known = ", ".join(COUNTERS)
+        raise ValueError(f"--counters: {question.counters!r} is unknown; allowed: {known}")
     names = COUNTERS[question.counters]
     width_s = question.window_s
     end_s = now_s // width_s * width_s

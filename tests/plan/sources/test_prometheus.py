@@ -141,6 +141,11 @@ def test_no_demand_is_an_error() -> None:
         ask({})
 
 
+def test_an_unknown_exporter_is_refused() -> None:
+    with pytest.raises(ValueError, match="'tgi' is unknown; allowed: hedgerow, vllm"):
+        ask(HEDGEROW, counters="tgi")
+
+
 def test_the_router_has_these_counters() -> None:
     names = {f"hedgerow_{family.name}_total": family for family in FAMILIES}
     counters = COUNTERS["hedgerow"]

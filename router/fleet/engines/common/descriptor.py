@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from router.fleet.engines.common.base import Check, FactsSource, Marks, Source
+from router.fleet.engines.common.counters import Counters
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.publishers import Publisher
 
@@ -135,6 +136,8 @@ class Engine:
         tokenize: str = "",
         publisher: Publisher | None = None,
         is_recognised: bool = True,
+        # Attributes for the capacity advisor.
+        counters: Counters | None = None,
         # Attributes for the emulator.
         reserves_output: bool = False,
         displaces_by: int | None = None,
@@ -181,6 +184,8 @@ class Engine:
         self.publisher = publisher  # How the engine reports its publishers of KV events.
         # False: the engine was not detected, so the replica may run any engine.
         self.is_recognised = is_recognised
+        # The engine's load as Prometheus has it; `None`: `hedgerow plan` cannot read this engine.
+        self.counters = counters
         # The engine starts a request only after the KV cache for its whole output was reserved.
         self.reserves_output = reserves_output
         # A new request preempts a running one whose number is worse by more than this.
