@@ -1,1 +1,1 @@
-"""Benchmarks. Each prints one table, and states the method that produced its figures."""
+"""Benchmarks. Each prints its results as tables and states the method that produced the figures."""

@@ -1,4 +1,4 @@
-"""Shared parts of the microbenchmarks: command line, CPU model, output of results.
+"""Code that the microbenchmarks share: their command line, the CPU model, the output of results.
 
 Must never measure anything.
 """

@@ -16,13 +16,15 @@ from policies.facts import C, Candidate, Context, Pick, RequestView
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RoutingPolicy:
-    """Base of every routing policy: a `@dataclass` whose fields are its options.
+    """The base class of every routing policy. A policy is a `@dataclass` whose fields are its
+    options.
 
     Values are checked against the fields' types. `__post_init__` makes further checks and raises
     PolicyConfigError. A field that holds state and is not an option has `init=False`.
 
-    In fleets above 64 replicas, `pick` gets a sample and all holders of the prefix, unless the
-    class sets `sees_all`. Hooks that a policy does not override cost nothing.
+    In fleets above 64 replicas, `pick` gets a sample of the replicas and all replicas that hold the
+    prompt's prefix, unless the class sets `sees_all`. `on_dispatch`, `on_first_token` and
+    `on_finish` are called only if the policy overrides them.
     """
 
     __slots__ = ()
@@ -33,37 +35,39 @@ class RoutingPolicy:
         raise NotImplementedError
 
     def closed_to(self, candidate: Candidate, leaving: int = -1) -> int:
-        """The classes of which the queue sends `candidate` nothing more now, as bits: 1 << class.
+        """Return the priority classes whose requests must not be sent to `candidate` now, as bits:
+        1 << class.
 
-        Asked after every change of the candidate's facts, for requests that wait and for new ones.
-        Classes of which all replicas are closed wait, but not longer than their `starvation`.
-        `leaving`: the answer is for the time after a request of this class has left the candidate;
-        -1: no request leaves.
+        The queue calls this after every change of the candidate's facts. The result applies to
+        waiting requests and to new ones. If all replicas are closed to a class, its requests wait,
+        but not longer than the `starvation` of the class. `leaving`: the answer is for the time
+        after a request of this class has left the candidate; -1: no request leaves.
         """
         return 0
 
     def plan_changes(self) -> int:
-        """How often the answers of `closed_to` have changed for other replicas than the one asked
-        about. After a change the queue asks about all replicas again.
+        """Return how often a call of `closed_to` for one replica has changed the answers for other
+        replicas. When this number changes, the queue calls `closed_to` for all replicas again.
         """
         return 0
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
-        """A request is sent to `candidate`, chosen by this policy or not. `ctx.held`: as in
-        `pick`.
+        """Note that a request is sent to `candidate`, whether or not this policy chose it.
+        `ctx.held` is the same as in `pick`.
         """
 
     def on_first_token(
         self, view: RequestView, candidate: Candidate, ttft_s: float, ctx: Context
     ) -> None:
-        """The first content event of a request arrived `ttft_s` seconds after its dispatch.
-        `ctx.held` is empty.
+        """Note that the first content event of a request arrived `ttft_s` seconds after its
+        dispatch. `ctx.held` is empty.
         """
 
     def on_finish(
         self, view: RequestView, candidate: Candidate, output_tokens: int | None, ctx: Context
     ) -> None:
-        """An attempt ended, successfully or not. `output_tokens`: `None` if unknown."""
+        """Note that an attempt ended, successfully or not. `output_tokens`: `None` if unknown."""
 
     def on_fleet_change(self, replica_ids: frozenset[str]) -> None:
-        """The fleet changed to these replicas. The policy must drop its state for all others."""
+        """Note that the fleet now consists of these replicas. The policy must drop its state for
+        all other replicas."""

@@ -1,4 +1,5 @@
-"""Imports every module of a package, so that a new policy is one new file and no list to edit."""
+"""Imports every module of a package, so that a new policy needs only a new file, and no entry in a
+list."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The input and output of a routing policy: request, replicas, context; and the pick.
+"""The input of a routing policy (a request, the replicas, a context) and its output (a pick).
 
 The router keeps these facts up to date. This is a separate module because it is compiled together
 with the code that writes the facts for every request.
 
-Must never: decide, or hold anything that a policy may not see.
+Must never: make a decision, or contain a fact that a policy may not see.
 """
 
 from __future__ import annotations
@@ -84,21 +84,22 @@ class RequestView:
         self.blocks = blocks  # chained prefix block hashes, the first block first
         self.block_tokens = block_tokens  # estimated tokens of one block, > 0
         self.chains: object = None  # for the caller only: the token IDs, if they are known
-        self.session = session  # the session key that the client sent; None: it sent none
+        self.session = session  # the session key that the client sent; None: the client sent no key
         # Output tokens as predicted by the queue; below 0: not predicted yet.
         self.output_tokens = output_tokens
         # The client's limit of output tokens; below 0: the queue was not used, or no limit is set.
         self.output_limit = output_limit
         self.urgency = urgency  # the class: 0 critical, 1 high, 2 normal, 3 low, 4 batch
-        self.worth = worth  # the weight of one token, > 0; all tokens of a request have the same
+        # how much each token of the request counts, > 0; the policies `gain` and `slide` use it
+        self.worth = worth
         self.arrived = arrived  # monotonic seconds
         # The SLOs, in seconds, > 0: the time from the arrival to the first token, and the time that
         # each further token adds to its deadline. Infinity: the caller sets no SLO.
         self.ttft_slo_s = ttft_slo_s
         self.tpot_slo_s = tpot_slo_s
-        # The shortest TTFT SLO that the client may state, at most `ttft_slo_s`. A deadline of the
-        # client's own counts as if it were no earlier, so that no client gives a request the
-        # deadline of another class.
+        # The shortest TTFT SLO that the client may state, at most `ttft_slo_s`. If a client's own
+        # deadline is earlier than that, the arrival time plus this SLO is used instead. So no
+        # client can give a request the deadline of a more urgent class.
         self.ttft_slo_min_s = ttft_slo_min_s
         # The TTFT SLO of the request's key or class, in seconds, which the client cannot change.
         self.ttft_slo_usual_s = ttft_slo_s
@@ -143,14 +144,14 @@ class Candidate:
     ) -> None:
         self.id = id
         self.inflight = inflight  # this router's attempts that were dispatched and have not ended
-        self.weight = weight  # share of requests, > 0; slow start lowers it for a while
+        self.weight = weight  # relative share of requests, > 0; slow start lowers it for a while
         # This router's attempts without a first content event, and other clients' waiting requests.
         self.waiting = waiting
         # This router's attempts under way, and other clients' running and waiting requests.
         self.load = inflight if load is None else load
         # Uncached prompt tokens of this router's attempts without a first content event.
         self.pending_tokens = pending_tokens
-        # Estimated share of the KV cache in use now, 0 to 1; None: unknown. The engine's last
+        # Estimated share of the KV cache in use now, 0 to 1; None: unknown. It is the engine's last
         # report, corrected for requests that have started or ended since, and for prompts that are
         # still to be prefilled. A policy must not correct the estimate again.
         self.kv_usage = kv_usage
@@ -173,7 +174,8 @@ _NOTHING_HELD: Mapping[Any, int] = {}
 
 
 class Context:
-    """The context of a choice: a seeded random generator, the time, and the prefix holders."""
+    """The context of one choice: a seeded random generator, the time, and which replicas hold the
+    prompt's prefix."""
 
     __slots__ = ("held", "now", "rng")
 
@@ -182,8 +184,9 @@ class Context:
     ) -> None:
         self.rng = rng
         self.now = now  # monotonic seconds
-        # Candidate -> how many of the request's leading blocks its cache holds; absent: none. The
-        # mapping may name replicas that are no candidates.
+        # By candidate: how many of the request's leading blocks its cache holds. A candidate that
+        # is not in the mapping holds none. The mapping may contain replicas that are not
+        # candidates.
         self.held = held
 
 

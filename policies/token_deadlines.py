@@ -1,10 +1,10 @@
-"""How many tokens of a stream with equal distances come before their deadlines.
+"""Counts the tokens of a stream that come before their deadlines, if all intervals are equal.
 
 Token i, from 0, has the deadline `first deadline + i * TPOT SLO`, as in the token-level
-deadline-aware gain of PROSERVE (arXiv 2512.12928). The router counts the gain of ended requests
-with it (`router/core/token_gain.py`), and the policy `gain` predicts it.
+deadline-aware gain of PROSERVE (arXiv 2512.12928). The router uses this count for the gain of ended
+requests (`router/core/token_gain.py`). The policy `gain` uses it to predict the gain of a request.
 
-Pure. Must never: be used for a stream whose tokens were read one by one.
+The function is pure. Must never: be used for a stream whose tokens were read one by one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def on_time(late_s: float, gains_s: float, tokens: float) -> float:
 
     `late_s`: seconds from the deadline of the first token to the first token. `gains_s`: seconds by
     which each further token is less late than the one before. `tokens`: a whole number. Token i is
-    late by late_s - i * gains_s; at 0 and above it is late.
+    late if late_s - i * gains_s is 0 or more.
     """
     if gains_s < 0.0:  # The stream is slower than its SLO: the first tokens are on time.
         share = late_s / gains_s

@@ -1,9 +1,10 @@
-"""The command `hedgerow`: reads flags, checks the whole configuration, hands over to one command.
+"""The command line `hedgerow`: parses the flags, and runs one of its commands.
 
-Flags and the YAML file set the same fields, flags last. Nothing listens before the configuration
-is known to be good. Exit status: 0 done, 1 the command could not run (a port in use), 2 a mistake
-in the flags or the configuration, with the path of each mistake on stderr. Commands are imported
-only when they are asked for, so that `hedgerow check` answers at once.
+A flag replaces the same setting of the YAML file. The router listens only after the whole
+configuration was checked. The exit status is 0 for success, and 1 if the command could not run, for
+example because a port is in use. It is 2 for errors in the flags or the configuration, which are
+printed to stderr with their paths. Only the module of the requested command is imported, so that
+`hedgerow check` is fast.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
-# Modules of the other commands; each has add_arguments(parser) and main(args) -> int.
+# The module and the help text of each other command. A module has the functions
+# `add_arguments(parser)` and `main(args) -> int`.
 _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
     "key": ("router.config.keys_command", "create an API key and its line for the keys file"),
@@ -54,7 +56,7 @@ _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
+    """Runs the command line. Returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     args = _parser(words).parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """The parser for `words`; commands of other modules are imported only when asked for."""
+    """Returns the parser for the arguments `words`. Imports the module of the requested command."""
     parser = argparse.ArgumentParser(
         prog="hedgerow",
         description=_DESCRIPTION,
@@ -160,7 +162,7 @@ def _serve(args: argparse.Namespace) -> int:
 
 
 def _overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """The flags that were given, in the shape of the YAML file."""
+    """Returns the flags that were given, in the structure of the YAML file."""
     overrides: dict[str, Any] = {}
     if args.listen is not None:
         overrides["listen"] = args.listen
@@ -208,7 +210,7 @@ def _say(line: str) -> None:
 
 
 class _Version(argparse.Action):
-    """The `--version` action; unlike argparse's own, it looks up the version only on request."""
+    """The action of `--version`. It looks up the version only if the flag is given."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
         super().__init__(option_strings, dest, nargs=0, **kwargs)

@@ -1,1 +1,1 @@
-"""Measures time to first token with NVIDIA's load generator `aiperf` instead of our own."""
+"""Measures time to first token with NVIDIA's load generator `aiperf`, not the project's own."""

@@ -2,9 +2,9 @@
 
 Each run starts fresh engines and a fresh router. The order of the policies alternates: the first
 policy of one round is the second of the next. aiperf is installed in its own virtual environment
-(`--install` creates it, once per machine). Its tokenizer is trained locally, so that nothing is
-downloaded for it. Its prompts have 550 tokens each and repeat; requests arrive at random. The first
-pass over the prompts fills the caches and is not measured.
+(`--install` creates it, once per machine). aiperf's tokenizer is trained on this machine, so that
+none is downloaded. Each prompt has 550 tokens and is sent several times; requests arrive at random
+times. The first pass over the prompts fills the engines' prefix caches and is not measured.
 
 Goals: no request fails, and the p99 time to first token under `kv_aware` is at most that under
 `round_robin` (medians over the rounds). The exit status is 1 if a goal is missed.
@@ -67,7 +67,7 @@ def main() -> int:
 
 @contextmanager
 def router(folder: Path, policy: str, replicas: int) -> Iterator[str]:
-    """Run the router as shipped, with this policy, over emulated engines. Yields its URL."""
+    """Run the router with this routing policy in front of emulated engines. Yields its URL."""
     port, admin = free_port(), free_port()
     config = folder / "hedgerow.yaml"
     config.write_text(
@@ -87,7 +87,7 @@ def router(folder: Path, policy: str, replicas: int) -> Iterator[str]:
 def profile(
     program: Path, url: str, tokenizer: Path, out: Path, number: int, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """Return aiperf's own summary of one run. Requests arrive at random, seeded by the round."""
+    """Run aiperf once and return its summary. The round's number seeds the arrival times."""
     command = [
         *(program, "profile", "--model", MODEL, "--endpoint-type", "chat", "--streaming"),
         *("--url", url, "--tokenizer", tokenizer, "--ui-type", "none", "--artifact-dir", out),

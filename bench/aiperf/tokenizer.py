@@ -1,7 +1,8 @@
 """Create a tokenizer folder without a download: `python tokenizer.py FOLDER`.
 
 The tokenizer is a byte-level BPE, trained on the text from which aiperf builds its prompts, so that
-a token has about as many bytes as with a real model's tokenizer. Runs in aiperf's environment.
+a token has about as many bytes as with a real model's tokenizer. The script runs in aiperf's
+virtual environment.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Measures how much files and batches slow down other requests."""
+"""Measures how much uploads of files, and batches, slow down other requests."""

@@ -1,9 +1,9 @@
-"""`python -m bench.batches`: measure how long files and batches block the event loop.
+"""`python -m bench.batches`: measure how long uploads and batches block the event loop.
 
 The router runs in this process; its client and two emulated engines run in their own processes. The
-bench measures the CPU time of every event-loop callback and of every call in the disk thread. A
-Python thread gives the interpreter back to the loop after at most 5 ms, except during a single call
-into C. CPU time is used so that a busy machine changes the figures little.
+bench measures the CPU time of every event-loop callback and of every call in the disk thread. The
+disk thread lets the event loop run again after at most 5 ms, except during a single call into C.
+CPU time is measured, because other processes change it little.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from router.config.model import AccessLog, Batches, Config, Queue, Replica
 from router.emulator.spawn import EmulatedFleet
 
 MiB: Final = 1024 * 1024
-OVER_MS: Final = 20.0  # longest acceptable delay for another request
+OVER_MS: Final = 20.0  # a call that takes longer delays other requests too much
 MODEL: Final = "emulated"
 
 
 class Times:
-    """CPU times of calls in ms: number of calls, the longest call, number over `OVER_MS`."""
+    """CPU times of calls: how many, the longest and the total in ms, how many over `OVER_MS`."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -50,7 +50,7 @@ class Times:
 
 
 class Phase:
-    """Calls of one phase, on the event loop and in the disk thread."""
+    """The calls during one phase (such as an upload), on the event loop and in the disk thread."""
 
     def __init__(self) -> None:
         self.loop = Times()
@@ -59,7 +59,7 @@ class Phase:
 
 @contextmanager
 def measured(phases: list[Phase]) -> Iterator[None]:
-    """Record every event-loop callback and every disk-thread call in the last of `phases`."""
+    """Record every event-loop callback and every disk-thread call in the last item of `phases`."""
     run, call = Handle._run, Worker.__call__
 
     def timed_run(self: Handle) -> None:
@@ -99,7 +99,7 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
     )
     app = App(config)
     await app.start()
-    gc.freeze()  # the same settings as `hedgerow serve`
+    gc.freeze()  # `hedgerow serve` configures the garbage collector in the same way
     gc.set_threshold(10_000, 20, 50)
     found: dict[str, Phase] = {}
     phases = [Phase()]
@@ -118,7 +118,7 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
 
 
 def _phases(port: int, folder: Path, scale: int) -> dict[str, Callable[[], Awaitable[None]]]:
-    """The client's work of each phase, by the phase's name in the table."""
+    """What the client does in each phase, by the phase's name in the table."""
     large, many, long = folder / "large", folder / "many", folder / "long"
 
     def asks(*words: object) -> Callable[[], Awaitable[None]]:
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as folder:
-        # Use asyncio's own loop: its callbacks can be timed, and uvloop would run the same
+        # Use asyncio's own loop, because its callbacks can be timed. uvloop would run the same
         # callbacks.
         found = asyncio.run(measure(Path(folder), args.quick))
     print(table(found))

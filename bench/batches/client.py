@@ -1,4 +1,4 @@
-"""The benchmark's client in its own process. Its first argument names the action to run."""
+"""The benchmark's client, which runs in its own process. Arguments: port, action, file, sizes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Client:
         return found
 
     def _send(self, note: Path, pieces: Iterable[bytes], size: int) -> None:
-        """Upload a file and write its id to `note`."""
+        """Upload a file to the router and write its ID to the local file `note`."""
         head = (
             f'--{EDGE}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
             f'--{EDGE}\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n'
@@ -69,10 +69,10 @@ class Client:
         self._ask("GET", f"/v1/files/{note.read_text()}/content")
 
     def lines(self, note: Path, count: int, size: int, model: str = "") -> None:
-        """Make a file of requests of `size` bytes each.
+        """Upload a batch file with `count` lines of `size` bytes, one request each.
 
-        Without a model, the last request repeats the `custom_id` of the first. The file must then
-        be read to its end before it is rejected.
+        If `model` is empty, the last line repeats the `custom_id` of the first line. The router
+        then has to read the whole file before it rejects it.
         """
         bare = len(_line(0, model, ""))
         names = [*range(count - 1), count - 1 if model else 0]

@@ -1,1 +1,1 @@
-"""A bench's results, and their output on the terminal, as Markdown, as JSON and as HTML."""
+"""Represents a bench's results, and prints them as text, Markdown, JSON or HTML."""

@@ -1,4 +1,4 @@
-"""The end that the commands of several benches share: print the results, and the exit code."""
+"""The last step of several bench commands: print the results and return the exit code."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from router.replay.workers import Broken, Refused
 
 
 def measured(run: Callable[[], Sequence[Found]], args: argparse.Namespace) -> int:
-    """Measure, print and judge. `args` has the options of `written.add_arguments` and `quick`.
+    """Run a bench, print its results and judge its goals. `args` has the options of
+    `written.add_arguments` and the option `quick`.
 
     Returns the exit code. 0: measured; 1: a run failed, or a goal was missed in a run without
-    `--quick`; 2: a mistake on the command line or in a file.
+    `--quick`; 2: an argument or an input file is invalid.
     """
     try:
         founds = run()

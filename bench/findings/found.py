@@ -22,7 +22,8 @@ class Found:
     table: Table
     remarks: Sequence[str] = ()  # further notes for a reader of the table
     verdicts: Sequence[Verdict] = ()
-    figures: dict[str, Any] = field(default_factory=dict)  # only in the JSON output
+    # Figures that only the JSON output contains.
+    figures: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         columns = self.table.columns

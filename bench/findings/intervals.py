@@ -1,16 +1,18 @@
-"""Intervals of paired figures: how sure a bench is that one contestant differs from another.
+"""Confidence intervals of paired figures, which show whether two contestants really differ.
 
-A *pair* is one figure of two contestants under the same seed or in the same round. Pairs are
-resampled with replacement, and the interval is between two percentiles of the resampled values
-(B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1979). Pairs
-are drawn together, so what a seed does to both contestants cancels.
+A *contestant* is a router or a setting that a bench compares with others. A *pair* is the same
+figure of two contestants, measured with the same seed or in the same round. Pairs are resampled
+with replacement, and the interval is between two percentiles of the resampled values (B. Efron,
+"Bootstrap methods: another look at the jackknife", Annals of Statistics 7, 1979). Both figures of a
+pair are drawn together, so an effect of the seed on both contestants cancels.
 
-A ratio is that of the means. A goal is met if the whole interval keeps the limit, missed if the
-whole interval exceeds it by more than *noise*, and open otherwise. Noise is how far a contestant is
-from itself under other seeds (A/A).
+A ratio is the mean of one contestant's figures divided by the mean of the other's. A goal is met if
+the whole interval is within the limit, missed if the whole interval exceeds the limit by more than
+the *noise*, and open otherwise. The noise is the relative difference between two measurements of
+the same contestant with different seeds (an A/A comparison).
 
-Pure and repeatable: the same figures give the same interval. Must never judge fewer than
-`PAIRS_MIN` pairs.
+The functions are pure and repeatable: the same figures give the same interval. Must never judge
+fewer than `PAIRS_MIN` pairs.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ from statistics import fmean
 from typing import Final
 
 PAIRS_MIN: Final = 5
-LEVEL: Final = 0.95  # share of the resampled values inside the interval
+LEVEL: Final = 0.95  # share of the resampled values that the interval contains
 DRAWS: Final = 4000
 MET, MISSED, OPEN = "met", "missed", "open"
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with the bounds between which `LEVEL` of its resampled values are."""
+    """A value with its interval, which contains the share `LEVEL` of the resampled values."""
 
     low: float
     value: float
@@ -38,7 +40,7 @@ class Interval:
 
     @property
     def is_enough(self) -> bool:
-        """Whether there are enough pairs to judge by this interval."""
+        """Whether there are enough pairs to judge a goal by this interval."""
         return self.pairs >= PAIRS_MIN
 
     def text(self, digits: int = 2) -> str:
@@ -46,7 +48,9 @@ class Interval:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The mean of ours over the mean of theirs; figures above 0, one of each per pair.
+    """Return the mean of `ours` divided by the mean of `theirs`, with its interval.
+
+    Items with the same index are a pair. All figures must be above 0.
 
     Raises ValueError if there is no pair, if the numbers of figures differ, or if a figure is not
     above 0.
@@ -57,7 +61,9 @@ def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
 
 def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """The mean of ours less the mean of theirs, one of each per pair.
+    """Return the mean of `ours` minus the mean of `theirs`, with its interval.
+
+    Items with the same index are a pair.
 
     Raises ValueError if there is no pair, or if the numbers of figures differ.
     """
@@ -65,16 +71,17 @@ def difference(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
 
 
 def noise(first: Sequence[float], second: Sequence[float]) -> float:
-    """How far a contestant's ratio to itself is from 1, at most, at this level.
+    """Return the noise: the largest distance from 1 of the ratio of two runs of one contestant.
 
-    `first` and `second` are its figures under two sets of seeds. Raises ValueError as `ratio` does.
+    `first` and `second` are the figures of the two runs, with different seeds. The distance is that
+    of the farther bound of the ratio's interval. Raises ValueError as `ratio` does.
     """
     found = ratio(first, second)
     return max(found.high - 1.0, 1.0 - found.low)
 
 
 def judged(found: Interval, limit: float, noise: float = 0.0) -> str:
-    """`MET`, `MISSED` or `OPEN`, for a figure that should not exceed `limit`."""
+    """Return `MET`, `MISSED` or `OPEN` for a figure that should not exceed `limit`."""
     if not found.is_enough:
         return OPEN
     if found.high <= limit:

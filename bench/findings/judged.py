@@ -1,8 +1,8 @@
 """A goal that is judged by an interval of paired figures: met, missed or open.
 
-`intervals` explains the interval, the noise and the judgement. A figure is a ratio to the figure of
-another contestant, or a share. Must never say that a goal is met or missed if `intervals.judged`
-says that it is open.
+The module `intervals` explains the interval, the noise and the judgement. A judged figure is a
+ratio to another contestant's figure, a share, or a mean. Must never say that a goal is met or
+missed if `intervals.judged` says that it is open.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.overhead.goals import Verdict, excess
 
 @dataclass(frozen=True, slots=True)
 class Judged(Verdict):
-    """A goal with the interval of its figure in `spread`. The value is the mean."""
+    """A judged goal. `value` is the mean of its figure, and `spread` is the interval."""
 
     state: str = OPEN
-    noise: float = 0.0  # the contestant's distance from itself (A/A), as a share
+    noise: float = 0.0  # relative difference of two runs of the same router or setting
     pairs: int = 0
-    out_of_reach: str = ""  # why no contestant can meet the goal; then it is open
+    out_of_reach: str = ""  # reason why no router or setting can meet the goal, which is then open
 
     @property
     def met(self) -> bool:
@@ -67,10 +67,12 @@ def judged_ratio(
     noise: float = 0.0,
     note: str = "",
 ) -> Judged:
-    """Judge that our figures are at most `limit` times theirs; one figure of each per pair.
+    """Judge whether the mean of `ours` is at most `limit` times the mean of `theirs`.
 
-    An infinite figure of ours misses the goal. An infinite figure of theirs, or a figure of 0,
-    cannot be judged.
+    Items with the same index are a pair.
+
+    An infinite figure in `ours` misses the goal. The goal is not judged if `theirs` has an infinite
+    figure or if any figure is 0.
     """
     if not ours or not all(0.0 < one < inf for one in theirs) or not min(ours) > 0.0:
         return Judged(name, goal, limit, None, note or "nothing to compare")
@@ -86,16 +88,16 @@ def judged_ratio(
 def judged_share(
     name: str, goal: str, shares: Sequence[float], limit: float, note: str = ""
 ) -> Judged:
-    """Judge that a share of a whole is at most `limit`, in the mean over the runs."""
+    """Judge whether the mean of `shares` (one per run, 0 to 1) is at most `limit`."""
     return judged_mean(name, goal, shares, limit, "{:.2%}", note)
 
 
 def judged_mean(
     name: str, goal: str, values: Sequence[float], limit: float, shape: str, note: str = ""
 ) -> Judged:
-    """Judge that a figure is at most `limit`, in the mean over the runs.
+    """Judge whether the mean of `values` (one per run) is at most `limit`.
 
-    `shape`: formats a value, such as `{:.2f}`.
+    `shape` is the format of a printed value, such as `{:.2f}`.
     """
     if not values:
         return Judged(name, goal, limit, None, note or "nothing was counted")
@@ -112,10 +114,10 @@ def judged_interval(
     noise: float | None,
     notes: Sequence[str] = (),
 ) -> Judged:
-    """Judge that a ratio is at most `limit`; lower is better.
+    """Judge whether a ratio is at most `limit`; lower is better.
 
-    `noise`: the ratio's distance from 1 for a contestant against itself; `None`: not measured, and
-    then no goal is missed.
+    `noise` is the distance from 1 of the ratio of two runs of the same router or setting. It is
+    `None` if it was not measured; the goal is then never judged as missed.
     """
     words = [*notes, "noise not measured" if noise is None else f"noise {noise:.1%}"]
     within = inf if noise is None else noise

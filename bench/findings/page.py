@@ -1,4 +1,4 @@
-"""A bench's results as one HTML page: plots first, then one section per result.
+"""Formats a bench's results as one HTML page: plots first, then one section per result.
 
 Uses the HTML parts of the replay report. Without matplotlib the page has no plots.
 """

@@ -1,4 +1,4 @@
-"""A digest of the sources of a checkout, so that stored figures are never used for other code."""
+"""Hashes a checkout's source files: stored figures are reused only while the hash is the same."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROOT: Final = Path(__file__).parents[2]
 
 @cache
 def digest(*folders: str) -> str:
-    """The hash of all Python files below these folders of the checkout, in hexadecimal."""
+    """Return the SHA-256 hash of all Python files below these folders, in hexadecimal."""
     found = sha256()
     for folder in folders:
         for path in sorted((_ROOT / folder).rglob("*.py")):

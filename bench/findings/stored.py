@@ -1,9 +1,10 @@
 """Runs tasks and keeps their results in a file, so that an interrupted bench can be continued.
 
-Each finished run is one line of JSON. A result is used again only for the same task and the same
-sources of the project, so a change of the code measures everything again.
+Each finished run is one line of JSON. A result is reused only for the same task and unchanged
+source files of the project. After any change of the code, every task is run again.
 
-Must never: lose a finished run, use a result of other code, or change a file that is no store.
+Must never lose a finished run, reuse a result of different code, or change a file that does not
+contain such results.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from bench.findings.sources import digest
 from router.replay.workers import Task, run_all
 
 _SOURCES: Final = ("router", "policies", "bench")
-_HEAD: Final = '{"run": '  # the beginning of each line
+_HEAD: Final = '{"run": '  # each line of the file begins with these bytes
 
-R = TypeVar("R")  # a dataclass of plain values
-Show = Callable[[int, int], None]  # the numbers of finished runs and of all runs
+R = TypeVar("R")  # the class of a result: a dataclass that JSON can represent
+Show = Callable[[int, int], None]  # arguments: number of finished runs, number of all runs
 
 
 class Store(Generic[R]):
-    """The results of finished runs. Without a path nothing is kept."""
+    """The results of finished runs. Without a path, the results are not written to a file."""
 
     def __init__(self, path: Path | None, kind: type[R]) -> None:
-        """`kind`: the class of the results. Raises OSError, and ValueError if the file is no store
-        of such results.
+        """`kind` is the class of the results. Raises OSError, and ValueError if the file contains
+        anything other than such results.
         """
         self._path = path
         self._known: dict[str, R] = {}
@@ -61,7 +62,7 @@ class Store(Generic[R]):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         line = json.dumps({"run": run, "figures": asdict(result)})
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(f"\n{line}\n")  # The line before may be a part of one.
+            file.write(f"\n{line}\n")  # The file may end with an incomplete line.
 
 
 def _read(path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
@@ -72,16 +73,16 @@ def _read(path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
             content = json.loads(line)
             yield content["run"], kind(**content["figures"])
         except (ValueError, KeyError, TypeError) as err:
-            # An interrupted write leaves a part of a line.
+            # Skip an incomplete line, which an interrupted write leaves.
             if not (line.startswith(_HEAD) or _HEAD.startswith(line)):
                 raise ValueError(f"{path} is no store of results: {err!r}") from None
 
 
 def name(task: object) -> str:
-    """The name of a task and of the sources, which is the same in every process."""
+    """Return the key under which a task's result is stored. It is the same in every process."""
     return sha256(f"{digest(*_SOURCES)} {words(task)}".encode()).hexdigest()
 
 
 def words(task: object) -> str:
-    """A task as text: without addresses."""
+    """Return a task as text, without memory addresses, which differ between processes."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(task))

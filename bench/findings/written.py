@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def write(founds: Sequence[Found], content: Any, args: argparse.Namespace) -> None:
-    """Print the results in the requested format. `content`: plain values for the JSON file.
+    """Print the results in the requested format. `content` is the content of the JSON file.
 
     Raises OSError.
     """
@@ -51,7 +51,7 @@ def markdown(founds: Sequence[Found]) -> str:
 
 
 def plain(founds: Sequence[Found]) -> list[dict[str, Any]]:
-    """All results as plain values."""
+    """Return all results as lists and dicts that JSON can represent."""
     return [found.as_json() for found in founds]
 
 

@@ -1,1 +1,1 @@
-"""Measures the benefit of routing: a fleet's time to first token, per policy and per peer."""
+"""Measures the benefit of routing: a fleet's time to first token with each policy and router."""

@@ -5,15 +5,15 @@ much engine time, besides the constant part of each step:
 
     W = b*L + c*L^2 + O*(d1 + d2*(L + O/2))        seconds
 
-(its prefill, and its share of O decode steps). A step takes at least d0. At most B requests run at
-a time, because more do not fit into the KV cache (or max_num_seqs). An engine that runs B requests
-at a time finishes one every (O*d0/B + W) seconds. A fleet of n engines with evenly spread load (the
-result of least-load routing) therefore saturates at
+(for the request's prefill, and for its share of O decode steps). A step takes at least d0. At most
+B requests run at a time, because more do not fit into the KV cache (or max_num_seqs). An engine
+that runs B requests at a time finishes one every (O*d0/B + W) seconds. A fleet of n engines with
+evenly spread load (the result of least-load routing) therefore saturates at this rate:
 
     n / (O*d0/B + W)                               requests/s
 
-W and O are means over the workload's requests. `warm` is the saturation rate if every prompt token
-that an earlier request sent is taken from a cache: the rate that perfect reuse could sustain.
+W and O are means over the workload's requests. The warm saturation rate is the rate with perfect
+reuse: every prompt token that an earlier request sent is found in a cache.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Engine:
 
 
 def work_s(timing: Timing, prompt: float, output: float, cached: float = 0.0) -> float:
-    """Engine time W of one request with `cached` prompt tokens in the cache."""
+    """Engine time W in seconds of one request with `cached` prompt tokens in the cache."""
     return (
         timing.prefill_token_s * (prompt - cached)
         + timing.prefill_square_s * (prompt * prompt - cached * cached)
@@ -49,7 +49,9 @@ def saturation(
     sizes: Iterable[tuple[float, int]],
     cached: Iterable[float] | None = None,
 ) -> float:
-    """Requests/s at which `engines` engines saturate. `sizes`: (prompt, output) tokens each."""
+    """Requests/s at which `engines` engines saturate. `sizes`: (prompt tokens, output tokens) of
+    each request.
+    """
     sizes = list(sizes)
     hits = list(cached) if cached is not None else [0.0] * len(sizes)
     work = fmean(
@@ -63,7 +65,7 @@ def saturation(
 
 
 def cold_ttft_s(engine: Engine, sizes: Iterable[tuple[float, int]]) -> float:
-    """Time to the first token of the workload's mean prompt on an idle engine with an
-    empty cache.
+    """Seconds to the first token of the workload's mean prompt on an idle engine without cached
+    tokens.
     """
     return engine.timing.prefill_alone_s(round(fmean(prompt for prompt, _ in sizes)))

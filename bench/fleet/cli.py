@@ -1,4 +1,4 @@
-"""`hedgerow bench fleet`: play workloads against routers in rounds, and print the tables."""
+"""`hedgerow bench fleet`: send the same requests through several routers, and print the figures."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def main(args: argparse.Namespace) -> int:
 
     - 0: measured;
     - 1: Hedgerow could not be measured, or a goal was missed in a run without `--quick`;
-    - 2: a mistake on the command line.
+    - 2: an argument is invalid.
     """
     policies, peers = _policies(args), _listed(args.peers, contestants.PEERS)
     names = _listed(args.workload, workloads.WORKLOADS)
@@ -151,7 +151,7 @@ def _unknown(policies: list[str], peers: list[str], names: list[str]) -> str:
 def measure(
     args: argparse.Namespace, policies: list[str], peers: list[str], names: list[str]
 ) -> report.Report:
-    """Raises KeptError if the kept rounds are of another run, and FleetError without engines."""
+    """Raises KeptError if the kept rounds are of another run, FleetError if no engines start."""
     size = workloads.Size.quick() if args.quick else workloads.Size()
     spec = engines.Spec(groups=size.groups)
     placement = Placement.choose(args.pin if args.pin is not None else True)

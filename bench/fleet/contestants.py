@@ -1,11 +1,11 @@
 """The compared routers: Hedgerow once per policy, and every peer that is installed.
 
-Each router has all engines as upstreams. Peers run as in the overhead bench, with the routing that
-their authors recommend for such a fleet: the cache-aware policy if there is one, else least
-connections.
+Each router has all engines as upstreams. The other routers (peers) run as in the overhead bench,
+but with the routing policy that their authors recommend for a fleet of engines. That is the
+cache-aware policy if the router has one, else least connections.
 
-Two contestants are for comparison only: the oracle, which no router can be, and a second run of
-Hedgerow's default, whose distance from the first one is the noise.
+Two contestants are for comparison only: the oracle, which knows more than a router can know, and a
+second run of Hedgerow's default policy. The difference between Hedgerow's two runs is the noise.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from bench.overhead.packaged import SglangRouter, VllmRouter
 from bench.overhead.peers import Haproxy, Hedgerow, Nginx, Peer, PeerError, Site
 from bench.overhead.processes import free_port
 
-SETTLE_S = 0.5  # time for a router to learn about its replicas after its first answer
+SETTLE_S = 0.5  # wait after a router's first answer, in which it learns about its replicas
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSite(Site):
-    """The resources of a contestant, and the port of the emulated fleet's oracle."""
+    """The resources of a measured router, and the port of the emulated engines' oracle."""
 
     oracle: int = 0
 
 
 class Ready(Peer):
-    """The router is ready after a whole answer and, if it reports its replicas, with all known."""
+    """A router that is ready after one whole answer. If it reports its replicas, it lists all."""
 
     tells_workers = False
 
@@ -59,7 +59,7 @@ class Ready(Peer):
 
 
 class HedgerowWith(Ready, Hedgerow):
-    """Hedgerow as shipped, with one routing policy."""
+    """Hedgerow with one routing policy and otherwise default settings."""
 
     policy = ""
 
@@ -72,7 +72,7 @@ class HedgerowWith(Ready, Hedgerow):
 
 
 def hedgerow(policy: str) -> type[HedgerowWith]:
-    """Return the contestant: Hedgerow with this routing policy."""
+    """Return the class that starts Hedgerow with this routing policy."""
     return type(
         f"Hedgerow_{policy}",
         (HedgerowWith,),
@@ -81,18 +81,18 @@ def hedgerow(policy: str) -> type[HedgerowWith]:
 
 
 def again(kind: type[Ready]) -> type[Ready]:
-    """Return the same contestant under another name, for the noise."""
+    """Return the same router under another name. Its second run in a round measures the noise."""
     settings = f"{kind.name} once more in each round, for the noise"
     return type(kind.__name__, (kind,), {"name": again_name(kind.name), "settings": settings})
 
 
 def again_name(name: str) -> str:
-    """The name of a contestant's second run in a round."""
+    """The name of a router in its second run in a round."""
     return f"{name} (again)"
 
 
 class Oracle(Ready):
-    """The emulated engines' own port, which sends by their true state."""
+    """No router: a port of the emulated engines that chooses by the true state of each."""
 
     name = "oracle"
     settings = (
@@ -154,7 +154,7 @@ PEERS: dict[str, type[Ready]] = {
 def workers_seen(port: int) -> int | None:
     """Number of replicas that a router reports (`/workers` of vllm-router and sglang-router).
 
-    `None`: the router does not report its replicas.
+    Returns None if the router does not report its replicas.
     """
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:

@@ -1,8 +1,9 @@
-"""The emulated fleet of a run: its size and speed, its start, its counters.
+"""Starts the emulated engines of a run, and reads their counters.
 
-HTTP is real and time is modelled. Every engine follows the timing model of an 8B model on one card,
-sped up so that minutes of a real fleet pass in seconds, and keeps vLLM's paged KV cache with prefix
-hits. All engines share one process; the engine that `scenarios.py` restarts has its own.
+Requests are sent over real HTTP; the engines only emulate the time that a GPU would need. Every
+engine has the timing of an 8B model on one GPU, sped up so that minutes of a real fleet pass in
+seconds. It has a paged KV cache with prefix hits, like vLLM. All engines share one process; the
+engine that `scenarios.py` restarts has its own.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class Spec:
     """Size and speed of a fleet."""
 
     count: int = COUNT
-    groups: int = GROUPS  # shared prefixes; together they need KV_SHARE of the fleet's KV cache
-    speed: float = SPEED  # factor on the profile's speed
+    # Number of shared prefixes; all together fill the share KV_SHARE of the KV caches.
+    groups: int = GROUPS
+    speed: float = SPEED  # how many times faster than the timing profile
     more: tuple[str, ...] = ()  # further options of `hedgerow emulate`
 
     @property
     def blocks(self) -> int:
-        """KV blocks of one engine."""
+        """Number of KV blocks of one engine."""
         tokens = self.groups * PREFIX_TOKENS / (self.count * KV_SHARE)
         return round(tokens / BLOCK_TOKENS)
 
@@ -69,7 +71,7 @@ class Spec:
 
 
 class Engines:
-    """Run `count` fresh engines (default: all of the spec) for the duration of the `with` block."""
+    """Runs `count` fresh engines (default: as many as `spec` says) during the `with` block."""
 
     def __init__(
         self,
@@ -80,8 +82,9 @@ class Engines:
         log: Path | None = None,
         oracle: bool = False,
     ) -> None:
-        """`log`: file for the engines' standard error. A router that tries gRPC on the port causes
-        pages of error messages. `oracle`: with a port that sees the state of all engines.
+        """`log` is the file for the engines' standard error: a router that tries gRPC on an
+        engine's port causes pages of error messages. `oracle` opens one more port, which sends each
+        request to the best engine.
         """
         options = spec.options() + (["--port", str(port)] if port else [])
         if oracle:
@@ -105,7 +108,7 @@ class Engines:
 
     @property
     def oracle(self) -> int:
-        """The port of the oracle; 0: none."""
+        """The port of the oracle; 0 if there is no oracle."""
         return urlsplit(self._fleet.oracle).port or 0
 
     def __enter__(self) -> Engines:
@@ -136,7 +139,10 @@ class Engines:
 
 @contextmanager
 def _stderr_to(path: Path | None) -> Iterator[None]:
-    """Child processes started in the block write stderr to `path`; None: they inherit ours."""
+    """Child processes that are started in the `with` block write their stderr to `path`.
+
+    If `path` is None, they inherit this process's stderr.
+    """
     if path is None:
         yield
         return
@@ -150,7 +156,7 @@ def _stderr_to(path: Path | None) -> Iterator[None]:
         os.close(kept)
 
 
-# vLLM's metric name, used by every emulated engine with that metric -> name in this bench
+# vLLM's metric name -> name of the counter in this bench. Emulated engines use vLLM's names.
 _WANTED = {
     b"vllm:prefix_cache_queries_total": "queried",
     b"vllm:prefix_cache_hits_total": "hits",
@@ -162,7 +168,10 @@ _WANTED = {
 
 
 def read_counters(exposition: bytes) -> dict[str, float]:
-    """Totals of one engine. `requests`: finished plus running, which is all accepted requests."""
+    """Return the totals of one engine from its metrics page.
+
+    `requests` counts all requests that the engine accepted: finished, running and waiting.
+    """
     found = dict.fromkeys(_WANTED.values(), 0.0)
     for line in exposition.splitlines():
         name = line.partition(b"{")[0]
@@ -172,7 +181,7 @@ def read_counters(exposition: bytes) -> dict[str, float]:
 
 
 async def counters(url: str) -> dict[str, float]:
-    """Read one engine's /metrics directly; zeros if the engine does not answer."""
+    """Read one engine's counters from its /metrics; all are 0 if the engine does not answer."""
     parts = urlsplit(url)
     try:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)

@@ -1,12 +1,14 @@
-"""Hedgerow's goals for the fleet bench: ratios to the best other contestant, and hotspots.
+"""Hedgerow's goals for the fleet bench: ratios to the best other router, and hotspots.
 
-Each ratio is judged by its interval over the rounds, and by the noise: how far the same contestant
-is from itself when it is played twice in each round. The best contestant is found in the same
-rounds, which favours it a little. The oracle is not compared: no router can be it.
+Each ratio is judged by its interval over the rounds, and by the noise: the difference between two
+runs of the same router in each round. The best other router is chosen by its figures in these
+rounds, which favours it a little. The oracle is not compared, because it knows the true state of
+all engines, which no router can know.
 
-Lower is better for every verdict's value. The share within the SLO is therefore the best
-contestant's share divided by Hedgerow's. Shares are compared, not rates: in `chat` the next turn is
-due when an answer was read, so that the offered rates differ.
+Lower is better for every verdict's value. The verdict on the share of requests within the SLO is
+therefore the best other router's share divided by Hedgerow's. Shares are compared, not rates: in
+the workload `chat` a conversation's next request is due after the previous answer, so a slower
+router receives fewer requests per second.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ HOTSPOT_LIMIT = 1.3
 def judge(
     rows: Sequence[Row], outcomes: Sequence[Outcome], subject: str, workloads: Sequence[str]
 ) -> list[Verdict]:
-    """`subject`: the judged contestant."""
+    """Return a verdict on each goal. `subject` is the name of the judged router."""
     verdicts = []
     for workload in workloads:
         verdicts += compare(workload, Paired(rows, workload), subject)
@@ -49,14 +51,15 @@ def judge(
 
 
 def compare(workload: str, paired: Paired, subject: str) -> list[Verdict]:
-    """The three goals of one workload."""
+    """Return the verdicts on the three goals of one workload."""
     goals = [
         (f"{workload}: TTFT mean", f"≤ {MEAN_LIMIT:g} × the best", MEAN_LIMIT),
         (f"{workload}: share in SLO", f"≥ the best / {SHARE_LIMIT:g}", SHARE_LIMIT),
         (f"{workload}: TTFT p99", "≤ that of the best mean", P99_LIMIT),
     ]
     played = paired.rounds(subject)
-    # A contestant that was not measured in every round has figures of other scripts.
+    # Skip contestants that were not measured in all of the subject's rounds: their means are of
+    # other requests.
     others = [name for name in rivals(paired, subject) if paired.rounds(name) >= played]
     if not played or not others:
         note = "nobody to compare with in this run" if played else "Hedgerow is not in this run"
@@ -71,7 +74,7 @@ def compare(workload: str, paired: Paired, subject: str) -> list[Verdict]:
 
 
 def rivals(paired: Paired, subject: str) -> list[str]:
-    """The contestants that the subject is compared with."""
+    """The routers and policies with which the judged one is compared."""
     apart = (subject, again_name(subject), Oracle.name)
     return [name for name in paired.names if name not in apart]
 

@@ -1,7 +1,8 @@
-"""The finished rounds of a run in a file, so that a run that was stopped can be continued.
+"""Keeps the finished rounds of a run in a file, so that an interrupted run can be continued.
 
-The file is one JSON document, which is replaced as a whole after each round. It names the commit
-and everything else on which the figures depend. Must never mix rounds of different runs.
+The file is one JSON document, which is replaced as a whole after each round. It contains the
+commit, the build, the machine and all options that change the figures. Must never mix rounds of
+different runs.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class KeptError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the figures of a run depend on."""
+    """The commit, the build, the machine and the options on which a run's figures depend."""
 
     commit: str
-    build: str  # compiled or not
+    build: str  # whether the program is compiled
     machine: str
     contestants: tuple[str, ...]
     workloads: tuple[str, ...]
@@ -43,12 +44,12 @@ class _Document:
 
 
 class Kept:
-    """Finished rounds. Without a path they are kept in memory only."""
+    """The finished rounds of a run. Without a path they are kept in memory only."""
 
     def __init__(self, path: Path | None, plan: Plan) -> None:
-        """Read the file, or write one without rounds.
+        """Read the file, or create a file without rounds.
 
-        Raises KeptError for a file of another run, and for one that cannot be written.
+        Raises KeptError if the file belongs to another run or cannot be written.
         """
         self._path = path
         self._document = _Document(plan, {})
@@ -79,7 +80,9 @@ class Kept:
         return number in self._document.rounds
 
     def add(self, number: int, rows: list[Row]) -> None:
-        """Keep a finished round. Raises KeptError if the file cannot be written."""
+        """Add the rows of a finished round to the file. Raises KeptError if the file cannot be
+        written.
+        """
         self._document.rounds[number] = rows
         if self._path is not None:
             self._write(self._path)
@@ -94,7 +97,7 @@ class Kept:
 
 
 def commit() -> str:
-    """The commit of this checkout, with `-dirty` if files differ; without git, the version."""
+    """The commit of this checkout, with `-dirty` if files were changed; the version without git."""
     git = shutil.which("git")
     if git is not None:
         done = subprocess.run(

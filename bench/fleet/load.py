@@ -1,7 +1,7 @@
-"""The load generator's process: reads one JSON order per line, writes one JSON line back.
+"""The load generator's process: answers each order, a line of JSON, with a line of JSON.
 
-An order names the script, the address, and the engines whose counters are read at the start of the
-measured time and after the last answer.
+An order contains the requests to send (a script), the router's address, and the engines' URLs. The
+engines' counters are read at the start of the measured time and after the last answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.fleet.script import Script
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Run one order: its fields are script, host, port, model and engines (their URLs)."""
+    """Play the script of an order: fields script, host, port, model and engines (their URLs)."""
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]
 
@@ -32,9 +32,9 @@ async def run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def serve(answer: Callable[[dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]]) -> None:
-    """Answer each order of standard input on standard output."""
-    # Use our own buffered writer. With PYTHONUNBUFFERED set, `print` loses what a pipe did not take
-    # in one write, and these lines are longer than a pipe's buffer.
+    """Read orders from standard input, and write one answer for each to standard output."""
+    # Use our own buffered writer. With PYTHONUNBUFFERED set, `print` loses the bytes that the pipe
+    # did not accept in one write, and an answer is longer than a pipe's buffer.
     with open(sys.stdout.fileno(), "wb", closefd=False) as out:
         for line in sys.stdin:
             out.write(json.dumps(uvloop.run(answer(json.loads(line)))).encode() + b"\n")

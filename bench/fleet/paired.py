@@ -1,6 +1,6 @@
-"""Figures of the contestants of one workload, compared within rounds. Pure.
+"""Compares routers under one workload by their figures in the same rounds. Pure.
 
-Must never compare figures of different rounds: each round has its own script.
+Must never compare figures of different rounds, because the requests differ from round to round.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Figure = Callable[[Summary], float | None]
 
 
 class Paired:
-    """The measured rows of one workload, by contestant and round."""
+    """The results of one workload, by router (or policy) and round."""
 
     def __init__(self, rows: Iterable[Row], workload: str) -> None:
         self._found: dict[str, dict[int, Summary]] = {}
@@ -31,17 +31,17 @@ class Paired:
         return list(self._found)
 
     def rounds(self, name: str) -> set[int]:
-        """The rounds in which a contestant was measured."""
+        """The numbers of the rounds in which the router `name` was measured."""
         return set(self._found.get(name, ()))
 
     def mean(self, name: str, figure: Figure) -> float | None:
-        """The mean over a contestant's rounds; `None` if a round has no such figure."""
+        """The mean of a figure over a router's rounds; `None` if it is missing in a round."""
         values = [figure(one) for one in self._found[name].values()]
         known = [value for value in values if value is not None]
         return fmean(known) if len(known) == len(values) else None
 
     def pairs(self, ours: str, theirs: str, figure: Figure) -> list[tuple[float, float]] | None:
-        """A figure of both contestants in each round that both played.
+        """Return the figure of both contestants in each round in which both were measured.
 
         `None` if there is no such round, or if a figure of a round is missing or not above 0.
         """
@@ -54,14 +54,14 @@ class Paired:
         return found or None
 
     def ratio(self, ours: str, theirs: str, figure: Figure) -> Interval | None:
-        """The mean of ours over the mean of theirs; `None` as in `pairs`."""
+        """The mean of `ours` divided by the mean of `theirs`; `None` if `pairs` returns `None`."""
         pairs = self.pairs(ours, theirs, figure)
         return intervals.ratio(*zip(*pairs, strict=True)) if pairs else None
 
     def noise(self, first: str, second: str, figure: Figure) -> float | None:
-        """How far a contestant is from itself, as a share of its figure.
+        """Relative difference between the two runs of the same router, named `first` and `second`.
 
-        `None` if it was not played twice in enough rounds to judge.
+        `None` if fewer than `PAIRS_MIN` rounds have both runs.
         """
         pairs = self.pairs(first, second, figure)
         if pairs is None or len(pairs) < intervals.PAIRS_MIN:

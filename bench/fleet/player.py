@@ -1,7 +1,8 @@
 """Plays a script against one address, open loop: each request is sent when it is due.
 
-Times to first token count from the moment a request was due, so that a generator or router that
-falls behind cannot hide it. The delay between due and sent is reported as well.
+The time to first token is measured from the moment at which a request was due, so that delays in
+the load generator or the router are not hidden. The delay from the due time to the sending is
+reported as well.
 """
 
 from __future__ import annotations
@@ -16,35 +17,36 @@ import msgspec
 from bench.fleet import stream
 from bench.fleet.script import Conversation, Script
 
-DRAIN_S = 20.0  # grace period for requests still running at the end
-_IDLE_S = 3.0  # maximum idle time of a reused connection: the router may be closing an older one
+DRAIN_S = 20.0  # seconds that unfinished requests may still take after the end of the script
+# Seconds; a connection that was idle for longer is not reused, as the router may close it.
+_IDLE_S = 3.0
 
 
 class Record(msgspec.Struct):
-    """One request. Times in seconds after the run's begin."""
+    """One request. `due` and `sent` are seconds since the start of the run."""
 
     due: float
     sent: float
-    ttft: float | None  # seconds from `due` to the first content
+    ttft: float | None  # seconds from `due` to the first content; None without content
     seconds: float  # from `due` to the end of the answer
-    prompt_tokens: int  # counted by the load generator
-    output_tokens: int  # tokens received
+    prompt_tokens: int  # as counted by the load generator
+    output_tokens: int  # number of tokens received
     measured: bool
     error: str = ""
-    urgency: str = ""  # `Conversation.urgency` of its conversation
+    urgency: str = ""  # `urgency` of the request's conversation
 
 
 class Played(msgspec.Struct):
     records: list[Record]
     tokens_in_window: int
     measured_s: float
-    cpu_share: float  # CPU use of this process during the run; 1: one CPU
-    # the engines' counters at the begin and end of the measured time
+    cpu_share: float  # CPUs that this process used on average during the run
+    # The engines' counters at the start of the measured time and after the last answer.
     counters: list[list[dict[str, float]]]
 
 
 class Player:
-    """One run. `count` reads the engines' counters."""
+    """Plays a script once. `count` is called to read the engines' counters."""
 
     def __init__(
         self,
@@ -126,7 +128,7 @@ class Player:
             due = self.now()
 
     def now(self) -> float:
-        """Current time in seconds after the run's begin."""
+        """Current time in seconds since the start of the run."""
         return perf_counter() - self._begin
 
     async def _ask(
@@ -136,7 +138,7 @@ class Player:
         due: float,
         conversation: Conversation,
     ) -> str | None:
-        """Return the answer's text; None if the answer was incomplete."""
+        """Send one request and return the answer's text, or None if the answer was incomplete."""
         script = self._script
         record = Record(
             due,

@@ -1,4 +1,4 @@
-"""Generates text of a given length. Generation is cheap; two texts differ from the first word."""
+"""Generates text of a given length with little CPU. Two texts differ from the first word on."""
 
 from __future__ import annotations
 

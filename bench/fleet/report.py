@@ -1,4 +1,4 @@
-"""A run as text, Markdown or JSON: one table per workload, then hotspots and goals.
+"""Formats a run as text, Markdown or JSON: one table per workload, then hotspots and goals.
 
 A figure in a table is the mean over the rounds.
 """
@@ -42,8 +42,8 @@ class Report:
 
     machine: dict[str, Any]
     fleet: str
-    subject: str  # the judged contestant
-    workloads: list[Workload]  # of one round
+    subject: str  # name of the judged router
+    workloads: list[Workload]  # the workloads of one round
     rows: list[Row]
     outcomes: list[Outcome]
     verdicts: list[Verdict]
@@ -86,7 +86,7 @@ def _number(value: float | None, digits: int = 0, factor: float = 1.0) -> str:
 
 
 def _cells(name: str, rows: Sequence[Row], paired: Paired, subject: str) -> list[str]:
-    """The line of one contestant; `rows`: its measured rows."""
+    """Return the table cells of one router. `rows` are its results, one per round."""
 
     def mean(figure: Figure, digits: int = 0, factor: float = 1.0) -> str:
         return _number(paired.mean(name, figure), digits, factor)
@@ -121,7 +121,7 @@ def _cells(name: str, rows: Sequence[Row], paired: Paired, subject: str) -> list
 
 
 def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
-    """(title, cells, number of left-aligned columns) of each table."""
+    """Yield each table as (title, cells, number of left-aligned columns)."""
     found: list[tuple[str, list[list[str]], int]] = []
     for workload in report.workloads:
         paired = Paired(report.rows, workload.name)
@@ -144,7 +144,8 @@ def _tables(report: Report) -> list[tuple[str, list[list[str]], int]]:
 
 
 def _remarks(report: Report) -> list[str]:
-    lines: dict[str, None] = {}  # each name once: an absent contestant is absent in every workload
+    # Without duplicates: a router that is not measured is absent in every workload.
+    lines: dict[str, None] = {}
     for row in report.rows:
         if row.absent:
             lines[f"{row.name}: not measured: {row.absent}"] = None
@@ -161,7 +162,9 @@ def _machine(report: Report) -> str:
 
 
 def aligned(table: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Pad columns to their widest cell. The first `left` are left-aligned. No trailing blanks."""
+    """Pad columns to their widest cell. The first `left` columns are left-aligned, and lines have
+    no trailing spaces.
+    """
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
     return [
         "  ".join(

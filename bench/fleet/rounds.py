@@ -1,8 +1,8 @@
-"""Plays all contestants in rounds, and says how long that takes.
+"""Plays the workloads against all compared routers in rounds, and prints how long that takes.
 
-In a round every contestant plays the same script of each workload. The scripts and the order of the
-contestants differ from round to round, so that no contestant is always first and no figure depends
-on one script.
+In a round every router gets the same requests of each workload, at the same times (a script). The
+scripts and the order of the routers differ from round to round, so that no router is always first
+and no figure depends on one script.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bench.fleet.kept import Kept
 from bench.fleet.run import Row, Workload
 from bench.overhead.plan import turns
 
-# Seconds that a contestant takes besides its script: start of the engines and the router, and the
-# last answers.
+# Seconds per router and workload in addition to the length of the script: start of the engines and
+# the router, and the last answers.
 START_S = 4.0
 
 
 class Stage(Protocol):
-    """Plays one contestant under one workload."""
+    """Measures one router under one workload."""
 
     def measure(self, kind: type[Ready], workload: Workload, round: int) -> Row: ...
 
@@ -35,9 +35,10 @@ def play(
     kept: Kept,
     say: Callable[[str], None],
 ) -> None:
-    """Play the rounds below `count` that are not in `kept`, and add them.
+    """Play the rounds 0 to `count` - 1 that are not in `kept`, and add their rows to `kept`.
 
-    `prepare`: the workloads of a round. Raises KeptError if a round cannot be kept.
+    `prepare` returns the workloads of a round. Raises KeptError if a round cannot be written to the
+    file.
     """
     missing = [number for number in range(count) if not kept.has(number)]
     if missing:
@@ -59,7 +60,7 @@ def play(
 
 
 def expected_s(workloads: Sequence[Workload], contestants: int) -> float:
-    """Seconds of one round."""
+    """Expected length of one round in seconds."""
     return contestants * sum(workload.script.until + START_S for workload in workloads)
 
 

@@ -1,4 +1,4 @@
-"""Runs one contestant under one workload: fresh engines, fresh router, one script, one summary."""
+"""Measures one router under one workload: starts engines and the router, and plays a script."""
 
 from __future__ import annotations
 
@@ -20,27 +20,28 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import PeerError, Site
 from bench.overhead.processes import Orderly, Placement
 
-LAW_RATE = 40.0  # rate of the script that is only used to learn the workload's request lengths
+# Requests/s of a script that only serves to estimate the workload's request lengths.
+LAW_RATE = 40.0
 SLO_FACTOR = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A script with its load and its goodput target."""
+    """A script of requests, with its load and the target for its time to first token."""
 
     name: str
     script: Script
-    load: float  # offered rate as a share of `cold_rate`
-    rate: float  # requests/s
+    load: float  # rate of the script's requests, as a share of `cold_rate`
+    rate: float  # rate of the script's requests, in requests/s
     cold_rate: float  # requests/s at which the fleet saturates without a cache hit (`capacity.py`)
     warm_rate: float  # requests/s at which the fleet saturates with every possible cache hit
-    slo_s: float  # goodput counts first tokens within this time
+    slo_s: float  # seconds; goodput counts requests whose first token arrives within this time
 
 
 def prepare(
     name: str, load: float, seed: int, size: workloads.Size, spec: engines.Spec
 ) -> Workload:
-    """The workload at `load` times the fleet's cold saturation rate."""
+    """Create a workload at `load` times the rate that saturates the fleet without cache hits."""
     make = workloads.WORKLOADS[name]
     engine = spec.engine()
     law = make(LAW_RATE, 0, size)
@@ -59,22 +60,22 @@ def prepare(
 
 @dataclass(slots=True)
 class Row:
-    """The result of one contestant under one workload."""
+    """The result of one router (or of one policy) under one workload in one round."""
 
     name: str
     workload: str
     round: int = 0
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # reason why the contestant was not measured
+    absent: str = ""  # reason why the router was not measured
     summary: Summary | None = None
-    router_cpu: float = 0.0  # CPU use of the router while the script played; 1: one CPU
+    router_cpu: float = 0.0  # CPUs that the router used on average during the script
     engines_cpu: float = 0.0
     problems: list[str] = field(default_factory=list)
 
 
 class Stage:
-    """Runs contestants one after the other, with one load generator on the same CPUs."""
+    """Measures routers one after the other, with one load generator and on the same CPUs."""
 
     def __init__(self, spec: engines.Spec, placement: Placement, load: Orderly) -> None:
         self.spec = spec
@@ -124,18 +125,18 @@ class Stage:
         return cpu.read(cpu.tree(router) if router else []), cpu.read([fleet])
 
 
-BUSY = 0.7  # share of one CPU; a process that uses more may itself limit the figures
+BUSY = 0.7  # share of one CPU; a process that uses more may be a bottleneck itself
 LATE_S = 0.010
 
 
 def problems(row: Row) -> list[str]:
-    """Reasons why this row's figures are doubtful, as text."""
+    """Return the reasons why this row's figures may be wrong, as text."""
     assert row.summary is not None
     return doubts(row.summary, row.router_cpu, row.engines_cpu)
 
 
 class Seen(Protocol):
-    """What a load generator recorded."""
+    """The records of a load generator that `doubts` needs."""
 
     @property
     def errors(self) -> Mapping[str, int]: ...
@@ -146,7 +147,7 @@ class Seen(Protocol):
 
 
 def doubts(seen: Seen, router_cpu: float, engines_cpu: float) -> list[str]:
-    """Reasons why the figures are doubtful, as text. CPU times are shares of one CPU."""
+    """Return the reasons why the figures may be wrong, as text. CPU use is in CPUs."""
     found = [f"{count} × {error}" for error, count in sorted(seen.errors.items())]
     others = seen.load_cpu + engines_cpu
     if others > BUSY:

@@ -1,9 +1,9 @@
-"""Four situations in which routers are known to send everything to one replica (Hedgerow only).
+"""Measures Hedgerow in four situations in which some routers overload one replica.
 
-The measure is the hotspot: the number of replicas times the largest share of the requests. The
-situations: one system prompt for all clients, many identical prompts at once, a fleet that has just
-started, and a replica that restarts with an empty cache and zeroed counters while the others are
-busy.
+The measured figure is the hotspot: the number of replicas times the largest share of the requests
+that one replica gets. In the four situations, all clients have one system prompt, many identical
+prompts arrive at once, the fleet has just started, or a replica restarts. The restarted replica has
+an empty cache and counters of 0 while the other replicas are busy.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import PeerError, Site
 from bench.overhead.processes import free_port
 
-LEAD_S = 0.5  # seconds before the first request, when the engines' counters are 0
+LEAD_S = 0.5  # seconds before the first request, so that the first reading of the counters is 0
 SYSTEM_TOKENS, TAIL_TOKENS, OUTPUT = 1000, 200, 16
-LEAST = 0.2  # minimum load of a restarted replica, as a share of an even share
+LEAST = 0.2  # minimum number of requests of a restarted replica, relative to an even spread
 
 
 @dataclass(slots=True)
 class Outcome:
-    """`hotspot` None: not measured, and `problems` gives the reason."""
+    """The result of one scenario. `hotspot` is None if it was not measured; `problems` says why."""
 
     name: str
     hotspot: float | None = None
     requests: int = 0
-    shares: list[float] = field(default_factory=list)  # share of the requests, by replica
+    shares: list[float] = field(default_factory=list)  # number of requests, by replica
     problems: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Number of requests in each scenario."""
+    """Number of requests in each scenario, and the length of the restart scenario."""
 
     system: int = 480
     identical: int = 64
     cold: int = 256
-    restart_s: float = 40.0  # seconds of the restart scenario; longer than a slow start
+    # Length of the restart scenario in seconds; longer than a replica's slow start.
+    restart_s: float = 40.0
 
     @classmethod
     def quick(cls) -> Counts:
@@ -57,12 +58,16 @@ class Counts:
 
 
 def script(conversations: list[Conversation], measure_from: float = 0.0) -> Script:
-    """A script of these conversations, all counted from `measure_from` to the last answer."""
+    """Return a script of these conversations. Requests from `measure_from` (seconds) on are
+    measured.
+    """
     return Script(tuple(conversations), measure_from, conversations[-1].at + 1e-6)
 
 
 def system_prompt(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
-    """One long system prompt, `count` different questions, Poisson arrivals at `load`."""
+    """Return a script: `count` different questions after one system prompt, Poisson arrivals at
+    `load`.
+    """
     rng = Random(f"system {seed}")
     system = text(rng, SYSTEM_TOKENS, "You are a helpful assistant")
     size = [(float(SYSTEM_TOKENS + TAIL_TOKENS), OUTPUT)]
@@ -87,9 +92,9 @@ def identical(count: int, seed: int) -> Script:
 
 
 def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script:
-    """The first `count` requests of a fresh fleet.
+    """Return a script of the first `count` requests that a fresh fleet gets.
 
-    All prompts differ and have the same length, so that an even spread is correct.
+    All prompts differ and have the same length, so that the best routing spreads them evenly.
     """
     rng = Random(f"cold {seed}")
     tokens = round(workloads.UNIQUE_PROMPT[0])
@@ -105,14 +110,17 @@ def cold_start(count: int, load: float, seed: int, spec: engines.Spec) -> Script
 
 
 def restart(seconds: float, load: float, seed: int, spec: engines.Spec) -> Script:
-    """Shared prefixes, counted from BACK_S on, when the restarted replica is back."""
-    users = max(1, round((BACK_S + seconds) * 100 / spec.groups))  # for less than 100 requests/s
+    """Return a script with shared prefixes, measured from BACK_S on (the replica has restarted)."""
+    # Enough conversations for up to 100 requests/s.
+    users = max(1, round((BACK_S + seconds) * 100 / spec.groups))
     size = workloads.Size(groups=spec.groups, users=users)
     found = run.prepare("shared", load, seed, size, spec).script.conversations
     return script([c for c in found if c.at < BACK_S + seconds], BACK_S)
 
 
-RESTART_S, BACK_S = 3.0, 5.0  # seconds: the replica stops, and it has surely restarted
+# Seconds since the start of the script at which a replica is stopped, and at which it has certainly
+# restarted.
+RESTART_S, BACK_S = 3.0, 5.0
 
 
 def run_all(
@@ -160,7 +168,7 @@ def _guarded(
 
 
 def judge(name: str, played: dict[str, Any]) -> Outcome:
-    """The hotspot, computed from the engines' counters between the two readings."""
+    """Compute the hotspot from the engines' counters before and after the scenario."""
     shares = differences(played["counters"], "requests")
     errors = sum(1 for record in played["records"] if record["error"])
     outcome = Outcome(name, hotspot(shares), round(sum(shares)), shares)
@@ -178,7 +186,9 @@ def _plain(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> d
 
 
 def _restarted(stage: run.Stage, kind: type[Ready], play: Script, folder: Path) -> dict[str, Any]:
-    """One engine has its own process, which is stopped under load and started again."""
+    """Run the restart scenario: one engine has its own process, which is stopped under load and
+    started again.
+    """
     spec, cpus, port = stage.spec, stage.placement.others, free_port()
     log = folder / "log"
     found: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
-"""What clients do in one run, decided before it begins: conversations and their start times.
+"""The requests of one run, generated before the run begins: conversations and their start times.
 
-A single request is a conversation of one turn. Everything is plain data, so that a script can be
-made in one process, sent to another as JSON, and played there against any router: every contestant
-gets the same conversations at the same times.
+A single request is a conversation of one turn. A script can be generated in one process, sent to
+another as JSON, and played there against any router. So every router gets the same conversations at
+the same times.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """Turns one after the other; each request contains the whole history with its answers."""
+    """Turns one after the other. Each request contains all earlier messages and answers."""
 
-    at: float  # seconds after the run's begin
+    at: float  # start of the conversation, in seconds since the start of the run
     system: str
     turns: tuple[Turn, ...]
-    urgency: str = ""  # `x-priority` header of the conversation's requests; "": no header
-    key: str = ""  # `x-emulate-key` header: the same random draws in every run
-    user: str = ""  # `x-user-id` header of the conversation's requests; "": no header
+    urgency: str = ""  # `x-priority` header of its requests; if empty, they have no such header
+    # `x-emulate-key` header; an emulated engine draws the same random numbers in every run.
+    key: str = ""
+    user: str = ""  # `x-user-id` header of its requests; if empty, they have no such header
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -34,10 +35,10 @@ class Script(msgspec.Struct, frozen=True):
 
     conversations: tuple[Conversation, ...]
     measure_from: float
-    until: float  # seconds: no request is sent from this time on
+    until: float  # seconds since the start of the run; no request is sent from this time on
 
     def sizes(self) -> list[tuple[float, int]]:
-        """(prompt tokens, output tokens) of every request, if each request finishes."""
+        """Return (prompt tokens, output tokens) of every request, assuming that none fails."""
         found = []
         for conversation in self.conversations:
             history = message_tokens(conversation.system) if conversation.system else 0
@@ -48,9 +49,11 @@ class Script(msgspec.Struct, frozen=True):
         return found
 
     def reusable(self) -> list[float]:
-        """The prompt tokens of each request, in the order of `sizes`, that an earlier request sent.
+        """Return how many of each request's prompt tokens an earlier request sent, in the order of
+        `sizes`.
 
-        Conversations count in order of `at`; the overlap of concurrent conversations is ignored.
+        Conversations are taken one after the other in order of `at`, as if none ran at the same
+        time.
         """
         seen: set[str] = set()
         found: list[float] = []
@@ -67,8 +70,8 @@ class Script(msgspec.Struct, frozen=True):
         return found
 
 
-# The emulated engines' tokenizer: four bytes per token. Every message is padded to whole tokens
-# after its role marker (`<|user|>` and similar take two to four tokens).
+# The emulated engines' tokenizer makes a token of every four bytes. Every message is padded to
+# whole tokens after its role marker (`<|user|>` and similar take two to four tokens).
 TOKEN_BYTES = 4
 ROLE_TOKENS = 3
 

@@ -1,4 +1,4 @@
-"""Computes the figures of a row from the records of its requests. Pure.
+"""Computes the figures of one run from the records of its requests. Pure.
 
 A request without a whole answer counts as slower than all others, so that failing fast does not
 improve a percentile.
@@ -17,16 +17,17 @@ Counts = Sequence[dict[str, float]]
 
 
 def quantile(ranked: Sequence[float], q: float) -> float | None:
-    """The smallest value that at least a share `q` of values does not exceed; None if empty."""
+    """Return the quantile `q` of sorted values (nearest rank), or None if there are no values."""
     if not ranked:
         return None
     return ranked[max(0, ceil(q * len(ranked)) - 1)]
 
 
 def quantile_bounds(ranked: Sequence[float], q: float) -> tuple[float, float] | None:
-    """95 % confidence interval of a quantile (order statistics, normal approximation).
+    """Return the 95 % confidence interval of the quantile `q` of sorted values.
 
-    `None` if there are too few values.
+    The bounds are order statistics, chosen with the normal approximation of the binomial
+    distribution. Returns None if there are too few values.
     """
     n = len(ranked)
     spread = 1.96 * sqrt(n * q * (1 - q))
@@ -37,15 +38,17 @@ def quantile_bounds(ranked: Sequence[float], q: float) -> tuple[float, float] | 
 
 
 def hotspot(shares: Sequence[float]) -> float | None:
-    """Number of replicas times the largest share: 1 is even; all on one gives the number of
-    replicas.
+    """Return the number of replicas times the largest share of the requests.
+
+    The result is 1 if the requests are spread evenly. It is the number of replicas if one replica
+    gets all requests.
     """
     total = sum(shares)
     return len(shares) * max(shares) / total if total > 0 else None
 
 
 def differences(counters: Sequence[Counts], name: str) -> list[float]:
-    """What each engine counted between two readings; a restarted engine counts from 0."""
+    """Return the increase of a counter of each engine. An engine that restarted counts from 0."""
     before, after = counters
     return [
         b[name] - a[name] if b[name] >= a[name] else b[name]
@@ -55,28 +58,31 @@ def differences(counters: Sequence[Counts], name: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """One contestant under one workload. Times in seconds; None: not known."""
+    """The figures of one router under one workload. Times are in seconds; None means unknown."""
 
     requests: int
-    rate: float  # measured requests/s that were due
-    ttft_mean: float | None  # a request without a whole answer: as the slowest whole answer
+    rate: float  # measured requests that were due, per second
+    # A request without a whole answer counts like the slowest one with a whole answer.
+    ttft_mean: float | None
     ttft_p50: float | None
     ttft_p90: float | None
     ttft_p95: float | None
     ttft_p99: float | None
-    goodput: float  # requests/s with a whole answer and the first token in time
+    goodput: float  # requests/s with a whole answer and a first token within the SLO
     good_share: float
     tokens_s: float
     hit_rate: float | None
     hotspot: float | None
     preemptions: float
     errors: dict[str, int]
-    late_p99: float | None  # delay in seconds between due and sent
-    load_cpu: float  # CPU use of the load generator; 1: one CPU
+    late_p99: float | None  # seconds from the due time of a request to its sending
+    load_cpu: float  # CPUs that the load generator used on average
 
 
 def summarise(played: dict[str, Any], slo_s: float) -> Summary:
-    """`played`: the result of `Player.play`. Errors are those of the whole run."""
+    """Summarise the result of `Player.play`. Errors are counted over the whole run, with the
+    warm-up.
+    """
     measured = [r for r in played["records"] if r["measured"]]
     ttfts = sorted(_ttft(r) for r in measured)
     good = sum(ttft <= slo_s for ttft in ttfts)
@@ -104,7 +110,10 @@ def summarise(played: dict[str, Any], slo_s: float) -> Summary:
 
 
 def _mean(ranked: Sequence[float]) -> float | None:
-    """The mean, with each infinity replaced by the largest finite value; None without one."""
+    """Return the mean of sorted values, with the largest finite value in place of each infinity.
+
+    Returns None if no value is finite.
+    """
     most = next((value for value in reversed(ranked) if isfinite(value)), None)
     return None if most is None else fmean(min(value, most) for value in ranked)
 

@@ -1,7 +1,7 @@
 """One client connection: sends a chat request, reads its event stream, records times.
 
-Uses `asyncio.Protocol` and a C parser, with one small decode per token: the load generator shares
-the machine with everything it measures.
+It uses `asyncio.Protocol`, a parser in C and one small JSON decode per token, because the load
+generator shares the machine with the router and the engines.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def body(model: str, messages: list[dict[str, str]], output_tokens: int) -> byte
 
 
 class Answer:
-    """The response to one request. `error` is empty if the whole answer arrived."""
+    """The answer to one request. `error` is empty if the whole answer arrived."""
 
     __slots__ = ("error", "first_at", "text", "token_times")
 
@@ -64,7 +64,7 @@ class Answer:
 
 
 class Link(asyncio.Protocol):
-    """A keep-alive connection; one request at a time. `on_end` is called once per request."""
+    """A keep-alive connection with one request at a time. `on_end` is called once per request."""
 
     def __init__(self) -> None:
         self.usable = False
@@ -91,7 +91,7 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # asyncio.Protocol
+    # Methods of asyncio.Protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -111,7 +111,7 @@ class Link(asyncio.Protocol):
             self._end("unreadable answer")
             self.close()
 
-    # httptools
+    # Callbacks of the httptools parser.
 
     def on_body(self, data: bytes) -> None:
         if self._parser.get_status_code() != 200:
@@ -131,7 +131,7 @@ class Link(asyncio.Protocol):
 
     def _event(self, event: bytes) -> None:
         if not event.startswith(_PREFIX):
-            return  # an SSE comment
+            return  # the line is an SSE comment
         payload = event[len(_PREFIX) :].strip()
         if payload == _DONE:
             self._done = True

@@ -1,16 +1,17 @@
 """The three workloads, each made from a seed and a request rate.
 
-- `chat`: conversations of several turns, modelled on ShareGPT: a geometric number of turns,
-  lognormal message lengths, think time, a growing history, one system prompt for all. Long user
-  messages replace short messages with long answers: the prefill work is the same, and the load
-  generator has fewer tokens to read.
-- `shared`: llm-d's published benchmark (blog of 24 Sep 2025) at half of its lengths: 150 customers
-  with a long prefix each, and 5 users of each with a question. First every customer sends one
-  request, so that caches are warm; the 750 requests after that are measured.
-- `unique`: all prompts differ; lognormal lengths. Affinity can only do harm here.
+- `chat`: conversations of several turns, modelled on ShareGPT. The number of turns is geometric,
+  message lengths are lognormal, and users think between turns. Each request contains the history,
+  and all conversations have the same system prompt. ShareGPT has short messages and long answers;
+  here messages are long and answers short. The prefill work is the same, and the load generator
+  reads fewer tokens.
+- `shared`: llm-d's published benchmark (blog of 24 Sep 2025) at half of its lengths: 150 customers,
+  each with a long prefix and 5 users who ask one question each. First, one request with each
+  customer's prefix fills the caches; the 750 requests after them are measured.
+- `unique`: all prompts differ; their lengths are lognormal. Prefix affinity can only do harm here.
 
-Arrivals are Poisson: of requests, or in `chat` of conversations, whose later turns arrive after the
-user has read the answer. Pure: the same arguments give the same script.
+Requests arrive in a Poisson process. In `chat`, conversations do; their later turns follow after
+the previous answer and the think time. Pure: the same arguments give the same script.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 
 GROUPS, USERS = 150, 5
-PREFIX_TOKENS, QUESTION_TOKENS = 3000, 600  # llm-d: 6,000 and 1,200
-KV_SHARE = 0.73  # share of the fleet's KV cache that all prefixes together need (llm-d)
+PREFIX_TOKENS, QUESTION_TOKENS = 3000, 600  # half of llm-d's 6,000 and 1,200
+KV_SHARE = 0.73  # size of all shared prefixes together, as a share of the fleet's KV cache (llm-d)
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Lengths of a run in seconds."""
+    """Lengths of a run in seconds, and the customers and users of the workload `shared`."""
 
     groups: int = GROUPS
     users: int = USERS
@@ -45,7 +46,7 @@ class Size:
 
 
 def arrivals(rng: Random, rate: float) -> Iterator[float]:
-    """An endless Poisson process of `rate` arrivals per second."""
+    """Yield arrival times in seconds, without end: a Poisson process with `rate` arrivals/s."""
     at = 0.0
     while True:
         at += rng.expovariate(rate)
@@ -59,12 +60,13 @@ def lognormal(rng: Random, median: float, sigma: float, most: int) -> int:
 # -- chat -----------------------------------------------------------------------------------------
 
 CHAT_SYSTEM_TOKENS = 200
-CHAT_MORE = 0.75  # the chance of another turn: four turns in the mean
+CHAT_MORE = 0.75  # probability of another turn: a conversation has four turns on average
 CHAT_MOST_TURNS = 10
 CHAT_MESSAGE = (450.0, 0.8, 4000)  # tokens, lognormal: median, sigma, maximum
 CHAT_OUTPUT = (32.0, 0.6, 128)
-CHAT_THINK_S = 0.6  # mean seconds, exponential
-CHAT_MOST_TOKENS = 10_000  # limit of a conversation's tokens; a longer one ends earlier
+CHAT_THINK_S = 0.6  # mean of the exponential think time, in seconds
+# Maximum tokens of user messages in a conversation; it ends before exceeding them.
+CHAT_MOST_TOKENS = 10_000
 
 
 def _chat_turns(rng: Random, name: str) -> tuple[Turn, ...]:
@@ -82,7 +84,7 @@ def _chat_turns(rng: Random, name: str) -> tuple[Turn, ...]:
 
 
 def mean_turns() -> float:
-    """Mean number of turns of a conversation, ignoring the limit of its length."""
+    """Mean number of turns of a conversation, ignoring `CHAT_MOST_TOKENS`."""
     return sum(CHAT_MORE**n for n in range(CHAT_MOST_TURNS))
 
 

@@ -1,1 +1,1 @@
-"""`hedgerow bench gain`: how many tokens come in time, by class, from half load to overload."""
+"""`hedgerow bench gain`: the worth of the tokens that arrive in time, at several loads."""

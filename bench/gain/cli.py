@@ -1,7 +1,7 @@
-"""`hedgerow bench gain`: orders and policies by the worth of the tokens that come in time.
+"""`hedgerow bench gain`: compare queue orders and routing policies by their tokens in time.
 
 Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
-2: a mistake on the command line.
+2: an argument is invalid.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> list[Found]:
-    """One table for each trace. Raises ValueError, TraceError, OSError, and `run_all`'s errors."""
+    """Return one table per trace. Raises ValueError, TraceError, OSError and `run_all`'s errors."""
     worlds = [
         World(name, path, law(path, REPLICAS * KV_TOKENS), slos)
         for name, path, slos in (

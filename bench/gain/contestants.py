@@ -1,4 +1,4 @@
-"""The contestants: an order of the queue together with a routing policy."""
+"""The compared combinations of an order of the router's queue and a routing policy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One row of the table."""
+    """One combination, which is one row of the table."""
 
-    order: str  # of the queue
-    policy: str  # of routing
+    order: str  # name of the queue's order
+    policy: str  # name of the routing policy
 
     @property
     def name(self) -> str:
@@ -23,10 +23,10 @@ BASELINES: Final = (
     Contestant("fifo", "least_load"),
     Contestant("strict", "least_load"),
     Contestant("edf", "kv_aware"),
-    # llm-d: priority bands in front of the engines, and its scorers' default weights.
+    # Like llm-d: priority classes served strictly in order, and its scorers' default weights.
     Contestant("strict", "weighted"),
 )
-# What a fresh installation does, and each half of ours alone.
+# The default settings, and the order of OURS with the default routing policy.
 OTHERS: Final = (
     Contestant("fair", "kv_aware"),
     Contestant("slide", "kv_aware"),

@@ -1,4 +1,4 @@
-"""The runs as one table, with the goals judged on paired windows.
+"""Formats the runs as one table, and judges the goals on pairs of runs of the same window.
 
 Pure. Must never simulate.
 """
@@ -21,13 +21,13 @@ from bench.gain.world import PROFILE, REPLICAS, World
 from bench.overhead.goals import Verdict
 from router.replay.report.table import Column, build
 
-OVERLOAD: Final = 110  # % of the saturating rate from which ours must lead
+OVERLOAD: Final = 110  # load in % of the saturating rate, from which on OURS must be better
 NOWHERE_WORSE: Final = 1.02
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contestant under one load: the scores of its runs, one for each window."""
+    """The scores of one order and policy at one load, one score for each window of the trace."""
 
     load: int
     contestant: Contestant
@@ -35,11 +35,11 @@ class Row:
 
     @property
     def gain(self) -> list[float]:
-        """The TDG ratio of each run, 0 to 1."""
+        """The TDG ratio of each run, 0 to 1 (`score` defines TDG)."""
         return [score.ratio for score in self.scores]
 
     def attainment(self, name: str) -> list[float]:
-        """The share of a class's requests within their SLO, of each run."""
+        """The share of a class's requests within the SLO, for each run."""
         return [score.by_class[name].attainment for score in self.scores]
 
 
@@ -93,7 +93,7 @@ def columns() -> list[Column[Row]]:
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Ours against the best baseline of each load: gain, and the attainment of each class."""
+    """Compare OURS with the best baseline at each load: TDG, and SLO attainment of each class."""
     verdicts = []
     for load in sorted({row.load for row in rows}):
         at = {row.contestant: row for row in rows if row.load == load}
@@ -125,7 +125,9 @@ def _verdict(
 
 
 def remarks(rows: Sequence[Row]) -> list[str]:
-    """Where ours leads most, and where it is behind."""
+    """Name the classes and loads in which another order and policy has more requests within the
+    SLO.
+    """
     found = [f"Intervals hold {LEVEL:.0%} of the resampled means of paired windows."]
     for row in rows:
         if row.contestant != OURS:

@@ -1,11 +1,11 @@
-"""The token-level deadline-aware gain (TDG) of simulated requests, and SLO attainment by class.
+"""Computes the token-level deadline-aware gain (TDG) and the SLO attainment of each class.
 
 Source: PROSERVE (arXiv 2512.12928). Token i of a request counts with the worth of its class if it
-comes before `arrival + TTFT SLO + (i - 1) * TPOT SLO`. The simulator knows the first and the last
-token; the tokens between them are assumed to be evenly spaced. A failed request has no token in
-time, and all its tokens count as attainable.
+arrives before `arrival + TTFT SLO + (i - 1) * TPOT SLO`. The simulator knows the times of the first
+and the last token; the tokens between them are assumed to be evenly spaced. A failed request has no
+token in time. Its tokens are included in the gain that was possible.
 
-Pure. Must never know a policy.
+Pure. Must never depend on a policy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from router.simulator.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """The targets of one class, and what its tokens are worth."""
+    """The targets of one class in seconds, and the worth of one of its tokens."""
 
     ttft_s: float
     tpot_s: float
@@ -29,10 +29,10 @@ class Slo:
 
 @dataclass(slots=True)
 class Part:
-    """The sums over the requests of one class."""
+    """Counts of requests and tokens of one class."""
 
     requests: int = 0
-    in_slo: int = 0  # first token and mean time per token both in time
+    in_slo: int = 0  # requests whose TTFT and mean time per token are both within the SLO
     in_ttft: int = 0
     tokens: int = 0
     on_time: int = 0
@@ -52,7 +52,7 @@ class Part:
 
 @dataclass(slots=True)
 class Score:
-    """The gain of one run."""
+    """Counts the requests of one run by class, and computes the run's gain."""
 
     slos: Mapping[str, Slo]
     by_class: dict[str, Part] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Score:
 
     @property
     def ratio(self) -> float:
-        """Achieved gain over the gain if every token came in time, 0 to 1."""
+        """The achieved gain divided by the gain if every token had arrived in time, 0 to 1."""
         achieved = attainable = 0.0
         for name, part in self.by_class.items():
             achieved += self.slos[name].worth * part.on_time

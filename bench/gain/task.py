@@ -1,4 +1,4 @@
-"""Runs one contestant under one load on one window of a trace.
+"""Simulates one order of the queue with one routing policy, at one load, on one window of a trace.
 
 Must never count a request that arrived during the warm-up.
 """
@@ -15,14 +15,14 @@ from router.simulator.outcome import Outcome
 from router.simulator.scenario import Scenario
 from router.simulator.simulation import simulate
 
-WARM = 0.2  # share of the requests that are not counted
+WARM = 0.2  # share of the requests, from the first on, that are not counted
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     contestant: Contestant
     world: World
-    load: int  # % of the saturating rate
+    load: int  # load in % of the rate that saturates the fleet
     seed: int
     requests: int
 
@@ -35,7 +35,7 @@ class Task:
         return self.world.scenario(self.contestant, self.seed)
 
     def run(self, line: TextIO | None = None) -> Score:
-        """Simulate; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate and return the score; `line` is not used. Raises the errors of `simulate`."""
         seen = _Counted(Score(self.world.slos), int(WARM * self.requests))
         traffic = self.world.traffic(self.load, self.seed, self.requests)
         simulate(self.scenario, traffic, seen)
@@ -43,7 +43,7 @@ class Task:
 
 
 class _Counted:
-    """A recorder that counts requests after the warm-up."""
+    """Counts a simulation's requests after the warm-up."""
 
     def __init__(self, score: Score, first: int) -> None:
         self.score = score

@@ -1,10 +1,10 @@
-"""A recorded trace with three classes: requests get their class at random.
+"""Plays windows of a recorded trace. Each request gets one of three classes at random.
 
-Windows of the trace follow each other; run number n plays window n, so that runs differ in their
-traffic, and every contestant plays the same windows. A window that begins behind the end of the
-trace begins again at its start.
+The trace is divided into windows. Run number n plays window n, so runs differ in their traffic, and
+every compared order and policy gets the same windows. If there are more runs than windows, the
+first windows are used again.
 
-Must never know a policy.
+Must never depend on a policy.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SHARES = {"high": 0.2, "normal": 0.5, "low": 0.3}
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A `Traffic`: one part of a trace, played at another speed."""
+    """The traffic of one run: one part of a trace, played at another speed."""
 
     path: str
-    since_s: float  # on the trace's clock
+    since_s: float  # start of the window in the trace's time
     requests: int
     speedup: float
     seed: int
@@ -52,17 +52,20 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """What a trace asks for, measured once."""
+    """The request rate, the lengths and the reuse of a whole trace."""
 
     block_tokens: int
-    rate: float  # requests/s of the trace
+    rate: float  # requests/s of the trace at its own speed
     seconds: float
-    sizes: tuple[tuple[float, int], ...]  # prompt and output tokens
-    reused: tuple[float, ...]  # prompt tokens that one cache as large as the fleet's holds
+    sizes: tuple[tuple[float, int], ...]  # (prompt tokens, output tokens) of each request
+    # Prompt tokens of each request that one cache as large as all of the fleet's would hold.
+    reused: tuple[float, ...]
 
 
 def law(path: str, kv_tokens: int) -> Law:
-    """Read a trace once. `kv_tokens`: size of all caches. Raises TraceError, OSError."""
+    """Measure a trace. `kv_tokens` is the size of all the fleet's caches together. Raises
+    TraceError, OSError.
+    """
     trace = open_trace(path)
     size = trace.block_tokens
     sizes, reused = [], []

@@ -1,6 +1,6 @@
-"""The fleet, the classes' targets and the loads for each trace.
+"""Defines the simulated fleet, the loads, and the SLOs of each class for each trace.
 
-Must never know which contestant is ours.
+Must never depend on which order and policy is simulated.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from router.emulator.core.timing import PROFILES
 from router.simulator.router import TOKEN_BYTES
 from router.simulator.scenario import Scenario, equal
 
-# Llama-2-70B on four H100: 0.9 of the memory less the weights, at 320 KiB per token.
+# Llama-2-70B on four H100: the KV cache is 0.9 of the GPUs' memory minus the weights, at 320 KiB
+# per token.
 PROFILE = "llama2-70b-h100x4"
 KV_TOKENS = int((0.9 * 4 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))
 SLOTS = 256
 REPLICAS = 4
-LOADS = (50, 70, 90, 110, 130, 150)  # % of the rate at which the fleet saturates
+LOADS = (50, 70, 90, 110, 130, 150)  # loads in % of the rate that saturates the fleet
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One trace with the targets that its lengths allow."""
+    """One trace, with SLOs that its prompt lengths allow."""
 
     name: str
     path: str
@@ -40,7 +41,9 @@ class World:
 
     @property
     def full_rate(self) -> float:
-        """Requests/s at which the fleet saturates, with the hits of one cache of its whole size."""
+        """Requests/s at which the fleet saturates with the hits of one cache as large as all
+        caches.
+        """
         engine = capacity.Engine(PROFILES[PROFILE], KV_TOKENS, SLOTS)
         return capacity.saturation(engine, REPLICAS, self.law.sizes, self.law.reused)
 
@@ -87,8 +90,9 @@ class World:
         )
 
 
-# The targets are those of the shipped classes where prompts are short. Mooncake's prompts have
-# 12,000 tokens in the mean, and 40,000 in one of twenty, which take 7 s to prefill.
+# For Azure's trace, whose prompts are short, the targets are the defaults of the classes.
+# Mooncake's prompts have 12,000 tokens on average. One in twenty has 40,000 tokens, which take 7 s
+# to prefill.
 AZURE = {
     "high": Slo(0.5, 0.05, 8.0),
     "normal": Slo(2.0, 0.1, 4.0),

@@ -1,7 +1,7 @@
 """`hedgerow bench hedging`: run the requested parts and print their results.
 
 Exit code 0: measured; 1: a part could not be measured, or a goal was missed in a run without
-`--quick`; 2: a mistake on the command line.
+`--quick`; 2: an argument is invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bench.findings.found import Found
 from bench.overhead.goals import missed
 from router.replay.workers import Broken, Refused
 
-# Each part has add_arguments(parser) and run(args) -> Sequence[Found].
+# The module of each part. It has add_arguments(parser) and run(args) -> Sequence[Found].
 PARTS = {"simulated": "bench.hedging.simulated.part", "http": "bench.hedging.http.part"}
 
 

@@ -1,4 +1,4 @@
-"""The goals of hedging as verdicts: each compares two runs of the same traffic in one bench.
+"""Judges goals of hedging. Each goal compares two runs of the same traffic in one bench.
 
 Lower is better for every verdict's value. The measured value is also given as text.
 """
@@ -11,26 +11,26 @@ from bench.overhead.goals import Verdict
 
 
 def change(before: float, after: float) -> str:
-    """The change as a signed percentage: from 0.4 to 0.1 is -75 %."""
+    """Return the change as a signed percentage: from 0.4 to 0.1 is -75 %."""
     return f"{100.0 * (after / before - 1.0):+.1f} %"
 
 
 def cut(
     name: str, without: float | None, with_: float | None, by: float, note: str = ""
 ) -> Verdict:
-    """The figure with hedges must be lower than without by at least the share `by`."""
+    """Judge that hedging lowers the figure by at least the share `by`."""
     return _against(name, f"−{by:.0%} or better", without, with_, 1.0 - by, note)
 
 
 def kept(
     name: str, without: float | None, with_: float | None, by: float, note: str = ""
 ) -> Verdict:
-    """The figure with hedges may exceed that without by at most the share `by`."""
+    """Judge that hedging raises the figure by at most the share `by`."""
     return _against(name, f"+{by:.0%} at most", without, with_, 1.0 + by, note)
 
 
 def within(name: str, share: float | None, limit: float, note: str = "") -> Verdict:
-    """A share of a whole must be at most `limit`."""
+    """Judge that `share` is at most `limit`."""
     goal = f"{limit:.0%} at most"
     if share is None:
         return Verdict(name, goal, limit, None, note or "nothing was counted")
@@ -40,7 +40,7 @@ def within(name: str, share: float | None, limit: float, note: str = "") -> Verd
 def times(
     name: str, value: float | None, base: float | None, limit: float, of: str, note: str = ""
 ) -> Verdict:
-    """`value` must be at most `limit` times `base`; `of` describes the base."""
+    """Judge that `value` is at most `limit` times `base`; `of` describes the base."""
     goal = f"{limit:g} × {of} at most"
     if value is None or not base:
         return Verdict(name, goal, limit, None, note or "nothing was counted")

@@ -1,8 +1,8 @@
-"""Draws when and where an engine is slow: times of slow steps, and long requests of neighbours.
+"""Draws the times at which an engine is slow: slow steps, or long requests of another client.
 
-Each of these stragglers occupies its engine: whatever is sent there meanwhile waits. All depend on
-the seed only, so that every contestant meets the same ones. Pure: the same arguments give the same
-times. Must never know a router or a policy.
+A slow engine delays every request that is sent to it meanwhile. The times depend only on the seed,
+so that all compared configurations meet the same slow engines. Pure: the same arguments give the
+same times. Must never depend on a router or a policy.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A time in which one place, a replica or a node, is slow. Seconds."""
+    """A time from `at` to `until`, in seconds, in which one place is slow: a replica or a node."""
 
-    place: int  # from 0
+    place: int  # number of the replica or node, from 0
     at: float
     until: float
 
 
 def spells(seed: str, places: int, until_s: float, share: float, length_s: float) -> list[Spell]:
-    """Slow times of `length_s` seconds, which cover a share of the time at each place.
+    """Return slow times of `length_s` seconds, which cover the share `share` of each place's time.
 
-    The pauses between them are exponential, and independent of those at other places. Slow times at
-    one place never overlap. Raises ValueError for a share that is not above 0 and below 1.
+    The pauses between slow times are exponential, and independent of the pauses at other places.
+    Slow times at one place never overlap. Raises ValueError for a share that is not above 0 and
+    below 1.
     """
     if not (0.0 < share < 1.0 and length_s > 0.0):
         raise ValueError("share must be above 0 and below 1, length_s above 0")

@@ -1,1 +1,1 @@
-"""Measures a router's cost beside its peers': CPU per request and token, latency, memory."""
+"""Measures the CPU time, latency and memory that Hedgerow and other routers need."""

@@ -1,4 +1,4 @@
-"""`hedgerow bench overhead`: choose the peers, run the measurements, print the table."""
+"""`hedgerow bench overhead`: choose the routers, measure them, and print the table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
 
     - 0: measured;
     - 1: Hedgerow could not be measured, or a goal was missed in a run without `--quick`;
-    - 2: a mistake on the command line.
+    - 2: an argument is invalid.
     """
     if args.install_peers and not install_peers():
         return 1

@@ -1,9 +1,9 @@
-"""CPU time and memory of a process and all its descendants, from /proc.
+"""Reads the CPU time and the memory of a process and all its descendants from /proc.
 
 CPU time comes from each thread's `schedstat` (nanoseconds on the CPU, user and system) if no thread
-ended between two readings, else from `stat`'s utime + stime (10 ms steps, which include ended
-threads). The time of a process that ended between two readings is lost: the routers measured here
-keep their processes.
+ended between two readings. Otherwise it is `stat`'s utime + stime, which counts in steps of 10 ms
+and includes ended threads. The time of a process that ended between two readings is lost; the
+measured routers do not end processes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _stat(pid: int) -> list[str] | None:
 
 
 def tree(root: int) -> list[int]:
-    """`root` and its live descendants, found through every process's ppid."""
+    """Return the PIDs of `root` and its live descendants."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir(_PROC):
         if entry.isdigit() and (fields := _stat(int(entry))) is not None:
@@ -40,12 +40,13 @@ def tree(root: int) -> list[int]:
 
 @dataclass(slots=True)
 class Reading:
-    """CPU time of some processes at one moment."""
+    """CPU times of some processes at one moment."""
 
     ticks: dict[int, float] = field(default_factory=dict)  # pid -> CPU seconds, from `stat`
-    user: dict[int, float] = field(default_factory=dict)  # pid -> seconds outside the kernel
+    user: dict[int, float] = field(default_factory=dict)  # pid -> CPU seconds outside the kernel
     threads: dict[int, dict[str, int]] = field(default_factory=dict)  # pid -> tid -> ns of CPU time
-    waited: dict[int, int] = field(default_factory=dict)  # pid -> ns ready to run but not running
+    # Pid -> ns in which threads waited for a CPU.
+    waited: dict[int, int] = field(default_factory=dict)
 
 
 def read(pids: Iterable[int]) -> Reading:
@@ -65,14 +66,14 @@ def read(pids: Iterable[int]) -> Reading:
                 threads[tid] = int(ran)
                 waited += int(delay)
         except (OSError, ValueError):
-            continue  # no schedstat here, or a thread ended just now: `stat` is used
+            continue  # schedstat is not available, or a thread just ended; `stat` is used instead
         reading.threads[pid] = threads
         reading.waited[pid] = waited
     return reading
 
 
 def spent_s(before: Reading, after: Reading) -> float:
-    """CPU seconds between two readings; a process started in between counts from its start."""
+    """CPU seconds between two readings. A process that started in between counts from its start."""
     total = 0.0
     for pid, ticks in after.ticks.items():
         old, new = before.threads.get(pid), after.threads.get(pid)
@@ -84,25 +85,27 @@ def spent_s(before: Reading, after: Reading) -> float:
 
 
 def waited_s(before: Reading, after: Reading) -> float:
-    """Seconds in which the processes were ready to run but had no CPU."""
+    """Seconds between two readings in which the processes were ready to run but had no CPU."""
     return sum(ns - before.waited.get(pid, 0) for pid, ns in after.waited.items()) / 1e9
 
 
 def user_s(before: Reading, after: Reading) -> float:
-    """The part of the CPU time spent outside the kernel (10 ms steps)."""
+    """CPU seconds outside the kernel between two readings, in steps of 10 ms."""
     return sum(user - before.user.get(pid, 0.0) for pid, user in after.user.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes. `rss` counts a shared page once per process; `pss` divides it among the processes."""
+    """Memory in bytes. `rss` counts a page in each process that shares it; `pss` divides it among
+    them.
+    """
 
     rss: int
     pss: int
 
 
 def memory(pids: Iterable[int]) -> Memory:
-    """Resident memory of the processes. If Pss cannot be read, a process's Rss is used instead."""
+    """Return the resident memory of the processes. If Pss cannot be read, Rss is used instead."""
     rss = pss = 0
     for pid in pids:
         sizes = _rollup(pid)

@@ -1,8 +1,9 @@
-"""`--upstream URL`: measure what Hedgerow adds in front of an existing fleet.
+"""`--upstream URL`: measure how much latency Hedgerow adds in front of an existing fleet.
 
 Requests alternate between the fleet itself and Hedgerow in front of it, so that both see the same
-engines. Reports means and medians of both, the difference of the means, and Hedgerow's own CPU
-time. The spread is printed because an engine's own jitter is often larger than a router's cost.
+engines. Reports the mean and median times with and without Hedgerow, the difference of the means,
+and Hedgerow's CPU time. It also prints the spread of the means, because an engine's times often
+vary by more than a router adds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.overhead.measure import Running
 from bench.overhead.peers import Hedgerow, PeerError, Site
 from bench.overhead.processes import Orderly, Placement
 
-TOKENS = 32  # tokens of every answer
+TOKENS = 32  # number of tokens in every answer
 
 
 class InFront(Hedgerow):
@@ -48,7 +49,7 @@ class InFront(Hedgerow):
 
 
 def first_model(host: str, port: int, tls: bool) -> str:
-    """The fleet's first model; raises PeerError if the fleet does not list one."""
+    """Return the name of the fleet's first model. Raises PeerError if the fleet lists no model."""
     link = (
         http.client.HTTPSConnection(host, port, timeout=10, context=install.unverified())
         if tls
@@ -127,8 +128,8 @@ def measure(
 
 
 def summary(runs: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Milliseconds of whole answers and first tokens, direct and proxied, and Hedgerow's
-    CPU in µs.
+    """Return the times of whole answers and first tokens in ms, with and without Hedgerow, and
+    Hedgerow's CPU time in µs.
     """
     result: dict[str, Any] = {}
     for name, windows in runs.items():

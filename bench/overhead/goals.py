@@ -1,8 +1,8 @@
-"""Hedgerow's goals for the overhead bench: each is a ratio or a bound, judged within one run.
+"""Judges Hedgerow's goals in the overhead bench. A goal limits a ratio or a value of one run.
 
-Ratios are used instead of absolute times, because machines differ, and so do runs on one machine,
-but the turns of one round are only seconds apart. A ratio is the median over the rounds, and its
-spread is printed.
+Most goals limit the ratio to another router's figure, because absolute times differ between
+machines and between runs. In one round, both routers are measured within seconds. A ratio is the
+median over the rounds, and its spread is printed.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from bench.overhead.plan import PACE
 from bench.overhead.row import Row, ratios
 
 Rows = Mapping[str, Row]
-NOISY = 0.2  # share of the time ready to run but not running: other work, or too many threads
-IDLE = 0.2  # share of the time idle: the load generator, not the router, set the rate
-CLOSED = ("json_c32", "json_16k", "token_flat")  # loads that should keep a router busy
+# A figure is doubtful if the router waited for a CPU for more than this share of the time, because
+# of other work or of too many threads.
+NOISY = 0.2
+IDLE = 0.2  # a figure is doubtful if the router had no work for more than this share of the time
+CLOSED = ("json_c32", "json_16k", "token_flat")  # loads that should keep a router busy all the time
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One judged goal. `value` None: it could not be judged, and `note` gives the reason.
+    """One judged goal. If `value` is None, it could not be judged, and `note` gives the reason.
 
-    `limit` must be kept. `target` is the aim; missing it does not fail the goal.
+    The goal is met if `value` is at most `limit`. `target` is a stricter aim, which may be missed.
     """
 
     name: str
@@ -33,7 +35,7 @@ class Verdict:
     limit: float
     value: float | None
     note: str = ""
-    reached: str = ""  # the value as text, if the number alone is unclear
+    reached: str = ""  # the value as text, if the number alone would be unclear
     target: float | None = None
     spread: tuple[float, float] | None = None  # minimum and maximum over the rounds
 
@@ -58,7 +60,7 @@ class Verdict:
     def words(self) -> str:
         if self.value is None:
             return f"not measured: {self.note}"
-        # A goal met by a figure with problems is doubtful: the note says so.
+        # The note lists problems of the measurement, also if the goal is met.
         tail = f" ({self.note})" if self.note else ""
         words = "met" if self.met else f"missed by {excess(self.value, self.limit)}"
         if self.target is not None:
@@ -70,7 +72,7 @@ class Verdict:
 
 
 def exact(value: float, *limits: float | None) -> str:
-    """Format with two decimals, or as many as show on which side of each limit the value is."""
+    """Format with two decimals, or with more if needed to show which limits the value exceeds."""
     digits = 2
     while digits < 6 and any(
         (float(f"{value:.{digits}f}") <= limit) != (value <= limit)
@@ -86,7 +88,7 @@ def _range(least: float, most: float) -> str:
 
 
 def excess(value: float, limit: float) -> str:
-    """The amount by which a value exceeds its limit; never rounded to 0."""
+    """Format the amount by which a value exceeds its limit; it is never rounded to 0."""
     if limit <= 0.0:
         return f"{value - limit:.3g}"
     percent = (value / limit - 1.0) * 100.0
@@ -103,7 +105,7 @@ def missed(verdicts: Sequence[Verdict], *, is_quick: bool) -> bool:
 
 
 def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]]:
-    """A figure with its problems, or None with the reason why it is missing."""
+    """Return a figure and its problems, or None and the reason why it is missing."""
     row = rows.get(peer)
     if row is None:
         return None, [f"{peer} not in this run"]
@@ -124,8 +126,8 @@ def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]
     waited = row.figures.get(f"{load}_waited", 0.0)
     idle = 1.0 - waited - row.figures.get(f"{load}_busy", 1.0)
     if load in CLOSED and idle > IDLE:
-        # A router that sleeps between requests wakes up for each: a cheap router then looks
-        # expensive.
+        # A router that sleeps between requests must wake up for each one, so a router that needs
+        # little CPU looks expensive.
         troubles.append(f"{peer} had no work {idle:.0%} of the time, so the ratio is too low")
     if waited > NOISY:
         troubles.append(f"{peer} stood waiting for a CPU {waited:.0%} of the time")
@@ -135,7 +137,7 @@ def _figure(rows: Rows, peer: str, figure: str) -> tuple[float | None, list[str]
 def ratio(
     rows: Rows, name: str, figure: str, peer: str, limit: float, target: float | None = None
 ) -> Verdict:
-    """Hedgerow's figure over the peer's, at most `limit`: the median of the rounds' ratios."""
+    """Judge that Hedgerow's figure is at most `limit` times the peer's (median over the rounds)."""
     own, own_note = _figure(rows, "hedgerow", figure)
     other, other_note = _figure(rows, peer, figure)
     note = "; ".join(dict.fromkeys(filter(None, (*own_note, *other_note))))
@@ -153,7 +155,7 @@ def ratio(
 def bound(
     rows: Rows, name: str, figure: str, limit: float, unit: str, target: float | None = None
 ) -> Verdict:
-    """Hedgerow's figure, at most `limit`."""
+    """Judge that Hedgerow's figure is at most `limit`."""
     value, notes = _figure(rows, "hedgerow", figure)
     spread = None
     if value is not None and len(rows["hedgerow"].samples[figure]) > 1:
@@ -163,7 +165,7 @@ def bound(
 
 
 def part(of: Part, us: float | None, note: str) -> Verdict:
-    """The cost of one part in µs, from its own measurement, without a peer."""
+    """Judge the CPU time in µs of one part of the router, which is measured alone."""
     return Verdict(of.title, _goal(of.goal_us, None, "µs"), of.goal_us, us, note)
 
 
@@ -173,7 +175,7 @@ def _goal(limit: float, target: float | None, unit: str) -> str:
 
 
 def judge(rows: Rows, parts: Mapping[str, float], note: str) -> list[Verdict]:
-    """Every goal. `parts`: µs by the part's name; `note`: the reason if one is missing."""
+    """Judge all goals. `parts` has the µs of each part; `note` says why a part is missing."""
     verdicts = [
         ratio(rows, "JSON request, c=32", "json_c32_us", "haproxy", 2.0, 1.7),
         ratio(rows, "JSON request, c=32", "json_c32_us", "sglang-router", 0.30, 0.25),

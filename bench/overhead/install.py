@@ -1,4 +1,4 @@
-"""Installs peers: PyPI packages in one virtual environment each, Debian packages unpacked.
+"""Installs peers: PyPI packages in separate virtual environments, Debian packages unpacked.
 
 The folder is `$XDG_CACHE_HOME/hedgerow/peers` (default `~/.cache`), so that each peer is installed
 once per machine, and nothing is added to the system or to the router's own environment. Nothing is
@@ -19,7 +19,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A pinned package, because figures of different versions cannot be compared."""
+    """A package of a fixed version, because figures of different versions cannot be compared."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ LITELLM = Package("litellm", "1.106.2", "litellm", "[proxy]")
 ALL = (ENVOY, VLLM_ROUTER, SGLANG_ROUTER, LITELLM)
 
 
-DEBIAN = ("haproxy", "nginx")  # the program has the package's name
+DEBIAN = ("haproxy", "nginx")  # names of the packages, and of their programs
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def cache() -> Path:
 
 
 def found(package: Package) -> Installed | None:
-    """The package's environment if its installation was completed."""
+    """Return the package's environment, or None if it is not completely installed."""
     folder = cache() / f"{package.name}-{package.version}"
     if not (folder / "bin" / package.program).exists():
         return None
@@ -60,7 +60,7 @@ def found(package: Package) -> Installed | None:
 
 
 def install(package: Package) -> Installed:
-    """Create the package's environment. Raises CalledProcessError; pip's own output is shown."""
+    """Create the package's environment, and show pip's output. Raises CalledProcessError."""
     if (there := found(package)) is not None:
         return there
     folder = cache() / f"{package.name}-{package.version}"
@@ -72,7 +72,7 @@ def install(package: Package) -> Installed:
             check=True,
         )
     except BaseException:
-        # an incomplete environment must not look complete
+        # Remove the incomplete environment, which would look complete later.
         shutil.rmtree(folder, ignore_errors=True)
         raise
     done = found(package)
@@ -82,13 +82,13 @@ def install(package: Package) -> Installed:
 
 
 def unpacked(name: str) -> Path | None:
-    """The folder of an unpacked Debian package if it was completed."""
+    """Return the folder of an unpacked Debian package, or None if it is not complete."""
     folder = cache() / f"debian-{name}"
     return folder if (folder / "usr/sbin" / name).exists() else None
 
 
 def libraries(name: str) -> dict[str, str]:
-    """Environment variables with which an unpacked program finds the libraries unpacked with it."""
+    """Return environment variables with which an unpacked program finds its unpacked libraries."""
     folder = unpacked(name)
     found = [] if folder is None else sorted({str(f.parent) for f in folder.rglob("lib*.so.*")})
     return {"LD_LIBRARY_PATH": ":".join(found)} if found else {}
@@ -97,7 +97,7 @@ def libraries(name: str) -> dict[str, str]:
 def unpack(name: str) -> Path:
     """Download a Debian package and its missing libraries, and unpack them all.
 
-    Needs no root. Raises CalledProcessError (apt's own output is shown) or OSError.
+    Root is not needed. Shows apt's errors; raises CalledProcessError or OSError.
     """
     if (there := unpacked(name)) is not None:
         return there
@@ -125,7 +125,7 @@ def unpack(name: str) -> Path:
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A self-signed certificate for 127.0.0.1, made with the openssl program."""
+    """Create a self-signed certificate for 127.0.0.1 with the openssl program."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     subprocess.run(
         [

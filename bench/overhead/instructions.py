@@ -1,15 +1,15 @@
 """Counts the instructions that the router executes for each part in `parts`, with callgrind.
 
-Runs the works of `works` (in memory: no sockets, no kernel) in one process under `valgrind
---tool=callgrind`, which counts only between marks. The event loop is uvloop, as in the shipped
-program. The counted process has a clock of its own, which advances whenever it is read
-(`marks.SHIM`), and fixed string hashes. So the count does not depend on the machine's speed, its
-clock or its other processes. It does depend on the CPython build, the compiler and the libraries.
+Runs the functions of `works`, which use no sockets, in one process under `valgrind
+--tool=callgrind`. Only instructions between marks (`marks`) are counted. The event loop is uvloop,
+as in the shipped program. In the counted process, the clock advances by a fixed step whenever it is
+read (`marks.SHIM`), and string hashes are fixed. So the count does not depend on the machine's
+speed, clock or other processes. It depends on the CPython build, the compiler and the libraries.
 
-- A part with a goal in µs fails if its count is above the goal's (`INSTRUCTIONS_PER_US`). If it was
-  already above the goal when `COUNTED` was recorded, it does not fail and the excess is printed.
+- A part with a goal in µs fails if its count is above the goal times `INSTRUCTIONS_PER_US`. If the
+  recorded count in `COUNTED` is above it too, the part does not fail, and the excess is printed.
 - Every part fails if its count is above `COUNTED` by more than `TOLERANCE` and `NOISE`, on the kind
-  of build on which `COUNTED` was recorded. So each regression is noticed.
+  of build on which `COUNTED` was recorded.
 
 After an improvement, put the new counts into `COUNTED`.
 
@@ -40,18 +40,19 @@ from bench.overhead.parts import PARTS, Part
 from bench.overhead.works import WORKS, with_sums
 from router.core.build import is_compiled
 
-WARM: Final = 500  # operations of each part before the count; all caches are warm by then
-COUNT: Final = 400  # operations that are counted
+WARM: Final = 500  # operations of each part before the count, which fill all caches
+COUNT: Final = 400  # operations of each part that are counted
 TOLERANCE: Final = 1.03
-NOISE: Final = 1_000  # difference between two runs if a part is the difference of two requests
+# Instructions by which a part may differ between runs if it is a difference of two requests.
+NOISE: Final = 1_000
 
 # Instructions per µs of a goal: a JSON request in memory took 28 to 30 µs (`internal`) and 166,000
 # instructions, on an AMD EPYC virtual machine with CPython 3.11. Parts that wait for memory, such
-# as a deep queue, take longer per instruction: `internal` judges their time.
+# as a deep queue, need more time per instruction; `internal` measures their time.
 INSTRUCTIONS_PER_US: Final = 5_800
 
-# Instruction counts of the compiled router on this kind of build: the highest of several runs. The
-# builds of CPython 3.11 differ by up to 10 %, two runs of one build by up to 4 %.
+# Instruction counts of the compiled router on this kind of build, each the highest of several runs.
+# Builds of CPython 3.11 differ by up to 10 %, two runs with one build by up to 4 %.
 BUILD: Final = ("CPython", "3.11", "x86_64")
 COUNTED: Final[Mapping[str, int]] = {
     "json_request": 98_500,
@@ -67,7 +68,7 @@ COUNTED: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One part's count, and whether it fails."""
+    """One part's count, and whether the part fails."""
 
     part: Part
     count: float
@@ -76,7 +77,7 @@ class Judged:
 
 
 def judge(part: Part, count: float, counted: int | None, *, same_build: bool) -> Judged:
-    """`counted`: the count recorded when the limits were set; None: none was recorded."""
+    """Judge one part. `counted` is its recorded count, or None if there is none."""
     goal = None if part.goal_us is None else part.goal_us * INSTRUCTIONS_PER_US
     words, fails = [], False
     if goal is not None:
@@ -84,7 +85,7 @@ def judge(part: Part, count: float, counted: int | None, *, same_build: bool) ->
             words.append(f"goal {goal:,.0f}, met")
         else:
             words.append(f"goal {goal:,.0f}, missed by {excess(count, goal)}")
-            # An excess that existed before is known; a new one fails.
+            # The part does not fail if its recorded count is above the goal too.
             fails = counted is None or counted <= goal
     if counted is not None and same_build:
         most = counted * TOLERANCE + NOISE
@@ -97,7 +98,7 @@ def judge(part: Part, count: float, counted: int | None, *, same_build: bool) ->
 
 
 def judge_all(counts: Mapping[str, float]) -> list[Judged]:
-    """Every part that was counted."""
+    """Judge every part that was counted."""
     return [
         judge(part, counts[part.name], COUNTED.get(part.name), same_build=is_same_build())
         for part in PARTS
@@ -111,7 +112,7 @@ def is_same_build() -> bool:
 
 
 def count() -> dict[str, float]:
-    """Instructions per operation of each part. Raises RuntimeError."""
+    """Return the instructions per operation of each part. Raises RuntimeError."""
     programs = {name: shutil.which(name) for name in ("valgrind", "cc")}
     if missing := [name for name, path in programs.items() if path is None]:
         raise RuntimeError(f"{missing[0]} is not installed (Debian packages valgrind and gcc)")
@@ -125,10 +126,9 @@ def count() -> dict[str, float]:
         command = ["valgrind", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
         command += [f"--callgrind-out-file={folder}/out", sys.executable]
         command += ["-m", "bench.overhead.instructions", "--serve", folder]
-        # String hashes decide how dictionaries collide. They are fixed, or two runs differ by
-        # chance.
+        # String hashes are fixed, because collisions in dicts would otherwise differ between runs.
         environment = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONMALLOC": "pymalloc"}
-        environment["LD_PRELOAD"] = str(shim)  # replaces the clock
+        environment["LD_PRELOAD"] = str(shim)  # the library that replaces the clock
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the counted process failed: {done.stderr[-2000:]}")
@@ -137,7 +137,7 @@ def count() -> dict[str, float]:
 
 
 async def serve(folder: Path) -> dict[str, float]:
-    """Count every part; runs under callgrind."""
+    """Count the instructions of every part. This process must run under callgrind."""
     counter = Counter(folder)
     costs: dict[str, float] = {}
     for name, prepare in WORKS.items():

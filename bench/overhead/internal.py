@@ -1,11 +1,12 @@
-"""Measures CPU time of parts of the router in memory; `parts` lists them, `works` runs them.
+"""Measures the CPU time of parts of the router in memory. `parts` lists them, `works` runs them.
 
-The part `internal` is the router's own share of a request, as Bifrost defines it: the check of the
-request head, and everything from "the request is complete" to the first write to the replica. Not
-included, as in Bifrost's figure: sockets, reading HTTP, decoding JSON (measured alone on the same
-body, and subtracted), and the whole response path.
+The part `internal` is the router's own share of a request, as the router Bifrost defines it: the
+check of the request head, and everything from the complete request to the first write to the
+replica. As in Bifrost's figure, it does not include sockets, reading HTTP, decoding JSON (which is
+measured alone and subtracted) and the response.
 
-Runs as a separate process (`python -m bench.overhead.internal`), so that it can be pinned to a CPU.
+The module runs as a separate process (`python -m bench.overhead.internal`), so that it can be
+pinned to a CPU.
 """
 
 from __future__ import annotations
@@ -31,15 +32,17 @@ from router.intake.body import read_fields
 from router.wire.client import Handler
 from router.wire.http1.heads import RequestHead
 
-BLOCK = 500  # operations; a figure is the median of the blocks' means
+BLOCK = 500  # operations in a block; a figure is the median of the means of the blocks
 
 
 class Timed(Handler):
-    """The real handler with a clock around the two calls that precede the upstream write."""
+    """The router's request handler, with a clock around the two calls before the write to the
+    replica.
+    """
 
     def __init__(self, inner: Handler) -> None:
         self.began = 0.0
-        self.head_s = 0.0  # seconds for the head of the current request
+        self.head_s = 0.0  # seconds for the check of the current request's head
         self.written_at = 0.0
         self._inner = inner
 
@@ -84,7 +87,7 @@ class Inside:
         self._timed.written_at = perf_counter()
 
     async def block(self, count: int) -> float:
-        """µs of one request, without decoding its JSON."""
+        """Return the mean µs of a request, without the decoding of its JSON."""
         timed = self._timed
         assert timed is not None
         spent = 0.0
@@ -108,7 +111,7 @@ class Inside:
 
 
 async def take(blocks: int) -> dict[str, float]:
-    """µs of every part: the median over the blocks, after two warm-up blocks."""
+    """Return the µs of every part: the median over the blocks, after two warm-up blocks."""
     found: dict[str, list[float]] = {name: [] for name in ("internal", *WORKS)}
     with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as name:
         folder, clock = Path(name), Clock()
@@ -126,7 +129,10 @@ async def take(blocks: int) -> dict[str, float]:
 
 
 def measure(cpus: Iterable[int] = (), blocks: int = 20) -> tuple[dict[str, float], str]:
-    """µs of every part from a process on `cpus`; on failure no figures and the reason."""
+    """Measure the CPU time of each part of `parts.py`, in a process that runs on `cpus`.
+
+    Returns the µs of each part, or an empty dictionary and the reason.
+    """
     try:
         with Orderly("bench.overhead.internal", str(blocks), cpus=cpus) as process:
             return process.read(), ""

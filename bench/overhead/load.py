@@ -1,15 +1,16 @@
 """The bench's own load generator, for loads that `wrk` cannot create.
 
-These are paced and idle streams, gaps in streams beside large bodies, and existing fleets
-(`--upstream`). Every answer is checked.
+It creates paced and idle streams, measures gaps in streams beside large bodies, and sends requests
+to existing fleets (`--upstream`). It checks every answer.
 
-It is slower than a fast router, so it must not drive closed loops whose CPU is compared: the router
-would sleep between requests. Paced streams arrive at a rate that the upstream sets.
+It is slower than a fast router, so it must not run closed loops in which the CPU of routers is
+compared: the router would sleep between requests. Paced streams are no problem, because the
+upstream sets their rate.
 
-Runs as a separate process (`python -m bench.overhead.load`) that reads one JSON command per line
-and answers with one JSON line. It reads the router's CPU time at the moments at which it reads its
-own counts, so that both refer to the same requests. An answer that is short, not a 200, or cut off
-is counted under its reason and never as a request.
+The module runs as a separate process (`python -m bench.overhead.load`) that reads one JSON command
+per line and answers with one JSON line. It reads the router's CPU time at the moments at which it
+reads its own counts, so that both refer to the same requests. An answer that is short, cut off or
+not a 200 is counted as an error, never as a request.
 """
 
 from __future__ import annotations
@@ -29,26 +30,29 @@ import uvloop
 
 from bench.overhead import cpu, shapes
 
-OPEN_S = 30.0  # all streams of a run must have begun within this time
-LARGE = 1 << 20  # copying such a body would delay the other connections
-DRAIN_S = 10.0  # grace period for running requests at the end of a run
+OPEN_S = 30.0  # seconds within which all streams of a run must have begun
+# Bytes; a body of this size is not copied, because that would delay other connections.
+LARGE = 1 << 20
+DRAIN_S = 10.0  # seconds that unfinished requests may still take at the end of a run
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of what has arrived so far."""
+    """Counts of the answers and tokens that have arrived so far."""
 
     requests: int = 0
     tokens: int = 0
-    begun: int = 0  # streams that delivered a token
-    latencies: list[float] = field(default_factory=list)  # s, of whole JSON answers or streams
-    firsts: list[float] = field(default_factory=list)  # s, until a stream's first token
+    begun: int = 0  # number of streams that delivered a token
+    latencies: list[float] = field(default_factory=list)  # seconds of whole answers and streams
+    firsts: list[float] = field(default_factory=list)  # seconds until a stream's first token
     errors: Counter[str] = field(default_factory=Counter)
-    longest_gap: float = 0.0  # s, between two tokens of one paced stream
+    longest_gap: float = 0.0  # seconds between two tokens of one paced stream
 
 
 class Client(asyncio.Protocol):
-    """One connection: sends a request, checks the answer, sends the next."""
+    """One connection of a client. It sends a request, checks the answer, and sends the next
+    request.
+    """
 
     def __init__(self, run: Run, prompt: shapes.Prompt, ask: shapes.Ask | None) -> None:
         self.busy = False
@@ -78,7 +82,7 @@ class Client(asyncio.Protocol):
         if self._run.stopping:
             self._transport.close()
             return
-        # A new parser costs 0.5 µs and avoids leftover state from the previous answer.
+        # A new parser costs 0.5 µs and has no state of the previous answer.
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._tokens = 0
@@ -109,7 +113,7 @@ class Client(asyncio.Protocol):
         mark = self._run.token_mark
         seen = self._tail + body
         found = seen.count(mark)
-        self._tail = seen[1 - len(mark) :]  # perhaps the first bytes of a mark
+        self._tail = seen[1 - len(mark) :]  # may be the first bytes of a mark
         self._end = (self._end + body)[-16:]
         if not found:
             return
@@ -151,13 +155,14 @@ class Client(asyncio.Protocol):
 
 
 class Run:
-    """One closed loop of `connections` clients against one address."""
+    """A closed loop of clients against one address: each sends a request after the last answer."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self.tally = Tally()
         self.clients: set[Client] = set()
-        self.stopping = False  # clients finish their current request and close
-        self.closing = False  # running requests are aborted, which is not an error
+        self.stopping = False  # if set, clients finish their current request and close
+        # If set, running requests are aborted, which does not count as an error.
+        self.closing = False
         self.gaps: bool = order.get("gaps", False)
         self.token_mark: bytes = order.get("token_mark", "").encode() or shapes.TOKEN_MARK
         self.answer_mark: bytes = order.get("answer_mark", "").encode() or shapes.ANSWER_MARK
@@ -176,12 +181,12 @@ class Run:
             order.get("model", shapes.MODEL),
             order.get("limit", 16),
         )
-        if order.get("foreign"):  # an existing engine chooses the number of tokens itself
+        if order.get("foreign"):  # real engines choose the number of tokens
             self._ask = shapes.Ask(0, 0.0) if self._ask else None
         self._again: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        step = 64  # connections opened at once: a listen backlog is finite
+        step = 64  # connections opened at once, so that the listen backlog suffices
         for first in range(0, self._count, step):
             await asyncio.gather(*(self._connect() for _ in range(min(step, self._count - first))))
 
@@ -198,7 +203,7 @@ class Run:
             self.tally.errors["connect"] += 1
 
     def left(self, client: Client) -> None:
-        """Replace a closed connection while the run lasts, after a delay if it had failed."""
+        """Replace a closed connection while the run lasts, after a delay if there were errors."""
         if self.stopping or self.closing:
             if not self.clients:
                 self._empty.set()
@@ -229,7 +234,7 @@ class Run:
 
 
 def _tls() -> ssl.SSLContext:
-    """The bench's own self-signed certificate is not verified."""
+    """Return a TLS context that does not verify certificates: the bench's is self-signed."""
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -238,7 +243,7 @@ def _tls() -> ssl.SSLContext:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """All counts at one moment."""
+    """The counts and the router's CPU time at one moment."""
 
     at: float
     cpu: cpu.Reading
@@ -287,10 +292,11 @@ def _summary(times: list[float]) -> dict[str, float] | None:
 
 
 async def loop_run(order: dict[str, Any]) -> dict[str, Any]:
-    """Run a closed loop over `repeats` adjoining windows of `seconds`, after `lead` seconds.
+    """Run a closed loop for `lead` seconds, then for `repeats` measured windows of `seconds`.
 
-    Order: host, port, connections, size (prompt characters), tokens and pace (streams only),
-    seconds, repeats, lead, root (pid of the router; 0: none), cut (abort the streams at the end).
+    Fields of the order: host, port, connections, size (prompt characters), tokens and pace (only
+    for streams), seconds, repeats, lead, root (PID of the router; 0 for none), and cut (abort the
+    streams at the end).
     """
     run = Run(order)
     pids = cpu.tree(order["root"]) if order.get("root") else []
@@ -318,7 +324,9 @@ async def loop_run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def idle_run(order: dict[str, Any]) -> dict[str, Any]:
-    """Memory per stream that delivers one token and then nothing: growth of Pss over the count."""
+    """Measure memory per idle stream: the growth of Pss, divided by the number of streams. Each
+    stream delivers one token and then nothing.
+    """
     pids = cpu.tree(order["root"])
     before = cpu.memory(pids)
     run = Run(order)
@@ -335,7 +343,7 @@ async def idle_run(order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _begun(run: Run) -> None:
-    """Wait until every stream has delivered a token; the others are errors of the row."""
+    """Wait until every stream has delivered a token; count streams that did not as errors."""
     try:
         await asyncio.wait_for(run.all_begun.wait(), OPEN_S)
     except TimeoutError:
@@ -343,7 +351,9 @@ async def _begun(run: Run) -> None:
 
 
 async def cadence_run(order: dict[str, Any]) -> dict[str, Any]:
-    """The longest gap in paced streams while other connections send large bodies."""
+    """Measure the longest gap in paced streams, alone and while another connection sends large
+    bodies.
+    """
     run = Run({**order, "gaps": True})
     await run.open()
     await _begun(run)

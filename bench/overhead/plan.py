@@ -1,4 +1,4 @@
-"""Durations and sizes of a run, and the order of its turns.
+"""Defines the durations and sizes of a run, and the order of the routers in each round.
 
 Must never measure.
 """
@@ -16,20 +16,20 @@ MB = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Number of rounds, and the parameters of one turn."""
+    """The number of rounds, and the parameters of the measurement of one router."""
 
     rounds: int = 5
-    seconds: int = 1  # length of a wrk run; whole seconds only
+    seconds: int = 1  # length of a wrk run; wrk accepts only whole seconds
     paced_seconds: float = 1.0
     paced_streams: int = 256
-    paced_lead: float = 0.5  # seconds of load before the paced window
+    paced_lead: float = 0.5  # seconds of load before the measured window of paced streams
     flat_streams: int = 16
-    flat_tokens: int = 400  # tokens of a stream without pacing
+    flat_tokens: int = 400  # number of tokens of a stream without pacing
     cadence_seconds: float = 1.0
     idle_streams: int = 2000
     idle_tls_streams: int = 500
     large_bytes: int = 4 * MB
-    bulk_bytes: int = 16 * MB  # over the 8 MB above which a body is routed without decoding
+    bulk_bytes: int = 16 * MB  # above 8 MB, a body is routed without decoding
 
     @classmethod
     def quick(cls) -> Plan:
@@ -43,7 +43,7 @@ class Plan:
 
 
 def turns(items: Sequence[Item], round_: int) -> list[Item]:
-    """The order of one round: each round starts with the next router, so that none is
+    """Return the order of one round. Each round starts with the next router, so that no router is
     always first.
     """
     shift = round_ % len(items) if items else 0

@@ -1,7 +1,7 @@
-"""Child processes of a run: started on their CPUs, always stopped.
+"""Starts the child processes of a run on their CPUs, and makes sure that they end.
 
-`Orderly` children stop when their stdin closes. Routers are stopped by the kernel
-(PR_SET_PDEATHSIG). So even a killed bench leaves no process behind.
+If the bench is killed, no process remains: `Orderly` children stop when their stdin closes, and the
+kernel stops the routers (PR_SET_PDEATHSIG).
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _libc = ctypes.CDLL(None)
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """CPUs for the router under test, and CPUs for everything else (empty: all)."""
+    """CPUs for the router under test, and CPUs for everything else. An empty set means all CPUs."""
 
     router: frozenset[int] = frozenset()
     others: frozenset[int] = frozenset()
 
     @classmethod
     def choose(cls, pin: bool) -> Placement:
-        """One CPU for the router under test and another for load and upstreams, if there are two.
+        """Choose one CPU for the router under test and another for load and upstreams, if possible.
 
-        Load and upstreams share a single CPU: an upstream that moves between CPUs makes runs
-        differ.
+        Load generators and upstreams share a single CPU, because runs differ if an upstream moves
+        between CPUs.
         """
         cpus = sorted(os.sched_getaffinity(0))
         if not pin or len(cpus) < 2:
@@ -52,7 +52,7 @@ def start(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a separate process group; its output goes to `log` (default: discarded)."""
+    """Start a process in a group of its own. Its output goes to `log`, or is discarded."""
     wanted = frozenset(cpus)
 
     def prepare() -> None:
@@ -85,7 +85,7 @@ def stop(process: subprocess.Popen[Any], grace_s: float = 3.0) -> None:
         except subprocess.TimeoutExpired:
             continue
         break
-    # Children that outlived their parent are still in its group.
+    # Child processes that outlived `process` are still in its group.
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -93,7 +93,9 @@ def stop(process: subprocess.Popen[Any], grace_s: float = 3.0) -> None:
 
 
 class Orderly:
-    """A Python child of the bench that speaks JSON lines and ends with its stdin."""
+    """A Python child process that exchanges lines of JSON with the bench, and ends when its stdin
+    closes.
+    """
 
     def __init__(self, module: str, *arguments: str, cpus: Iterable[int] = ()) -> None:
         wanted = frozenset(cpus)
@@ -153,7 +155,7 @@ def wait_for(url: str, within_s: float) -> None:
 
 
 def free_port() -> int:
-    """A loopback port that was free just now, for programs that cannot choose one themselves."""
+    """Return a loopback port that is free now, for programs that cannot choose one themselves."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -1,6 +1,6 @@
-"""A run as text, Markdown or JSON: figures as rows, routers as columns, then the goals.
+"""Formats a run as text, Markdown or JSON: figures as rows, routers as columns, then the goals.
 
-A figure with a `!` has a line under *Remarks*; `-`: not measured.
+In the table, `!` after a figure refers to a line under *Remarks*, and `-` means not measured.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from bench.overhead.row import Row
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table: a figure's label, key and digits."""
+    """One line of the table: a figure's label, key and number of decimals."""
 
     label: str
     key: str
     digits: int
-    part: str  # the measurement whose problems mark this line
+    part: str  # the measurement; if it had problems, the figure gets a `!`
 
 
 LINES = (
@@ -68,8 +68,8 @@ class Report:
     machine: dict[str, Any]
     rows: list[Row]
     verdicts: list[Verdict]
-    generators: str = ""  # the load generator of each load shape
-    parts: dict[str, float] = field(default_factory=dict)  # µs, by the part's name
+    generators: str = ""  # names the load generator of each kind of load
+    parts: dict[str, float] = field(default_factory=dict)  # CPU µs of parts of the router, by name
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -102,8 +102,8 @@ def _goal_cells(verdicts: Sequence[Verdict]) -> list[list[str]]:
 
 
 def _aligned(table: list[list[str]], left: int) -> list[str]:
-    """Pad columns to their widest cell; the first `left` are left-aligned, the last is not
-    padded.
+    """Pad columns to their widest cell. The first `left` columns are left-aligned; lines have no
+    trailing spaces.
     """
     widths = [max(len(cells[i]) for cells in table) for i in range(len(table[0]))]
     lines = []
@@ -135,7 +135,7 @@ def _remarks(report: Report) -> list[str]:
 
 
 def _part_cells(parts: dict[str, float]) -> list[list[str]]:
-    """The costs of parts; those with a goal are also listed among the goals."""
+    """The table of the costs of parts. Parts with a goal are also in the table of goals."""
     found = [[part.title, f"{parts[part.name]:.2f}"] for part in PARTS if part.name in parts]
     return [["part of the router, in memory", "CPU µs"], *found]
 
@@ -151,7 +151,7 @@ def text(report: Report) -> str:
     if report.parts:
         lines += ["", *_aligned(_part_cells(report.parts), left=1)]
     if report.verdicts:
-        # The verdict's text is the last column and left-aligned.
+        # Four left-aligned columns; the last one is the text of the verdict.
         lines += ["", *_aligned(_goal_cells(report.verdicts), left=4)]
     return "\n".join([*lines, "", "Remarks", *_remarks(report), ""])
 

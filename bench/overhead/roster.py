@@ -1,4 +1,4 @@
-"""All routers the bench knows, in the order they are measured."""
+"""Lists all routers that the bench can measure, in the order in which they are measured."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""A whole run: starts every router, and measures each load shape in rounds over all of them.
+"""Runs the bench: starts all routers, and measures each kind of load in rounds over all of them.
 
-In a round each router has one turn, seconds after the others, and the order rotates from round to
-round. So a change of the machine's speed affects all routers, and a ratio taken within a round
-compares figures of equal conditions. All routers run all the time; those without a turn have no
-clients.
+In a round the routers are measured one after the other within seconds, and the order changes from
+round to round. So a change of the machine's speed affects all routers, and both figures of a ratio
+have the same conditions. All routers run all the time; only the measured router has clients.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bench.overhead.wrk import Load
 
 
 class Entry:
-    """One router of the run."""
+    """One measured router: its class, its folder, its results and its running process."""
 
     def __init__(self, kind: type[Peer], folder: Path) -> None:
         self.kind = kind
@@ -38,7 +37,7 @@ class Entry:
 
 
 class Rounds:
-    """Measures routers against each other."""
+    """Measures several routers in the same rounds."""
 
     def __init__(self, plan: Plan, placement: Placement, upstreams: list[int], meter: Meter):
         self._plan = plan
@@ -47,7 +46,7 @@ class Rounds:
         self._meter = meter
 
     def measure(self, kinds: Sequence[type[Peer]]) -> list[Row]:
-        """One row per router; a router that cannot be measured gives the reason in `absent`."""
+        """Return one row per router. `absent` says why a router could not be measured."""
         with tempfile.TemporaryDirectory(prefix="hedgerow-bench-") as name, ExitStack() as stack:
             entries = [Entry(kind, Path(name)) for kind in kinds]
             for entry in entries:
@@ -77,7 +76,7 @@ class Rounds:
             for entry in turns(entries, number):
                 self._guarded(entry, lambda e, n=number: self._paced(e, n))
         self._each("memory", entries, meter.memory, rounds=1)
-        # Last, and not in the figure for memory: large bodies that stress the router.
+        # Large bodies come last, so that they do not change the figure for memory.
         self._each("large", entries, meter.large)
         self._each("cadence", entries, meter.cadence)
 
@@ -98,7 +97,7 @@ class Rounds:
         return Turn(entry.peer, entry.row, number)
 
     def _guarded(self, entry: Entry, act: Callable[[Entry], None]) -> None:
-        """Does nothing for an absent router; a router that fails is absent from then on."""
+        """Call `act`, unless the router is absent. A router that fails is absent from then on."""
         if entry.row.absent:
             return
         try:
@@ -109,8 +108,8 @@ class Rounds:
             _tell(f"  {entry.row.name} is absent: {error}")
 
     def _begin(self, entry: Entry) -> None:
-        """Measure the memory of idle streams, each kind in a new process; then start the main
-        process.
+        """Measure the memory of idle streams (each kind in a new process of the router), then start
+        the process for all other measurements.
         """
         kind, plan = entry.kind, self._plan
         entry.row.version = self._peer(entry, kind, "unused").version()

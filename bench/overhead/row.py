@@ -1,4 +1,4 @@
-"""One router's results: a value per figure and round, with median and spread.
+"""The results of one router: a value per figure and round, with median and spread.
 
 Must never measure or judge.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class Row:
-    """One router of a run. A figure that is missing was not measured."""
+    """The results of one router. A figure without a value was not measured."""
 
     name: str
     version: str = "-"
@@ -45,8 +45,8 @@ class Row:
 
 
 def ratios(own: Mapping[int, float], other: Mapping[int, float]) -> list[float]:
-    """One router's figure over another's, round by round.
+    """Return one router's figure divided by another router's, for each round.
 
-    The turns of one round are seconds apart, so that both routers had the same conditions.
+    Both routers were measured within seconds in each round, so under the same conditions.
     """
     return [value / other[n] for n, value in sorted(own.items()) if other.get(n, 0.0) > 0.0]

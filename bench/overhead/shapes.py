@@ -1,9 +1,9 @@
-"""The bytes that both ends of the bench agree on: prompts, and answers shaped like vLLM's.
+"""Defines the bytes of requests and answers. The answers look like vLLM's.
 
 Routers change messages: some re-encode bodies, some drop headers that they do not know. Therefore
-the prompt itself carries the order for the raw upstream (`[bench tokens=400 pace=50]`), which every
-router leaves unchanged. The answer is recognised by marks in its text: `TOKEN_MARK` once per
-streamed token, `ANSWER_MARK` at the end of a JSON answer.
+the parameters for the raw replica are in the prompt's text (`[bench tokens=400 pace=50]`), which
+every router leaves unchanged. The client recognises an answer by marks in its text: `TOKEN_MARK` in
+each streamed token, `ANSWER_MARK` at the end of a JSON answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANSWER_MARK = b"end of the answer."
 ASK = re.compile(rb"\[bench tokens=(\d+) pace=([0-9.]+)\]")
 STREAM = re.compile(rb'"stream":\s*true')
 
-# Head lines as uvicorn writes them (a vLLM 0.32 server's answers); the date is constant.
+# Response head lines as uvicorn writes them in a vLLM 0.32 server; the date is constant.
 _HEAD = b"HTTP/1.1 200 OK\r\ndate: Fri, 20 Nov 2026 11:37:42 GMT\r\nserver: uvicorn\r\n"
 STREAM_HEAD = (
     _HEAD
@@ -29,15 +29,15 @@ STREAM_HEAD = (
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """The parameters of a streaming request: tokens, and tokens per second (0: no pacing)."""
+    """The parameters of a streaming request: tokens, and tokens per second (0 means no pacing)."""
 
     tokens: int
     pace: float
 
 
 def read_ask(body: bytes) -> Ask | None:
-    """The parameters of a streaming request; `None` if a JSON answer is requested."""
-    # The plain search first: a regular expression over 16 KB takes longer than everything else.
+    """Read the parameters of a streaming request; None if a JSON answer is requested."""
+    # Search for the plain bytes first: the regular expression takes long for 16 KB.
     if b'"stream"' not in body or STREAM.search(body) is None:
         return None
     found = ASK.search(body)
@@ -45,7 +45,7 @@ def read_ask(body: bytes) -> Ask | None:
 
 
 def chunk(data: bytes) -> bytes:
-    """One HTTP/1.1 chunk (RFC 9112 section 7.1)."""
+    """Encode an HTTP/1.1 chunk (RFC 9112 section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -85,7 +85,7 @@ _EVENT = (
     b'"logprobs":null,"finish_reason":%b}]}\n\n'
 )
 ROLE_CHUNK = chunk(_EVENT % (b'"role":"assistant","content":""', b"null"))
-# Neighbouring tokens differ, because LiteLLM ends a stream that repeats a token 100 times.
+# Successive tokens differ, because LiteLLM ends a stream that repeats a token 100 times.
 TOKEN_CHUNKS = tuple(
     chunk(_EVENT % (b'"content":" %b%c"' % (TOKEN_MARK, letter), b"null")) for letter in b"abcdefgh"
 )
@@ -101,15 +101,15 @@ _WORDS = (
 
 
 def filler(size: int) -> str:
-    """`size` characters of plain words, the same at every call."""
+    """Return `size` characters of words, the same at every call."""
     rng = random.Random(0)
     page = " ".join(rng.choices(_WORDS, k=4096)) + " "
     return (page * (size // len(page) + 1))[:size]
 
 
 class Prompt:
-    """Request bytes of one shape; the end of the prompt differs at every call, its length
-    does not.
+    """Generates requests of the same length, which differ only in a number at the end of the
+    prompt.
     """
 
     def __init__(
@@ -145,6 +145,6 @@ class Prompt:
         return b"%b%010d%b" % (self._before, self._count, self._after)
 
     def next_parts(self) -> tuple[bytes, bytes]:
-        """The next request's bytes in two pieces; the large piece is not copied."""
+        """Return the next request's bytes in two pieces. The large piece is not copied."""
         self._count += 1
         return self._before, b"%010d%b" % (self._count, self._after)

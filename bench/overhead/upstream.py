@@ -1,11 +1,10 @@
-"""Raw replicas: an OpenAI-shaped server as fast as Python allows, so that its cost is small.
+"""The raw replicas: a fast server with OpenAI's API and constant answers, for measuring routers.
 
-One process serves several ports. JSON answers are one prebuilt write. Streams without pacing write
-one chunk per stream and loop turn, like an engine that flushes every token. Paced streams are
-driven by one timer for the whole process, with phases spread over the period, like an API server
-that works through its batch step by step. `GET /bench/counters` returns what was sent, for
-comparison with what arrived. `GET /metrics` is vLLM's page, so that a router has signals. Used only
-for measuring.
+One process serves several ports. A JSON answer is one write of prepared bytes. A stream without
+pacing gets one token per turn of the event loop, like from an engine that flushes every token.
+Paced streams share one timer, and their tokens are due at different times. `GET /bench/counters`
+returns the numbers of received requests and sent tokens, for comparison with the client's counts.
+`GET /metrics` is like vLLM's page, so that a router can read the load.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ import uvloop
 
 from bench.overhead import shapes
 
-TICK_S = 0.0025  # seconds; tokens due within this time are written together
-PIECES = 64  # a body of more pieces (about 4 MB) never requests a stream
+TICK_S = 0.0025  # seconds between two ticks of the timer; each tick writes all tokens that are due
+PIECES = 64  # a body that arrives in more pieces (about 4 MB) never requests a stream
 BYTES_A_TOKEN = 4
-HEAD_BYTES = 8192  # a longer request head is left to the parser
-SLOTS = 1024  # reported limit of concurrent requests; it is never reached
-SPREAD_S = 0.1  # the longest wait for a paced stream's first token
+HEAD_BYTES = 8192  # bytes; a longer request head is read by the slower HTTP parser
+SLOTS = 1024  # the reported KV cache usage is the number of streams divided by this number
+SPREAD_S = 0.1  # longest wait for a paced stream's first token, in seconds
 
 _CHAT_START = b"POST /v1/chat/completions "
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
@@ -41,7 +40,7 @@ _NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nserver: uvicorn\r\
 
 
 class Engine:
-    """Counters of one port, for its metrics page."""
+    """The counters of one port (a replica), which its metrics page shows."""
 
     __slots__ = ("prompt_tokens", "started_at", "tokens")
 
@@ -51,7 +50,7 @@ class Engine:
         self.started_at = time.time()
 
     def page(self, running: int) -> bytes:
-        """The page in the format of a recent vLLM; `running`: streams in progress."""
+        """Return the metrics page in vLLM's format, with `running` streams in progress."""
         labels = '{engine="0",model_name="bench"}'
         used = min(0.9, running / SLOTS)
         lines = [
@@ -82,8 +81,8 @@ class Stream:
 
 
 class Pacer:
-    """Writes the tokens of all streams of the process: one timer for paced, one task for
-    unpaced.
+    """Writes the tokens of all streams of the process: paced ones by a timer, the others in each
+    turn of the event loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -105,8 +104,8 @@ class Pacer:
             return
         now = self._loop.time()
         self._opened += 1
-        # The golden-ratio step spreads any number of streams evenly over the period; the first
-        # token of a slow stream still comes soon.
+        # Steps of the golden ratio spread any number of streams evenly over the period. The first
+        # token of a slow stream is due after at most `SPREAD_S`.
         stream.due = now + min(stream.period, SPREAD_S) * ((self._opened * 0.618034) % 1.0)
         self._paced.append(stream)
         if not self._ticking:
@@ -114,7 +113,7 @@ class Pacer:
             self._loop.call_later(TICK_S, self._tick, now + TICK_S)
 
     def running(self, engine: Engine) -> int:
-        """Streams of one port in progress."""
+        """Return the number of a port's streams in progress."""
         return sum(1 for one in (*self._flat, *self._paced) if one.owner.engine is engine)
 
     def _pump(self) -> None:
@@ -142,7 +141,7 @@ class Pacer:
             self._ticking = False
 
     def _one(self, stream: Stream) -> bool:
-        """Write one token if the client accepts it; False when the stream has ended."""
+        """Write one token if the client accepts it. Returns False when the stream has ended."""
         owner = stream.owner
         if owner.transport is None:
             return False
@@ -160,9 +159,9 @@ class Pacer:
 
 
 def whole_chat(data: bytes) -> int:
-    """Offset of the body if `data` is exactly one chat request, else 0 (the parser then reads it).
+    """Return the offset of the body if `data` is exactly one chat request, else 0.
 
-    Most requests arrive in one read, and a parser with callbacks would double their cost here.
+    Most requests arrive in one read. For them, the HTTP parser would double the cost of a request.
     """
     if not data.startswith(_CHAT_START):
         return 0
@@ -184,7 +183,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
         self._body: list[bytes] = []
-        self._inside = False  # in the middle of a request
+        self._inside = False  # whether a request has begun and not ended
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
@@ -229,12 +228,12 @@ class Connection(asyncio.Protocol):
             return
         pieces = self._body
         size = sum(map(len, pieces))
-        if len(pieces) > PIECES:  # joining megabytes would delay the other streams
+        if len(pieces) > PIECES:  # joining megabytes would delay all streams
             pieces = pieces[:1] + pieces[-1:]
         self._answer(pieces[0] if len(pieces) == 1 else b"".join(pieces), size)
 
     def _answer(self, body: bytes, size: int) -> None:
-        """Answer a chat request; `body`: at least its first and its last piece of `size` bytes."""
+        """Answer a request of `size` bytes. `body` is all of it, or its first and last piece."""
         if self.transport is None:
             return
         self._pacer.requests += 1
@@ -243,7 +242,7 @@ class Connection(asyncio.Protocol):
         if ask is None:
             self.transport.write(_CHAT)
             return
-        # uvicorn writes the head at once; the role chunk comes with the first token.
+        # Send the response head and the first event at once.
         self.transport.write(shapes.STREAM_HEAD + shapes.ROLE_CHUNK)
         self._pacer.open(Stream(self, ask))
 
@@ -257,7 +256,7 @@ class Connection(asyncio.Protocol):
             return _EMPTY
         if url == b"/metrics":
             return self.engine.page(self._pacer.running(self.engine))
-        # Endpoints that routers query when they discover an engine.
+        # Routers query these endpoints when they discover an engine.
         if url.endswith((b"/server_info", b"/get_server_info", b"/model_info", b"/get_model_info")):
             return _OBJECT
         return _NOT_FOUND

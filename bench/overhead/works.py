@@ -1,8 +1,8 @@
-"""The work of each part in `parts`, between marks: a clock or an instruction counter.
+"""Runs the code of each part in `parts` between marks (a clock or an instruction counter).
 
-A work is prepared once. It then returns the cost of one operation, averaged over a block of
-operations, in the unit of its marks. Costs that are differences (of two routers, or two depths) are
-taken within one block. Must never know whether time or instructions are counted.
+A *work* is a function that runs a block of operations and returns the mean cost of one operation,
+in the unit of the marks. A cost that is a difference (of two routers, or of two queue depths) is
+measured within one block. Must never depend on whether time or instructions are counted.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from policies.queueing.ticket import Ticket
 from router.config.model import Hedging
 from router.core.lease import Lease
 
-DEPTH = 10  # requests that wait in a shallow queue
+DEPTH = 10  # number of requests that wait in a short queue
 DEEP = 100_000
-ROUNDS = 4  # alternations between two works whose difference is measured
-AT_REPLICA = 3  # requests that a replica takes, as by the default `gates.waiting`
+ROUNDS = 4  # how often two works alternate if their difference is measured
+AT_REPLICA = 3  # requests that a replica accepts at a time, as with the default of `gates.waiting`
 
 
 Work = Callable[[Marks, int], Awaitable[float]]
@@ -38,7 +38,7 @@ async def json_request(folder: Path) -> Work:
 
 
 def _plain(router: Router, header: bytes) -> Work:
-    """Whole requests, one after the other, without queueing."""
+    """Measure whole requests, one after the other, which do not wait in the queue."""
     prompt = shapes.Prompt("127.0.0.1:8080")
 
     async def block(marks: Marks, count: int) -> float:
@@ -50,14 +50,14 @@ def _plain(router: Router, header: bytes) -> Work:
             await router.one(request)
             marks.end()
         cost = marks.take() / count
-        await asyncio.sleep(0)  # let the access log's timer and the sweeper run
+        await asyncio.sleep(0)  # lets the timers of the access log and the sweeper run
         return cost
 
     return block
 
 
 async def token(folder: Path) -> Work:
-    """Tokens of one stream, each in a read of its own."""
+    """Measure tokens of one stream; each token arrives in a separate read."""
     router = Router(folder)
     prompt = shapes.Prompt("127.0.0.1:8080", ask=shapes.Ask(1000, 0.0))
 
@@ -65,7 +65,7 @@ async def token(folder: Path) -> Work:
         replica = await router.begin(prompt.next())
         replica.data_received(shapes.STREAM_HEAD + shapes.ROLE_CHUNK + shapes.TOKEN_CHUNKS[0])
         for number in range(count):
-            await asyncio.sleep(0)  # the writes of a turn are combined
+            await asyncio.sleep(0)  # writes of one turn of the event loop would be combined
             event = shapes.TOKEN_CHUNKS[number % len(shapes.TOKEN_CHUNKS)]
             marks.begin()
             replica.data_received(event)
@@ -83,8 +83,8 @@ def _difference(one: Work, other: Work) -> Work:
     async def block(marks: Marks, count: int) -> float:
         cost = 0.0
         for _ in range(ROUNDS):
-            # The same number of garbage collections for both blocks: one more collection would
-            # distort the difference.
+            # Collect garbage before each block: a collection in only one of them would distort the
+            # difference.
             gc.collect()
             cost += await one(marks, count)
             gc.collect()
@@ -118,7 +118,7 @@ def _decision(replicas: int) -> Work:
     fleet = RoutingFleet(replicas, Random(1))
     traffic = RoutingTraffic(fleet, "kv_aware", MIX)
     chooser = traffic.chooser
-    for _ in range(8 * replicas):  # until the intended number of requests is in progress
+    for _ in range(8 * replicas):  # until `Traffic` has the intended number of running requests
         view = traffic.next()
         replica = chooser.choose(view, fleet.replicas)
         traffic.placed(view, replica, chooser.dispatched(view, replica))
@@ -139,9 +139,10 @@ def _decision(replicas: int) -> Work:
 
 
 async def queue_10(folder: Path) -> Work:
-    """Cost of queueing at depth 10, as the difference of two routers under the same load.
+    """Measure the cost of queueing while ten requests wait: the difference of two routers under the
+    same load.
 
-    The replicas of one router accept so few requests that ten wait; those of the other accept all.
+    One router's replicas accept so few requests that ten wait; the other's accept all requests.
     """
     clients = 2 * AT_REPLICA + DEPTH
     waiting = await _loaded(Router(folder, clients, max_inflight=AT_REPLICA), clients)
@@ -155,13 +156,13 @@ async def _loaded(router: Router, clients: int) -> Router:
     prompt = shapes.Prompt("127.0.0.1:8080")
     for client in range(clients):
         router.send(prompt.next(), client)
-        for _ in range(3):  # a connection is opened, and the queue checks the replica
+        for _ in range(3):  # a connection is opened, and the queue checks the replicas
             await asyncio.sleep(0)
     return router
 
 
 def _turning(router: Router) -> Work:
-    """Each answer lets its client send the next request. The event loop turns after both."""
+    """Measure a replica's answer, the client's next request, and one turn of the event loop."""
     prompt = shapes.Prompt("127.0.0.1:8080")
 
     async def block(marks: Marks, count: int) -> float:
@@ -177,12 +178,14 @@ def _turning(router: Router) -> Work:
 
 
 async def queue_deeper(folder: Path) -> Work:
-    """Cost of the queue alone at depth 100,000, minus its cost at depth 10."""
+    """Measure the cost of the queue alone with 100,000 waiting requests, minus that with ten."""
     return _difference(_queue(DEEP), _queue(DEPTH))
 
 
 def _queue(depth: int) -> Work:
-    """Run the queue alone: a ticket arrives, another one ends, and the freed place is granted."""
+    """Measure the queue alone: a request arrives, another request ends, and a waiting request gets
+    its place at the replica.
+    """
     traffic = QueueTraffic("fair", 8)
     traffic.fill(depth)
     queue = traffic.queue
@@ -201,7 +204,7 @@ def _queue(depth: int) -> Work:
             running.pop()
             marks.begin()
             places = queue.offer(ticket, now)
-            if places:  # a place stayed free: the best candidate was not worth its tokens
+            if places:  # A replica has room, because no waiting request was worth its cost there.
                 queue.sent(ticket, places[0], now)
                 running.append((ticket, Lease(places[0], ticket.view.prompt_tokens)))  # type: ignore[arg-type]
             lease.release()
@@ -224,7 +227,7 @@ WORKS: dict[str, Callable[[Path], Awaitable[Work]]] = {
 
 
 def with_sums(costs: dict[str, float]) -> dict[str, float]:
-    """The costs by part: `queue_100k` is a sum of two works."""
+    """Return the costs by part. `queue_100k` is the sum of two works."""
     found = dict(costs)
     found["queue_100k"] = found["queue_10"] + found.pop("queue_deeper")
     return found

@@ -1,12 +1,13 @@
-"""Drives `wrk`, the load generator for every load shape that is a closed loop of requests.
+"""Runs `wrk`, the load generator for closed loops: each client sends its next request after an
+answer.
 
 wrk is written in C and takes less CPU per request than any router, so the router under test is busy
-all the time. A slower generator leaves the router idle between requests; the router then wakes up
-once per request, and routers of different cost look alike.
+all the time. With a slower generator, the router would be idle between requests. It would wake up
+once per request, and routers of different cost would look alike.
 
-A run is one process of whole seconds over fresh connections. Each request differs from every
-earlier one in ten digits at the end of its prompt, except bodies of 1 MB or more, which are sent
-unchanged. Must never read CPU time (`measure` does, around the whole process).
+Each run is a new process with new connections, and lasts whole seconds. Each request differs from
+every earlier one in ten digits at the end of its prompt. Only bodies of 1 MB or more are always the
+same. Must never read CPU time: `measure` reads it before and after each run.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from bench.overhead import shapes
 from bench.overhead.processes import start, stop
 
 MISSING: Final = "wrk is not installed (Debian: apt install wrk)"
-STATIC_BYTES: Final = 1_000_000  # Lua would copy such a body for each request
-RUN_NUMBERS: Final = 10_000_000  # prompt numbers reserved for one run
+# Bytes; a larger body does not change, because Lua would copy it for each request.
+STATIC_BYTES: Final = 1_000_000
+RUN_NUMBERS: Final = 10_000_000  # numbers in prompts that are reserved for one run
 TIMEOUT_S: Final = 10
-_GRACE_S: Final = 30.0  # after the end of the run, for a router that answers late
+# Seconds that wrk may take after the end of the run, if a router answers late.
+_GRACE_S: Final = 30.0
 
-# wrk's Lua: `request` is called for each request unless the script does not define it.
+# Lua for wrk, which calls `request` before each request, if the script defines it.
 _CHANGING: Final = """
 local function read(name)
   local file = assert(io.open(name, "rb")); local text = file:read("*a"); file:close(); return text
@@ -63,7 +66,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A closed loop: number of connections, prompt characters, streams if `ask`."""
+    """A closed loop. `size` is in prompt characters; with `ask`, the answers are streams."""
 
     connections: int
     size: int = 0
@@ -92,7 +95,7 @@ class Wrk:
         self._runs = 0
 
     def run(self, port: int, load: Load, seconds: int) -> Found:
-        """Raises RuntimeError if wrk fails."""
+        """Run wrk against `port` for `seconds`. Raises RuntimeError if wrk fails."""
         self._runs += 1
         script = self._folder / "load.lua"
         script.write_text(self._script(port, load))
@@ -145,7 +148,7 @@ def find() -> str | None:
 
 
 def used(program: str | None) -> str:
-    """The generator of each load shape, for the report."""
+    """Describe which load generator made which load, for the report."""
     own = "the bench's own generator made paced streams, idle streams and the gaps beside bodies"
     if program is None:
         return f"Load: {MISSING}, so no closed loop of requests was measured; {own}."

@@ -1,1 +1,1 @@
-"""GPU-hours of a plan, of a static fleet and of the reactive rule, at equal SLO attainment."""
+"""Compares the GPU-hours of the capacity plan, of a static fleet and of the reactive rule."""

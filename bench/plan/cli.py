@@ -1,7 +1,7 @@
-"""`hedgerow bench plan`: GPU-hours of a plan, a static fleet and the reactive rule.
+"""`hedgerow bench plan`: compare the GPU-hours of a plan, a static fleet and the reactive rule.
 
 Exit code 0: measured; 1: it could not be measured, or a goal was missed in a run without `--quick`;
-2: a mistake on the command line or in a file.
+2: an argument or an input file is invalid.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> Found:
-    """All worlds. Raises TraceError, OSError and MissingExtra."""
+    """Simulate every demand, seeded and of traces. Raises TraceError, OSError and MissingExtra."""
     worlds: dict[str, Callable[[int], Demand]] = {"week": seeded}
     for name, path in (("azure", args.azure), ("mooncake", args.mooncake)):
         if path:

@@ -1,9 +1,10 @@
-"""The controllers: a static fleet, the reactive rule, the plan, and both; each with one knob.
+"""The compared controllers of a fleet's size: static, reactive rule, plan, and plan with rule.
 
-The rule and the plan are the router's own functions. Each has a knob: the number of replicas, the
-upper threshold of the utilisation, or the utilisation limit. With both, the plan decides once in a
-window, and in between the rule adds replicas above a utilisation of `SAFETY`. The values of the
-knob are tried, and the cheapest one that reaches the SLO attainment counts.
+The rule and the plan are the router's own functions. Each controller has one parameter, its *knob*:
+the number of replicas (static), the upper threshold of the utilisation (rule), or the utilisation
+limit (plan). If plan and rule are combined, the plan decides once in a window, and in between the
+rule adds replicas above a utilisation of `SAFETY`. All values of the knob are simulated, and the
+cheapest one that reaches the SLO attainment is reported.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from router.plan.types_file import ModelSpeed, Reactive, ReplicaType, Types
 
 STATIC, REACTIVE, PLAN, BOTH = "static", "reactive", "plan", "plan and rule"
 NAMES: Final = (STATIC, REACTIVE, PLAN, BOTH)
-SAFETY: Final = 0.9  # as in SageServe (arXiv 2502.14617)
-LEADS_S: Final = (300.0, 1200.0)  # the weights are on the machine; a machine must be found first
-WINDOW: Final = 3  # steps of a window of the plan, and between two plans
+# Utilisation above which the rule adds replicas, as in SageServe (arXiv 2502.14617).
+SAFETY: Final = 0.9
+# Seconds until a new replica serves: if the weights are on the machine, and if a machine must be
+# found first.
+LEADS_S: Final = (300.0, 1200.0)
+WINDOW: Final = 3  # number of steps in a window; a new plan is made for each window
 WINDOW_S: Final = WINDOW * STEP_S
-TARGET: Final = 0.99  # SLO attainment
+TARGET: Final = 0.99  # SLO attainment that a controller must reach
 UTILISATIONS: Final = (0.3, 0.4, 0.5, 0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 PLACE: Final = Place("model", "")
 
@@ -36,7 +40,7 @@ PLACE: Final = Place("model", "")
 def outcomes(
     demand: Demand, lead_s: float, forecasts: Mapping[int, Forecast]
 ) -> dict[str, dict[float, Outcome]]:
-    """The result of each contestant with each value of its knob, over the second week."""
+    """Simulate the second week with each controller and each value of its parameter (knob)."""
 
     def played(replicas: int, controller: Controller) -> Outcome:
         return run(demand.tokens, WEEK, replicas, controller, lead_s)
@@ -55,7 +59,7 @@ def outcomes(
 
 
 def cheapest(by_knob: Mapping[float, Outcome]) -> tuple[float, Outcome | None]:
-    """The knob with the fewest GPU-hours that reaches the target, and its outcome."""
+    """Return the parameter that reaches the target with the fewest GPU-hours, and its outcome."""
     enough = [(one.gpu_hours, knob) for knob, one in by_knob.items() if one.attainment >= TARGET]
     if not enough:
         return inf, None
@@ -64,7 +68,7 @@ def cheapest(by_knob: Mapping[float, Outcome]) -> tuple[float, Outcome | None]:
 
 
 def reactive_controller(demand: Demand, up: float) -> Controller:
-    """Asks the reactive rule at each step, with the utilisation of the last one."""
+    """Return a controller that applies the reactive rule to the utilisation of the last step."""
     rule = Reactive(up=up, down=up / 2.0)
 
     def wanted(step: int, present: int) -> int:
@@ -75,7 +79,7 @@ def reactive_controller(demand: Demand, up: float) -> Controller:
 
 
 def with_rule(demand: Demand, plan: Controller) -> Controller:
-    """The plan, and between two plans the rule, which only adds replicas."""
+    """Return a controller that follows the plan; between two plans, the rule adds replicas."""
     rule = reactive_controller(demand, SAFETY)
 
     def wanted(step: int, present: int) -> int:
@@ -87,7 +91,7 @@ def with_rule(demand: Demand, plan: Controller) -> Controller:
 
 
 def plan_controller(demand: Demand, types: Types, forecasts: Mapping[int, Forecast]) -> Controller:
-    """Plans at the begin of each window, and keeps the number until the next one."""
+    """Return a controller that plans at the start of each window, and only there."""
     windows = windowed(demand.tokens)
 
     def wanted(step: int, present: int) -> int:
@@ -102,7 +106,7 @@ def plan_controller(demand: Demand, types: Types, forecasts: Mapping[int, Foreca
 
 
 def types_of(utilisation: float, lead_s: float) -> Types:
-    """One type, planned for every window."""
+    """Return the planner's input: one type of replica, with a plan for every window."""
     return Types(
         types=(
             ReplicaType(
@@ -122,9 +126,9 @@ def types_of(utilisation: float, lead_s: float) -> Types:
 
 
 def forecast_week(demand: Demand) -> dict[int, Forecast]:
-    """The forecast at the begin of each window of the second week.
+    """Return the demand forecast at the start of each window of the second week, by window number.
 
-    The method is chosen and fitted once a day, as every day the windows of one more day are known.
+    The forecasting method is chosen and fitted once a day, with all windows before that day.
     """
     windows = windowed(demand.tokens)
     count = steps(types_of(1.0, max(LEADS_S)), WINDOW_S)
@@ -139,7 +143,7 @@ def forecast_week(demand: Demand) -> dict[int, Forecast]:
 
 
 def windowed(tokens: Sequence[float]) -> list[float]:
-    """The tokens of each window."""
+    """Return the number of tokens in each window."""
     return [sum(tokens[step : step + WINDOW]) for step in range(0, len(tokens), WINDOW)]
 
 

@@ -1,10 +1,11 @@
-"""A fleet as a fluid queue: GPU-hours and SLO attainment of any controller.
+"""Simulates a fleet as a fluid queue, and computes GPU-hours and SLO attainment of a controller.
 
-In each step the replicas serve up to their throughput; what is left over waits. Demand that waits
-longer than `SLO_S` misses its SLO. Starts serve after the lead time and cost from their beginning;
-stops are immediate. The throughput is that at the SLO, so queues below it are not modelled.
+In each step the replicas serve tokens up to their throughput; the remaining tokens wait. Tokens
+that wait longer than `SLO_S` miss the SLO. A started replica costs GPU-hours at once, and serves
+after the lead time; a stopped replica ends at once. The throughput of a replica is the highest one
+within the SLO, so waits below that throughput are not modelled.
 
-Pure. Must never know which controller it runs.
+Pure. Must never depend on which controller it runs.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final
 from bench.plan.traffic import STEP_S
 
 THROUGHPUT: Final = 3000.0  # tokens/s of a replica within the SLO
-SLO_S: Final = 5.0  # longest wait
+SLO_S: Final = 5.0  # longest wait within the SLO, in seconds
 
-# (step, replicas that run or start) -> replicas that are wanted
+# A function (step, replicas that run or start) -> replicas that should run.
 Controller = Callable[[int, int], int]
 
 
@@ -27,13 +28,13 @@ class Outcome:
     """The result of a run."""
 
     gpu_hours: float
-    attainment: float  # share of the tokens that waited no longer than the SLO
+    attainment: float  # share of the tokens that waited at most `SLO_S`
 
 
 def run(
     tokens: Sequence[float], first: int, replicas: int, controller: Controller, lead_s: float
 ) -> Outcome:
-    """Serve the steps from `first` on, beginning with `replicas`; starts take `lead_s`.
+    """Simulate the steps from `first` on. `replicas` serve at the start; a new one needs `lead_s`.
 
     The controller is asked at the start of each step, when the demand of earlier steps is known.
     """
@@ -44,7 +45,8 @@ def run(
         present = serving + sum(starting)
         change = controller(step, present) - present
         starting.append(max(0, change))
-        for place in range(len(starting) - 1, -1, -1):  # the newest starts are cancelled first
+        # The replicas that started last are cancelled first.
+        for place in range(len(starting) - 1, -1, -1):
             cancelled = min(starting[place], max(0, -change))
             starting[place] -= cancelled
             change += cancelled
@@ -58,7 +60,7 @@ def run(
 
 
 def below(begin: float, end: float, limit: float) -> float:
-    """The share of a step for which a backlog that changes evenly is at most `limit`."""
+    """Return the share of a step in which a backlog, which changes linearly, is at most `limit`."""
     low, high = min(begin, end), max(begin, end)
     if high <= limit:
         return 1.0

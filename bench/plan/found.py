@@ -1,4 +1,4 @@
-"""The runs as one table, with the goals judged on paired seeds.
+"""Formats the runs as one table, and judges the goals on pairs of runs with the same seed.
 
 Pure. Must never simulate.
 """
@@ -19,21 +19,21 @@ from bench.plan.fleet import SLO_S, THROUGHPUT, Outcome
 from bench.plan.traffic import PEAK
 from router.replay.report.table import Column, build
 
-MARK: Final = 0.75  # SageServe: 25 % fewer GPU-hours (arXiv 2502.14617)
+MARK: Final = 0.75  # the goal: 25 % fewer GPU-hours, as SageServe reports (arXiv 2502.14617)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contestant in one world: the best knob of each seed, and its outcome."""
+    """One controller under one kind of demand: the best parameter and its outcome, by seed."""
 
     world: str
     contestant: str
     knobs: Sequence[float]
-    outcomes: Sequence[Outcome | None]  # None: no knob reaches the target
+    outcomes: Sequence[Outcome | None]  # None if no parameter reaches the target
 
     @property
     def gpu_hours(self) -> list[float]:
-        """Of each seed; infinite if no knob reaches the target."""
+        """GPU-hours with each seed; infinite if no parameter reaches the target."""
         return [inf if one is None else one.gpu_hours for one in self.outcomes]
 
 
@@ -89,7 +89,7 @@ def columns(rows: Sequence[Row]) -> list[Column[Row]]:
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """The plan against the static fleet and against the reactive rule, in each world."""
+    """Compare the plan with the static fleet and with the reactive rule, for each demand."""
     verdicts: list[Verdict] = []
     for world in dict.fromkeys(row.world for row in rows):
         at = {row.contestant: row for row in rows if row.world == world}

@@ -1,8 +1,8 @@
-"""Two weeks of demand with a daily curve and spikes: one of history, and one that is judged.
+"""Generates two weeks of demand: the first is the history, the second is judged.
 
 The seeded demand has a daily curve, quiet weekends, slow random changes and about one spike a day.
-The demand of a trace has the same curve; its spikes and changes are those of the trace, whose
-minutes are stretched to steps and repeated, so that they fill two weeks.
+A trace can replace the spikes and the changes: each minute of the trace becomes one step, and the
+trace is repeated to fill two weeks.
 
 Pure, apart from the reading of a trace. The same seed gives the same demand.
 """
@@ -18,20 +18,20 @@ from typing import Final
 from router.traces import open_trace
 
 STEP_S: Final = 300.0
-DAY: Final = round(86400.0 / STEP_S)  # steps
+DAY: Final = round(86400.0 / STEP_S)  # number of steps in a day
 WEEK: Final = 7 * DAY
-PEAK: Final = 60_000.0  # tokens/s of a usual weekday's peak
-PROMPT_SHARE: Final = 0.85  # of the tokens of the seeded demand; a trace has its own
-_NIGHT: Final = 0.15  # of the peak
-_WEEKEND: Final = 0.45  # of a weekday
-_DRIFT: Final = 0.08  # standard deviation of the slow changes
-_KEPT: Final = 0.95  # of a slow change after a step
-_SPIKES: Final = 1.0  # a day
+PEAK: Final = 60_000.0  # tokens/s at the peak of a usual weekday
+PROMPT_SHARE: Final = 0.85  # share of prompt tokens in the seeded demand; a trace has its own share
+_NIGHT: Final = 0.15  # demand at night, as a share of the peak
+_WEEKEND: Final = 0.45  # demand at the weekend, as a share of a weekday's
+_DRIFT: Final = 0.08  # standard deviation of the slow random changes, as a share of the demand
+_KEPT: Final = 0.95  # share of a slow change that remains after a step
+_SPIKES: Final = 1.0  # number of spikes per day
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Tokens of each step."""
+    """The number of tokens in each step."""
 
     name: str
     tokens: tuple[float, ...]
@@ -40,7 +40,7 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """The demand of a trace by minute, relative to its mean."""
+    """The demand of a trace in each minute, relative to the trace's mean."""
 
     name: str
     factors: tuple[float, ...]
@@ -48,7 +48,7 @@ class Bursts:
 
 
 def seeded(seed: int) -> Demand:
-    """The demand without a trace."""
+    """Generate demand without a trace."""
     rng = Random(f"plan {seed}")
     drift = 0.0
     spikes = [0.0] * (2 * WEEK)
@@ -65,7 +65,7 @@ def seeded(seed: int) -> Demand:
 
 
 def with_bursts(bursts: Bursts, seed: int) -> Demand:
-    """The demand with the changes of a trace. The seed decides where the trace begins."""
+    """Generate demand with the changes of a trace. The seed decides where the trace begins."""
     count = len(bursts.factors)
     begin = Random(f"bursts {seed}").randrange(count)
     tokens = [

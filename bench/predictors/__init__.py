@@ -1,1 +1,1 @@
-"""The error of the learned predictions of TTFT and TPOT: on measured timings, simulated, logged."""
+"""Measures how wrong the learned predictions of TTFT and TPOT are."""

@@ -1,7 +1,7 @@
-"""`hedgerow bench predictors`: the error of predicted TTFT and TPOT, by source of the truth.
+"""`hedgerow bench predictors`: the error of predicted TTFT and TPOT, on several data.
 
 Exit code 0: measured; 1: a part could not run, or a goal was missed in a run without `--quick`; 2:
-a mistake on the command line or in a file.
+an argument or an input file is invalid.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> list[Found]:
-    """One table for each source. Raises ValueError, OSError, and `run_all`'s errors."""
+    """Return one table for each data source. Raises ValueError, OSError and `run_all`'s errors."""
     founds = []
     if args.timings:
         founds.append(timings.run(args.timings, args.seed))

@@ -1,6 +1,6 @@
-"""The errors of one row of a table: the mean absolute percentage error (MAPE) and the bias.
+"""Computes the mean absolute percentage error (MAPE) and the bias of predictions.
 
-Must never: predict.
+Must never make predictions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from router.replay.report.table import Column
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """Sums of relative errors. They can be subtracted, to leave out a warm-up."""
+    """Sums of relative errors. The sums at the end of a warm-up can be subtracted."""
 
     count: int = 0
     absolute: float = 0.0
@@ -40,23 +40,23 @@ class Errors:
 
     @property
     def mape(self) -> float | None:
-        """Percent of the actual time; None: nothing was predicted."""
+        """Mean absolute error in percent of the actual time; None if nothing was predicted."""
         return 100.0 * self.absolute / self.count if self.count else None
 
     @property
     def bias(self) -> float | None:
-        """Percent of the actual time; above 0: the predictions are too long."""
+        """Mean error in percent of the actual time; above 0 if predictions are too long."""
         return 100.0 * self.signed / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The errors of all kinds of predictions in one source."""
+    """The errors of all kinds of predictions in one scenario, or for one replica."""
 
     name: str
     ttft: Errors = Errors()
-    tpot: Errors = Errors()  # predicted at the dispatch
-    step: Errors = Errors()  # predicted at the stream's end, from the load that it had
+    tpot: Errors = Errors()  # predicted when the request was dispatched
+    step: Errors = Errors()  # TPOT, predicted at the stream's end from the load during the stream
 
     def since(self, before: Row) -> Row:
         return Row(
@@ -68,7 +68,7 @@ class Row:
 
 
 def read(name: str, learners: Iterable[SpeedLearner]) -> Row:
-    """Return the errors of some replicas until now."""
+    """Return the errors of some replicas' predictions up to now."""
     each = list(learners)
     return Row(
         name,
@@ -79,7 +79,7 @@ def read(name: str, learners: Iterable[SpeedLearner]) -> Row:
 
 
 def columns(what: str) -> list[Column[Row]]:
-    """The columns of a table with one row per source. `what`: the title of the first column."""
+    """The columns of a table with one `Row` per line. `what` is the title of the first column."""
     return [
         Column("name", what, text=lambda row: row.name),
         Column("n1", "first tokens", value=lambda row: row.ttft.count),
@@ -93,6 +93,6 @@ def columns(what: str) -> list[Column[Row]]:
 
 
 def within(name: str, errors: Errors, limit: float) -> Verdict:
-    """Judge a mean absolute percentage error."""
+    """Judge that the mean absolute percentage error is at most `limit` percent."""
     note = "" if errors.count else "nothing was predicted"
     return Verdict(name, f"≤ {limit:g} %", limit, errors.mape, note)

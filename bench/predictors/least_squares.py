@@ -1,4 +1,4 @@
-"""Ordinary least squares for a few coefficients: the offline fit with which a bench compares."""
+"""Ordinary least squares for a few coefficients: a fit for comparison with the learner."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 
 def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> list[float]:
-    """The coefficients that minimise the sum of the squared errors of `rows` times them.
+    """Return the coefficients for which `rows` times the coefficients fits `values` best.
 
-    Columns are scaled to a largest value of 1, so the equations are well conditioned. Raises
+    Each column is scaled so that its largest value is 1, which reduces rounding errors. Raises
     ValueError if the rows do not determine the coefficients.
     """
     if not rows:
@@ -16,7 +16,7 @@ def least_squares(rows: Sequence[Sequence[float]], values: Sequence[float]) -> l
     size = len(rows[0])
     scales = [max(abs(row[n]) for row in rows) or 1.0 for n in range(size)]
     scaled = [[row[n] / scales[n] for n in range(size)] for row in rows]
-    # The normal equations, with the values as a last column.
+    # The normal equations; the last column is the right-hand side.
     system = [
         [
             *(sum(row[i] * row[j] for row in scaled) for j in range(size)),

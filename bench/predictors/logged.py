@@ -1,11 +1,12 @@
-"""Predictions for the requests of an access log, made as the router would have made them.
+"""Makes predictions for the requests of an access log, as the router would have made them.
 
-The dispatches, first tokens and ends of the log are played in the order of their times, through the
-same leases and learners as in the router. The prompt's tokens and cached tokens are the engine's
+The dispatches, first tokens and ends in the log are replayed in the order of their times, with the
+router's own code for leases and learning. The prompt's tokens and cached tokens are the engine's
 counts; the router had only estimates of them at the dispatch. Requests of other routers are not in
 the log.
 
-An answer that was not streamed shows no first token. It counts as running from its dispatch on.
+For an answer that was not streamed, the log has no first token. Such a request counts as running
+from its dispatch on.
 """
 
 from __future__ import annotations
@@ -26,29 +27,29 @@ from router.core.unreadable import NOT_JSON
 from router.observe.log.record import Record
 from router.replay.report.table import build
 
-WARM = 0.2  # share of the requests after which predictions are judged
-TTFT_GOAL, TPOT_GOAL = 25.0, 10.0  # percent, for real engines
-_DISPATCH, _FIRST, _END = 2, 1, 0  # at equal times, an end comes first
+WARM = 0.2  # share of the requests, at the start, whose predictions are not judged
+TTFT_GOAL, TPOT_GOAL = 25.0, 10.0  # maximum MAPE in percent for real engines
+_DISPATCH, _FIRST, _END = 2, 1, 0  # order of events with equal times: ends first
 
 
 @dataclass(slots=True, eq=False)
 class Logged:
-    """One answered request of a log. Times are seconds since the first one."""
+    """One answered request of a log. Times are in seconds since the start of the log."""
 
     replica: str
     uncached: int
     cached: int
-    output: int  # exact output tokens; 0: unknown
-    slots: float  # below 0: unknown
+    output: int  # exact number of output tokens; 0 if unknown
+    slots: float  # requests that the replica can run at a time; below 0 if unknown
     dispatched: float
-    first: float  # below 0: not streamed
+    first: float  # time of the first token; below 0 if the answer was not streamed
     ended: float
     lease: Lease | None = field(default=None, init=False)
     sample: SpeedSample | None = field(default=None, init=False)
 
 
 def requests(path: str) -> list[Logged]:
-    """The answered requests of a log with known prompts. Raises OSError and ValueError."""
+    """Read the answered requests whose prompt length is known. Raises OSError and ValueError."""
     decode = msgspec.json.Decoder(Record).decode
     found: list[Logged] = []
     begin = None
@@ -58,7 +59,7 @@ def requests(path: str) -> list[Logged]:
                 record = decode(line)
             except NOT_JSON as err:
                 if not line.endswith(b"\n"):
-                    break  # The file may still be written.
+                    break  # The last line may be incomplete while the router writes the log.
                 raise ValueError(f"{path}, line {number}: {err}") from None
             begin = record.ts if begin is None else min(begin, record.ts)
             if one := _logged(record):
@@ -92,7 +93,7 @@ def _logged(record: Record) -> Logged | None:
 
 
 def play(found: Sequence[Logged]) -> list[Row]:
-    """Learn and predict all requests. Returns the errors of each replica after the warm-up."""
+    """Replay all requests, with learning. Returns each replica's errors after the warm-up."""
     places: dict[str, tuple[ReplicaLoad, SpeedLearner]] = {}
     before: dict[str, Row] = {}
     events = sorted(_events(found), key=lambda event: event[:3])

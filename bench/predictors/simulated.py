@@ -1,8 +1,8 @@
-"""Predictions of the router for emulated engines, in the simulator.
+"""Judges the router's predictions for emulated engines in the simulator.
 
 The scenarios are those of `bench.fleet.simulated`, at several loads: prompts of different lengths,
-shared prefixes, conversations, engines of two speeds, an engine that becomes slow. The router
-routes by its default policy. Its predictions are judged after a warm-up.
+shared prefixes, conversations, engines of two speeds, an engine that becomes slow. The router uses
+its default routing policy. Its predictions are judged after a warm-up.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from router.simulator.simulation import Simulation
 from router.simulator.workloads import Lengths, Unique
 
 POLICY = "kv_aware"
-REPLICAS = 4  # of the scenarios with equal replicas
+REPLICAS = 4  # number of replicas in scenarios with equal replicas
 REQUESTS, QUICK = 6000, 300
-MODERATE = 0.7  # the highest load, as a share of the capacity, at which the goals apply
-TTFT_GOAL, TPOT_GOAL = 15.0, 10.0  # percent, for emulated engines
+MODERATE = 0.7  # the goals apply up to this load, as a share of the saturation rate
+TTFT_GOAL, TPOT_GOAL = 15.0, 10.0  # maximum MAPE in percent for emulated engines
 
 
 def measure(world: World, seed: int) -> Row:
-    """Simulate a scenario. Raises the errors of `Simulation`."""
+    """Simulate a scenario and return the prediction errors. Raises the errors of `Simulation`."""
     recorder = _WarmUp(WARM * world.seconds)
     simulation = Simulation(world.scenario(seed), world.traffic(seed), recorder)
     recorder.learners = [
@@ -54,7 +54,7 @@ def measure(world: World, seed: int) -> Row:
 
 
 class _WarmUp:
-    """Reads the errors when the warm-up is over, so that they can be subtracted."""
+    """Reads the errors at the end of the warm-up, so that they can be subtracted."""
 
     def __init__(self, until: float) -> None:
         self.learners: list[SpeedLearner] = []
@@ -69,7 +69,7 @@ class _WarmUp:
 
 
 def long_answers(rate: float, seconds: float, seed: int) -> Unique:
-    """Short prompts and long answers in bursts: the time to first token is mostly decode steps."""
+    """Short prompts and long answers in bursts. Decode steps dominate the time to first token."""
     return Unique(
         rate=rate,
         duration_s=seconds,
@@ -115,7 +115,7 @@ def worlds(requests: int) -> list[World]:
 
 
 def run(seed: int, jobs: int, *, is_quick: bool) -> Found:
-    """Simulate all scenarios, `jobs` at once. Raises Refused and Broken."""
+    """Simulate all scenarios, up to `jobs` at a time. Raises Refused and Broken."""
     everything = worlds(QUICK if is_quick else REQUESTS)
     rows = run_all([Measured(world, seed, measure) for world in everything], jobs)
     moderate = [

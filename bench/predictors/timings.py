@@ -1,12 +1,14 @@
-"""Predictions for measured timings of engines, from the online learner and from least squares.
+"""Compares predictions of the online learner and of least squares for measured timings of engines.
 
-The file has one row per measurement of a batch of equal prompts (Splitwise's performance model,
-ISCA 2024): model, hardware, tensor parallelism, tokens of each prompt, prompts in the batch, output
-tokens, milliseconds of the prefill and of a token. For each machine, half of the rows are learned,
-in random order and one second apart. The predictions for the other half are judged.
+The file is that of Splitwise's performance model (ISCA 2024). It has one row per measurement of a
+batch of equal prompts: model, hardware, tensor parallelism, tokens of each prompt, prompts in the
+batch, output tokens, and milliseconds of the prefill and of a token. For each model and machine,
+the learner gets half of the rows in random order, one second apart. The predictions for the other
+half are judged.
 
-Least squares is the usual offline fit, without weights: a + b L + c L^2 for a prefill of one
-prompt, with the prompts of a batch adding up, and d0 + d1 B + d2 * context for a decode step.
+Least squares is the usual offline fit, without weights. The prefill of one prompt of L tokens takes
+a + b L + c L^2. For a batch, the terms of its prompts are added. A decode step of B sequences takes
+d0 + d1 B + d2 * context.
 """
 
 from __future__ import annotations
@@ -38,11 +40,11 @@ class Timed:
 
     @property
     def context(self) -> float:
-        """The mean number of context tokens of the batch."""
+        """The mean number of context tokens in the batch during decoding."""
         return self.batch * (self.prompt + 0.5 * self.output)
 
     def sample(self) -> SpeedSample:
-        """The last prompt of the batch: the others are served before it."""
+        """The learner's sample: the last prompt of the batch, which waits for the others."""
         ahead = float((self.batch - 1) * self.prompt)
         return SpeedSample(ahead, self.prompt, 0, 0, True)
 
@@ -52,7 +54,7 @@ class Timed:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The errors for one model on one machine."""
+    """The prediction errors for one model on one machine."""
 
     name: str
     rows: int
@@ -63,7 +65,7 @@ class Machine:
 
 
 def read(path: str) -> dict[str, list[Timed]]:
-    """The measurements by machine. Raises OSError and ValueError."""
+    """Read the measurements of each machine. Raises OSError and ValueError."""
     machines: dict[str, list[Timed]] = {}
     with Path(path).open(newline="", encoding="utf-8") as file:
         for number, row in enumerate(csv.DictReader(file), 2):
@@ -85,7 +87,7 @@ def read(path: str) -> dict[str, list[Timed]]:
 
 
 def judge(name: str, rows: Sequence[Timed], seed: int) -> Machine:
-    """Learn half of a machine's rows, and judge the predictions for the other half."""
+    """Learn from half of a machine's rows, and judge the predictions for the other half."""
     rows = list(rows)
     Random(f"{name} {seed}").shuffle(rows)
     half = len(rows) // 2

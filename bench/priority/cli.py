@@ -1,7 +1,7 @@
 """`hedgerow bench priority`: run the requested parts and print their results.
 
 Exit code 0: measured; 1: a part could not be measured, or a goal was missed in a run without
-`--quick`; 2: a mistake on the command line.
+`--quick`; 2: an argument is invalid.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.overhead.goals import missed
 from bench.priority import orders, page
 from router.replay.workers import Broken, Refused
 
-# Each part has add_arguments(parser) and run(args, orders) -> Found.
+# The module of each part. It has add_arguments(parser) and run(args, orders) -> Found.
 PARTS = {
     "goals": "bench.priority.simulated.goals",
     "simulated": "bench.priority.simulated.part",
@@ -61,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _listed(kind: str, words: str | None, known: Sequence[str]) -> Sequence[str]:
-    """The requested names, in the order of `known`. Raises Refused."""
+    """Return the requested names in the order of `known`. Raises Refused for an unknown name."""
     if words is None:
         return known
     names = [word for word in words.split(",") if word]

@@ -1,4 +1,4 @@
-"""The rows of one part as one table with its goals, for `bench.findings`."""
+"""Formats the rows of one part as one table with its goals."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The queue's goals as verdicts within one part: orders compared with fifo and with no queue.
+"""Judges the goals of the queue's orders: each is compared with fifo and with no queue.
 
-The worst order is judged for all; the note lists the others that miss the goal. Pure.
+The verdict is on the worst order; its note lists all orders that miss the goal. Pure.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bench.overhead.goals import Verdict
 from bench.priority.orders import FIFO, NONE
 from bench.priority.rows import Row
 
-LOSS: Final = 0.03  # maximum loss, as a share of fifo's tokens/s
+LOSS: Final = 0.03  # maximum loss of throughput, as a share of fifo's tokens/s
 KEPT: Final = 0.6  # minimum prefix hit rate, as a share of the hit rate without a queue
 
 
 def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
-    """`default`: the shipped order, which is also judged alone."""
+    """Judge the worst order, and also the order `default` alone."""
     at = {row.order: row for row in rows}
     ordered = [row for row in rows if row.order not in (NONE, FIFO)]
     queued = [row for row in rows if row.order != NONE]
@@ -39,14 +39,14 @@ def judge(rows: Sequence[Row], default: str) -> list[Verdict]:
 
 
 def loss(row: Row, fifo: Row | None) -> float | None:
-    """The share of fifo's tokens/s that an order loses; below 0: the order gains."""
+    """The share of fifo's tokens/s that an order loses; below 0 if it has more tokens/s."""
     if fifo is None or fifo.tokens_s <= 0.0:
         return None
     return 1.0 - row.tokens_s / fifo.tokens_s
 
 
 def kept(row: Row, unqueued: Row | None) -> float | None:
-    """The prefix hit rate as a share of that without a queue."""
+    """The prefix hit rate, divided by the hit rate without a queue."""
     if unqueued is None or not unqueued.hit_rate or row.hit_rate is None:
         return None
     return row.hit_rate / unqueued.hit_rate

@@ -1,4 +1,4 @@
-"""The rows of the table: no queue, first come first served, and every other order policy."""
+"""Lists the compared orders: no queue, first come first served (fifo), and every other policy."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _KNOWN: Final = (
     *("strict", "aging", "round_robin", "fair", "drr"),
     *("dlpm", "shortest", "edf", "slide"),
 )
-# New orders come last.
+# Orders that are not in `_KNOWN` come last.
 ALL: Final = (NONE, FIFO, *_KNOWN, *(n for n in order_names() if n not in (FIFO, *_KNOWN)))
 
 
 def rules(order: str) -> Queue:
-    """The queue of a table row: as shipped, except for its order."""
+    """Return the configuration of a queue with this order and otherwise default settings."""
     return Queue(enabled=False) if order == NONE else Queue(enabled=True, policy=order)

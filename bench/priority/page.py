@@ -1,4 +1,4 @@
-"""The bench as one HTML page: its tables, and plots of each class's wait under every order.
+"""Formats the bench as one HTML page: tables, and plots of each class's wait under every order.
 
 Plots need matplotlib; without matplotlib the page has no plots.
 """
@@ -26,7 +26,7 @@ def page(founds: Sequence[Found]) -> str:
 
 
 def plots(founds: Sequence[Found]) -> Iterator[Plot]:
-    """One plot per part. Needs matplotlib."""
+    """Yield one plot per part. Needs matplotlib."""
     with svg.style():
         shown = [found for found in founds if "rows_by_order" in found.figures]
         for number, found in enumerate(shown):
@@ -37,7 +37,7 @@ def plots(founds: Sequence[Found]) -> Iterator[Plot]:
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> Figure:
-    """Plot p99 by class and order."""
+    """Plot the p99 TTFT by class and order."""
     figure = svg.figure(5.2, 0.42 * len(rows) + 1.2)
     axes = figure.add_subplot()
     for place, name in enumerate(CLASSES):
@@ -53,7 +53,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> Figure:
     axes.set_yticks(range(len(rows)), [row["order"] for row in rows])
     axes.invert_yaxis()
     axes.set_xscale("log")
-    # The default formatter writes powers as TeX formulas, which the page cannot show.
+    # Matplotlib's default formatter writes powers as TeX formulas, which the page cannot show.
     axes.xaxis.set_major_formatter(lambda seconds, _: f"{seconds:g}")
     axes.xaxis.set_minor_formatter(lambda seconds, _: "")
     axes.set_xlabel("TTFT p99, s")

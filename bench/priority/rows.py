@@ -1,4 +1,4 @@
-"""The results of one order, from either part. Plain values.
+"""The results of one order, simulated or over HTTP.
 
 A request without a whole answer counts as slower than all others.
 """
@@ -14,16 +14,19 @@ from bench.fleet.statistics import quantile, quantile_bounds
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times to first token of one class, in seconds. None: unknown, or too many requests failed."""
+    """Times to first token of one class, in seconds.
+
+    A time is None if there were no requests, or if so many failed that it is not finite.
+    """
 
     requests: int
     p50: float | None
     p99: float | None
-    p99_bounds: tuple[float, float] | None  # 95 % confidence interval
+    p99_bounds: tuple[float, float] | None  # 95 % confidence interval of the p99
 
 
 def times(ttfts: Iterable[float]) -> Times:
-    """`ttfts`: infinity means no whole answer."""
+    """Compute the quantiles. A request without a whole answer is infinite in `ttfts`."""
     ranked = sorted(ttfts)
     bounds = quantile_bounds(ranked, 0.99)
     return Times(
@@ -39,9 +42,9 @@ class Row:
     order: str
     classes: dict[str, Times]
     tokens_s: float  # output tokens that arrived in the measured time
-    hit_rate: float | None  # share of prompt tokens that engines found in their caches
+    hit_rate: float | None  # share of the prompt tokens that engines found in their prefix caches
     errors: int = 0
-    router_cpu: float | None = None  # CPU use of the router (1: one CPU); None: not measured
+    router_cpu: float | None = None  # CPUs that the router used; None if not measured
     problems: list[str] = field(default_factory=list)
 
     def of(self, name: str) -> Times:

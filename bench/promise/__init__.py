@@ -1,1 +1,1 @@
-"""The coverage and the width of the estimated TTFT's 90 % intervals, simulated."""
+"""Simulates the coverage and the width of the 90 % intervals of estimated TTFTs."""

@@ -1,9 +1,9 @@
-"""The scenarios: five classes with equal shares of the traffic, at several loads of one fleet.
+"""The scenarios: five classes with equal shares of the traffic, at several loads.
 
-The router runs with its default configuration, so its queue is on and the classes compete by
-weight. Requests of the first fifth of a run are not judged. In overload, waits grow until the end
-of the traffic and then shrink, because no request competes any more. So the traffic goes on after
-the last judged request, for longer than the longest waits.
+The router runs with its default configuration, so its queue is enabled and the classes share the
+fleet by weight. Requests of the first fifth of a run are not judged. In overload, waits grow until
+the traffic ends; then they shrink, because no new requests arrive. So the traffic continues after
+the last judged request, for longer than the longest wait.
 """
 
 from __future__ import annotations
@@ -27,15 +27,17 @@ from router.simulator.simulation import simulate
 from router.simulator.workloads import Mix, Unique
 
 REPLICAS: Final = 4
-# Each class has a fifth of the requests. Its goals need 1,000 of them after the warm-up.
+# Each class has a fifth of the requests. A class is judged if 1,000 of its requests remain after
+# the warm-up.
 REQUESTS, QUICK = 8000, 800
 OVERLOAD: Final = "120 %"
-UNTIL: Final = 0.6  # share of the overload's requests, twice as many, after which none is judged
-BURST_CV: Final = 4.0  # coefficient of variation of the times between arrivals of a class
+UNTIL: Final = 0.6  # in overload, requests are judged only up to this share of the run
+# Coefficient of variation of the times between arrivals of a class in the scenario `bursts`.
+BURST_CV: Final = 4.0
 
 
 def classes(rate: float, seconds: float, seed: int, cv: float = 1.0) -> Mix:
-    """Unique prompts of five classes, each with a fifth of the rate."""
+    """Traffic of unique prompts in five classes, each with a fifth of the rate."""
     return Mix(
         *(
             Unique(
@@ -51,7 +53,7 @@ def classes(rate: float, seconds: float, seed: int, cv: float = 1.0) -> Mix:
 
 
 def worlds(requests: int) -> list[World]:
-    """All scenarios, each with about this number of requests."""
+    """All scenarios, each with about this number of requests (twice as many in overload)."""
     world = partial(
         World,
         unit="",
@@ -73,7 +75,7 @@ NAMES: Final = tuple(world.name for world in worlds(REQUESTS))
 
 
 def measure(world: World, seed: int) -> list[Coverage]:
-    """Simulate a scenario. Raises the errors of `simulate`."""
+    """Simulate a scenario and count by class. Raises the errors of `simulate`."""
     until = UNTIL if world.name == OVERLOAD else 1.0
     recorded = Recorded(world.name, WARM * world.seconds, until * world.seconds)
     simulate(world.scenario(seed), world.traffic(seed), recorded)
@@ -81,7 +83,7 @@ def measure(world: World, seed: int) -> list[Coverage]:
 
 
 def run(name: str | None, seed: int, jobs: int, *, is_quick: bool) -> Found:
-    """Simulate all scenarios, or the one with this name. Raises Refused and Broken."""
+    """Simulate all scenarios, or only the scenario `name`. Raises Refused and Broken."""
     count = QUICK if is_quick else REQUESTS
     chosen = [w for w in worlds(count) if name in (None, w.name)]
     if not chosen:

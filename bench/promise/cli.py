@@ -1,7 +1,7 @@
-"""`hedgerow bench promise`: coverage and width of the estimated TTFT's 90 % intervals, by class.
+"""`hedgerow bench promise`: simulate coverage and width of the intervals of estimated TTFTs.
 
-Exit code 0: measured; 1: a run failed, or a goal was missed in a run without `--quick`; 2: a
-mistake on the command line.
+Exit code 0: measured; 1: a run failed, or a goal was missed in a run without `--quick`; 2: an
+argument is invalid.
 """
 
 from __future__ import annotations

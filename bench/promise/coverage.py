@@ -1,6 +1,6 @@
-"""Counts, for each class of one run, how many first tokens came within their intervals.
+"""Counts, for each class, how many first tokens arrived within the interval of their estimate.
 
-The streams are simulated ones, or those of an access log. Must never: simulate, or judge a goal.
+The streams come from a simulation or from an access log. Must never simulate or judge a goal.
 """
 
 from __future__ import annotations
@@ -17,38 +17,39 @@ from router.simulator.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The time to first token of one stream, and its estimate. Times are seconds."""
+    """The time to first token of one stream, and its estimate with an interval, in seconds."""
 
     ttft_s: float
-    estimate_s: float  # below 0: no estimate
+    estimate_s: float  # below 0 if there is no estimate
     low_s: float
     high_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """The estimates of one class in one scenario."""
+    """How good the estimates of one class in one scenario are."""
 
     scenario: str
-    name: str  # the class
-    streams: int  # streams with a first token
-    estimated: int  # those with an estimate
-    below: int  # first tokens before the interval
-    above: int  # first tokens after the interval
-    width_s: float | None  # median width of the intervals; None: no estimate
-    range_s: float | None  # from the 5th to the 95th percentile of all TTFTs; None: no stream
+    name: str  # name of the class
+    streams: int  # number of streams with a first token
+    estimated: int  # how many of them have an estimate
+    below: int  # number of first tokens before the interval
+    above: int  # number of first tokens after the interval
+    width_s: float | None  # median width of the intervals; None without estimates
+    # Distance from the 5th to the 95th percentile of all TTFTs; None without streams.
+    range_s: float | None
     error: float | None  # median of |estimate / TTFT - 1|, as a share
 
     @property
     def covered(self) -> float | None:
-        """The share of first tokens within their intervals."""
+        """The share of first tokens that arrived within their intervals."""
         if not self.estimated:
             return None
         return 1.0 - (self.below + self.above) / self.estimated
 
     @property
     def relative_width(self) -> float | None:
-        """The median width as a share of the range."""
+        """The median width of the intervals, divided by the range of the TTFTs."""
         if self.width_s is None or not self.range_s:
             return None
         return self.width_s / self.range_s
@@ -58,7 +59,7 @@ class Coverage:
 
 
 class Recorded:
-    """Records the outcomes of streams that arrive after the warm-up and before the end."""
+    """Records streams that arrive in the judged time, from `warm_s` to `until_s`."""
 
     def __init__(self, scenario: str, warm_s: float, until_s: float) -> None:
         self._scenario = scenario
@@ -78,7 +79,7 @@ class Recorded:
 
 
 def coverage(scenario: str, name: str, streams: Sequence[Stream]) -> Coverage:
-    """Count the streams of one class. `scenario`, `name`: the labels of the row."""
+    """Summarise the streams of one class. `scenario` and `name` label the row."""
     ttfts = sorted(one.ttft_s for one in streams)
     given = [one for one in streams if one.estimate_s >= 0.0]
     widths = [one.high_s - one.low_s for one in given]

@@ -1,6 +1,6 @@
-"""The goals of the estimates as verdicts: coverage and width, by scenario, for the worst class.
+"""Judges the goals of the estimates: coverage and width of the worst class in each scenario.
 
-The note names all classes that miss a goal. Pure.
+A verdict's note names all classes that miss the goal. Pure.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from bench.promise.coverage import Coverage
 from router.core.conformal import COVERAGE
 
 OFF: Final = 0.03  # maximum distance of the coverage from 90 %
-WIDTH: Final = 0.5  # maximum median width, as a share of the range of the class
-LEAST: Final = 1000  # streams with an estimate from which on a class is judged
+WIDTH: Final = 0.5  # maximum median width, as a share of the range of the class's TTFTs
+LEAST: Final = 1000  # the note names classes with fewer estimates
 
 
 def judge(rows: Sequence[Coverage]) -> list[Verdict]:

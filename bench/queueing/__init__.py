@@ -1,1 +1,1 @@
-"""Measures the cost of the admission queue: CPU per arrival and dispatch, by order and depth."""
+"""Measures the admission queue: CPU per arrival and dispatch, for every order and depth."""

@@ -1,9 +1,11 @@
-"""`python -m bench.queueing`: measure the admission queue's cost, for every order and depth.
+"""`python -m bench.queueing`: measure the CPU time of the admission queue.
 
-Eight replicas of one model, a hundred flows of ten keys, classes high, normal and low, prompts of
-100 to 4,000 tokens. One dispatch is the arrival of a request that must wait, and the grant of a
-place to a waiting request. With prefixes, each request has one replica that holds some of its
-prompt, and a replica with a free place considers the first 64 requests.
+It is measured for every order of the queue and several depths (numbers of waiting requests). The
+fleet has eight replicas of one model. Requests come from a hundred users with ten API keys, in the
+classes high, normal and low, with prompts of 100 to 4,000 tokens. A dispatch is the arrival of a
+request that must wait, and the grant of a free place at a replica to a waiting request. With
+prefixes, one replica holds some of each request's prompt, and a replica with a free place considers
+the first 64 waiting requests.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from policies.queueing.contract import order_names
 DEPTHS = (10, 1000, 100_000)
 DEFAULT = "fair"
 PREFIXES = f"{DEFAULT}, prefixes"
-# Goals in µs of CPU, compiled.
+# Goals in µs of CPU for the compiled program. The keys are depths.
 DISPATCH_US = {10: 4.0, 100_000: 10.0}
 OFFER_US = 1.0
 PASS_US = 2.0

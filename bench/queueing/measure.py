@@ -1,7 +1,9 @@
-"""CPU of the queue's steps, in µs: the minimum of several blocks, garbage collector off.
+"""Measures the CPU time of the queue's steps in µs, with the garbage collector off.
 
-Times are CPU times of the thread, so that other processes do not count. The same block without a
-queue (leases taken and released, lists kept) is measured too and subtracted.
+A result is the minimum over several blocks of operations. Times are CPU times of the thread, so
+that other processes do not count. The same block is also measured without the queue, and its time
+is subtracted. Without the queue, a block only counts requests at replicas (takes and releases
+leases).
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ _BLOCK = 2000
 def dispatch_us(
     policy: str, depth: int, blocks: int, *, replicas: int = 8, prefixes: bool = False
 ) -> tuple[float, float]:
-    """Cost of a request that waits among `depth` others.
+    """Return the CPU µs of a request that waits while `depth` others wait.
 
-    The first value covers its offer and its grant to a freed place; the second, the settling of its
-    cost at its end.
+    The first value is for its arrival and for the grant of a free place. The second value is for
+    the settlement of its cost at its end.
     """
     traffic = Traffic(policy, replicas, prefixes=prefixes)
     traffic.fill(depth)
@@ -82,7 +84,7 @@ def dispatch_us(
 
 
 def beside_us(blocks: int, *, replicas: int = 8) -> float:
-    """Cost of an offer while the queue is empty and one of the replicas is full."""
+    """Return the CPU µs of an arrival while the queue is empty and one of the replicas is full."""
     traffic = Traffic("fair", replicas)
     queue = traffic.queue
     full = traffic.fleet.replicas[0]
@@ -107,9 +109,9 @@ def beside_us(blocks: int, *, replicas: int = 8) -> float:
 
 
 def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
-    """Cost of a request that finds an open replica and an empty queue.
+    """Return the CPU µs of a request that finds a replica with room and an empty queue.
 
-    The first value covers its offer, the second everything to its end.
+    The first value is for its arrival, the second for everything up to its end.
     """
     traffic = Traffic("fair", replicas)
     queue = traffic.queue
@@ -152,7 +154,7 @@ def pass_us(blocks: int, *, replicas: int = 8) -> tuple[float, float]:
 
 
 def waiting_bytes(depth: int, *, prefixes: bool = False) -> float:
-    """Bytes per waiting request at this depth: its ticket with its contents, and its place."""
+    """Return the bytes per waiting request: its ticket, and its entries in the queue."""
     traffic = Traffic("fair", 8, prefixes=prefixes)
     gc.collect()
     tracemalloc.start()

@@ -1,6 +1,6 @@
-"""A queue in operation: replicas that accept what they are offered, and an endless ticket source.
+"""Runs an admission queue without a router: with replicas, and with an endless source of requests.
 
-The replicas offer the queue the same interface as the fleet table: plain attributes, real leases.
+To the queue, the replicas look like those of the router's fleet table, with real leases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOWS = 100
 
 
 class Replica(ReplicaLoad):
-    """A replica that is half full."""
+    """A replica whose KV cache is half full."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"replica-{number}")
@@ -37,7 +37,7 @@ class Replica(ReplicaLoad):
 
 
 class Fleet(Pool):
-    """A fleet in which each replica serves every model and reports its load."""
+    """A fleet for the queue in which each replica serves every model and reports its load."""
 
     def __init__(self, size: int) -> None:
         self.replicas = tuple(Replica(number) for number in range(size))
@@ -68,7 +68,7 @@ class Fleet(Pool):
 
 
 class Traffic:
-    """A queue, its fleet, and requests of many flows, sizes and classes."""
+    """A queue with its fleet, and requests of many users, sizes and classes."""
 
     def __init__(self, policy: str, replicas: int, *, prefixes: bool = False) -> None:
         self.fleet = Fleet(replicas)
@@ -107,7 +107,7 @@ class Traffic:
         self.leases[ticket] = Lease(place, ticket.view.prompt_tokens)
 
     def fill(self, depth: int) -> None:
-        """Fill the queue with this number of requests, with every replica closed."""
+        """Offer requests until all replicas are full and `depth` requests wait."""
         while self.queue.waiting < depth:
             ticket = self.ticket()
             places = self.queue.offer(ticket, self.now)

@@ -1,8 +1,9 @@
-"""`python -m bench.routing`: measure the cost of a decision, by policy and fleet size.
+"""`python -m bench.routing`: measure the CPU time of a routing decision.
 
-A decision is match + pick + insert for a prompt of 16 KB, without its hashing, in a fleet with
-running requests and a full prefix index. Above 64 replicas a policy gets a window of 64 and the
-holders, as in the proxy, unless it requests all.
+It is measured for every policy and several fleet sizes. A decision is match + pick + insert for a
+prompt of 16 KB, without the hashing of the prompt. The fleet has running requests and a full prefix
+index. As in the proxy, a policy in a fleet of more than 64 replicas sees 64 of them and the
+replicas that hold a prefix of the prompt. A policy can request all replicas.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from policies.contract import policy_names
 
 SIZES = (2, 8, 64, 1024)
 DEFAULT = "kv_aware"
-# Goals: µs of a decision by size of fleet, µs of hashing, bytes of an entry.
+# Goals: µs of a decision by number of replicas, µs of hashing a prompt, bytes of an index entry.
 DECISION_US = {64: 15.0, 1024: 60.0}
 HASHING_US = 6.0
 ENTRY_BYTES = 200.0
@@ -60,8 +61,8 @@ def main() -> int:
 
 
 def _goals(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each goal with its measured value. The default policy's most expensive kind of
-    prompt counts.
+    """Return each goal with its measured value. The goal of a decision applies to the default
+    policy with its most expensive kind of prompt.
     """
     goals = []
     lines = [line for name, line in results["decision_us"].items() if name.startswith(DEFAULT)]
@@ -89,7 +90,7 @@ def _table(results: dict[str, Any]) -> str:
         short = goal["reached"] / goal["most"]
         verdict = "met" if short <= 1 else f"short by {short:.2f}x"
         rows.append([goal["goal"], f"≤ {goal['most']:g}", f"{goal['reached']:.1f}", verdict])
-    # A long verdict exceeds its column instead of widening the last column of figures.
+    # A long verdict may be wider than its column, so that the columns of figures stay narrow.
     widths = [max(len(row[n]) for row in rows if len(row) > n) for n in range(len(SIZES))]
     widths.append(8)
     lines = [f"CPU {results['cpu']}, Python {results['python']}; 16 KB prompts; medians"]

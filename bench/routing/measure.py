@@ -1,9 +1,9 @@
-"""The figures of the decision bench: the median of repeated blocks' means, in CPU time.
+"""Measures decisions in CPU time. A figure is the median of the means of several blocks.
 
-Other processes of the machine are therefore not included. A decision covers the proxy's work
-between the prompt's hashes and the lease: the search for holders of the prefix (match), the
-policy's pick with its surroundings, and the record of the new holder (insert and the policy's
-hook). Hashing is a separate line.
+CPU time does not include other processes. A decision is the proxy's work between the hashing of the
+prompt and the lease. It includes the search for replicas that hold a prefix (match), the call of
+the policy (pick), and the record that the chosen replica holds the prompt (insert). Hashing is
+measured separately.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from router.fleet.prefix.index import PrefixIndex
 from router.intake.fields import Fields
 from router.intake.prompt import prompt_blocks
 
-BLOCK: Final = 250  # decisions
-# Fill levels just after a growth of the dicts, full, and in between: slots per entry differ by 2.
+BLOCK: Final = 250  # decisions per block
+# Numbers of entries just after Python enlarges a dict, just before, and in between. The memory per
+# entry depends on it, because the dict's slots per entry differ by a factor of 2.
 FILLS: Final = (19_200, 21_900, 24_300, 33_300, 43_700, 250_000)
 
 
 def _clock_us() -> float:
-    """The cost of reading the clock around a call."""
+    """Return the µs of reading the clock before and after a call."""
     samples = []
     for _ in range(1000):
         began = thread_time()
@@ -39,7 +40,7 @@ def _clock_us() -> float:
 
 
 def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
-    """µs of one decision. Raises RuntimeError if the policy failed in any decision."""
+    """Return the µs of one decision. Raises RuntimeError if the policy failed in any decision."""
     traffic = Traffic(fleet, policy, kind)
     choose, dispatched = traffic.chooser.choose, traffic.chooser.dispatched
     replicas = fleet.replicas
@@ -68,7 +69,7 @@ def decision_us(fleet: Fleet, policy: str, kind: str, blocks: int) -> float:
 
 
 def parts_us(fleet: Fleet, blocks: int) -> dict[str, float]:
-    """µs of the index's own calls for one new prompt in a full index."""
+    """Return the µs of the prefix index's calls for one new prompt, in a full index."""
     index = fleet.knowledge.prefixes
     replicas = fleet.replicas
     clock = _clock_us()
@@ -95,7 +96,7 @@ def parts_us(fleet: Fleet, blocks: int) -> dict[str, float]:
 
 
 def hashing_us(blocks: int) -> float:
-    """µs for the hashes of a 16 KB prompt."""
+    """Return the µs for hashing a prompt of 16 KB."""
     text = b'[{"role": "user", "content": "' + b"lorem ipsum dolor sit amet " * 1000
     raw = text[: PROMPT_BYTES - 2] + b'"}]'
     fields = Fields(model="m", messages=msgspec.Raw(raw))
@@ -118,9 +119,9 @@ def _timed(call: Callable[[], object], blocks: int) -> float:
 
 
 def bytes_per_entry(replicas: int = 64) -> float:
-    """Maximum bytes per (block, holder) pair over `FILLS`, while blocks are added and evicted.
+    """Return the maximum bytes per index entry over `FILLS`, while entries are added and evicted.
 
-    Each prompt has one holder.
+    An entry is a pair (block, replica that holds the block). Each prompt has one holder.
     """
     worst = 0.0
     rng = Random(1)

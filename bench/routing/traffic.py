@@ -1,14 +1,14 @@
-"""Traffic for the decision bench: a fleet with a filled prefix index, and prompts to place.
+"""Traffic for the decision bench: a fleet with a filled prefix index, and prompts.
 
 There are three kinds of prompt, all of 16 KB:
 
 - `unique`: a new prompt;
-- `conversation`: the next turn of a conversation, of which one replica holds all but the end;
+- `conversation`: the next turn of a conversation; one replica holds all but the end of the prompt;
 - `shared`: a system prompt of 1 KB that every replica holds, then new text.
 
-`mix` alternates between them. Every replica has running requests, and the prefix index is as full
-as replicas of this KV cache make it. A placed request is confirmed and ends some decisions later,
-as in the proxy.
+`mix` alternates between the kinds. Every replica has running requests, and the prefix index has as
+many entries as the replicas' KV caches allow. As in the proxy, a dispatched request delivers its
+first token and ends some decisions later.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from router.wire.sweep import Sweeper
 PROMPT_BYTES: Final = 16 * 1024
 KINDS: Final = ("unique", "conversation", "shared")
 MIX: Final = "mix"
-_TURN: Final = 4  # blocks that a turn adds to its conversation
-_SYSTEM: Final = 2  # blocks of the system prompt
+_TURN: Final = 4  # number of blocks that a turn adds to its conversation
+_SYSTEM: Final = 2  # number of blocks of the system prompt
 _KV_TOKENS: Final = 442_944  # KV cache of one replica, in tokens
-_UNDER_WAY: Final = 4  # requests per replica, on average; one of them waits
+_UNDER_WAY: Final = 4  # requests per replica, on average; one of them has no first token yet
 
 Blocks = tuple[int, ...]
 
 
 class Fleet:
-    """Replicas and the index of their caches; shared by all measured policies."""
+    """Replicas and the prefix index of their caches, which all measured policies share."""
 
     def __init__(self, count: int, rng: Random) -> None:
         self.config = Config(
@@ -53,7 +53,7 @@ class Fleet:
         )
         self.rng = rng
         self.knowledge = PrefixLookup(self.config.prefix)
-        # Nothing is sent, so that no connection is requested from a pool and no event loop runs.
+        # Nothing is sent, so the connection pool gets an event loop that does not run.
         loop = asyncio.new_event_loop()
         loop.close()
         config = self.config
@@ -66,12 +66,13 @@ class Fleet:
         self.length = PROMPT_BYTES // self.config.prefix.block_bytes
         self.system = self.fresh(_SYSTEM)
         self._fill()
-        for replica in self.replicas:  # later, so that the index does not depend on it
+        # After the index is filled, so that these values do not change its size.
+        for replica in self.replicas:
             replica.kv_tokens = _KV_TOKENS
             report_kv(replica, 0.5, 0)
 
     def fresh(self, length: int) -> Blocks:
-        """Hashes of new blocks."""
+        """Return the hashes of `length` new blocks."""
         bits = self.rng.getrandbits
         return tuple([bits(64) for _ in range(length)])
 
@@ -86,7 +87,7 @@ class Fleet:
 
 
 class Traffic:
-    """Decisions of one policy over a fleet, one after the other."""
+    """The requests for the decisions of one policy, one after the other."""
 
     def __init__(self, fleet: Fleet, policy: str, kind: str) -> None:
         self._fleet = fleet
@@ -106,7 +107,7 @@ class Traffic:
         self._block_bytes = config.prefix.block_bytes
 
     def next(self) -> RequestView:
-        """A request that is about to be placed."""
+        """Return the next request for which a replica must be chosen."""
         fleet = self._fleet
         self._count += 1
         kind = KINDS[self._count % len(KINDS)] if self._kind == MIX else self._kind
@@ -125,7 +126,7 @@ class Traffic:
         return view
 
     def placed(self, view: RequestView, replica: Replica, placement: tuple[int, int]) -> None:
-        """Record a decision: the request runs, and an earlier one ends."""
+        """Record a decision: the request runs now, and an earlier request ends."""
         tokens, held = placement
         lease = Lease(replica, tokens)
         self._waiting.append((view, replica, lease, held))
@@ -143,7 +144,7 @@ class Traffic:
             self._finish()
 
     def _begin(self) -> None:
-        """The oldest waiting request delivers its first token."""
+        """Let the oldest request without a first token deliver it."""
         view, replica, lease, held = self._waiting.popleft()
         lease.begun()
         self._fleet.knowledge.prefixes.confirm(replica, view.blocks, held)

@@ -1,1 +1,1 @@
-"""Measures every table of the benches anew, and keeps them here; `make results` runs it."""
+"""Runs all benches and keeps their tables in this folder; `make results` starts it."""

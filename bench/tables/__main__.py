@@ -1,11 +1,11 @@
-"""`python -m bench.tables`: measure the tables that are not of this commit, one after the other.
+"""`python -m bench.tables`: measure the tables that are not current, one after the other.
 
-A table is current if nothing below `router`, `policies`, `bench` and in the build has changed since
-its commit. So a run that was stopped continues with the next table. The working tree must have no
-changes, because a table names the commit that it was measured on.
+A table is current if nothing in `router`, `policies`, `bench` and the build files has changed since
+its commit. So an interrupted run can be continued. The working tree must have no changes, because a
+table names the commit that it was measured on.
 
-Exit code 0: all tables are current; 1: a bench could not run; 2: a mistake on the command line, or
-a working tree with changes.
+Exit code 0: all tables are current; 1: a bench could not run; 2: an argument is invalid, or the
+working tree has changes.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _measure(part: Part, commit: str, traces: str, tree: str) -> bool:
     words = [sys.executable, "-m", "router", "bench", *part.command(paths), "--markdown"]
     _say(f"{part.name}: measuring")
     done = subprocess.run(words, cwd=tree, stdout=subprocess.PIPE, text=True, check=False)
-    # 1 with a table: measured, and a goal was missed.
+    # Status 1 with a table means that a goal was missed.
     if done.returncode not in (0, 1) or not done.stdout.strip():
         _say(f"{part.name}: failed with status {done.returncode}")
         return False

@@ -1,6 +1,6 @@
-"""The benches whose tables are kept: the command of each, and the traces that it needs.
+"""Lists the benches whose tables are kept, with their commands and the traces that they need.
 
-Pure values. Must never run anything.
+Must never run anything.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 MOONCAKE: Final = "mooncake"
 AZURE: Final = "azure"
-# The files as their publishers name them, below the folder with all traces.
+# Paths of the trace files in the folder with all traces. The publishers chose the names.
 TRACES: Final[Mapping[str, str]] = {
     MOONCAKE: "mooncake/conversation_trace.jsonl",
     AZURE: "azure2023/AzureLLMInferenceTrace_conv.csv",
@@ -20,11 +20,11 @@ TRACES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One command. A word `{mooncake}` stands for the path of that trace."""
+    """A bench and its command. A word such as `{mooncake}` stands for the path of that trace."""
 
-    name: str  # of the file with its table
-    words: tuple[str, ...]  # after `hedgerow bench`
-    is_timed: bool = False  # whether its figures depend on the machine
+    name: str  # name of the file with the table
+    words: tuple[str, ...]  # arguments after `hedgerow bench`
+    is_timed: bool = False  # whether the figures depend on the machine
 
     @property
     def traces(self) -> tuple[str, ...]:
@@ -32,11 +32,11 @@ class Part:
         return tuple(name for name in TRACES if f"{{{name}}}" in self.words)
 
     def command(self, paths: Mapping[str, str]) -> list[str]:
-        """The words with the paths of the traces."""
+        """Return `words` with the paths of the traces inserted."""
         return [paths[word[1:-1]] if word[:1] == "{" else word for word in self.words]
 
 
-# Parts that measure the machine come first, while nothing else has warmed it up.
+# Parts whose figures depend on the machine come first, before other parts heat it up.
 PARTS: Final = (
     Part("overhead", ("overhead",), is_timed=True),
     Part("fleet", ("fleet",), is_timed=True),

@@ -1,4 +1,4 @@
-"""A kept table: a Markdown file whose first lines name the commit, the machine and the command.
+"""Formats a kept table: a Markdown file that begins with the commit, the machine and the command.
 
 Pure. Must never read a file or run a command.
 """
@@ -12,7 +12,7 @@ _COMMIT: Final = re.compile(r"^Measured on `([0-9a-f]{7,40})`", re.MULTILINE)
 
 
 def page(name: str, command: str, commit: str, day: str, machine: str, printed: str) -> str:
-    """The file of a table. `day`: the date as text; `printed`: the bench's Markdown."""
+    """Return the content of a table's file. `printed` is the Markdown that the bench printed."""
     return (
         f"# {name}\n\nMeasured on `{commit}`, {day}, on {machine}, by:\n\n"
         f"    {command}\n\n{printed.strip()}\n"
@@ -20,6 +20,6 @@ def page(name: str, command: str, commit: str, day: str, machine: str, printed: 
 
 
 def commit_of(page: str) -> str | None:
-    """The commit that a table names; None: it names none."""
+    """Return the commit of a table, or None if its file names no commit."""
     found = _COMMIT.search(page)
     return None if found is None else found[1]

@@ -1,21 +1,23 @@
 """Sends a second copy at the delay with the highest expected gain.
 
 Let S(d) be the share of requests that show no content within the delay d. Times are multiples of
-the predicted time. A copy takes 1 (the predicted time), so a copy saves the integral of S from
-d + 1 on. A share S(d) of the
-requests causes a copy, which costs other requests `price`. If S(d) exceeds the budget's share B,
-chance decides which requests get a copy:
+the predicted time. A copy takes 1 (the predicted time), so a copy after the delay d saves, in the
+mean over all requests, the integral of S from d + 1 on. A share S(d) of the requests causes a copy,
+which costs other requests `price`. If S(d) exceeds the budget's share B, chance decides which
+requests get a copy:
 
     gain(d) = min(1, B / S(d)) * (integral of S from d + 1 on - price * S(d))
 
-While many requests still finish within a short time, waiting is cheap, and each finish saves a
-copy. Later only the slow requests remain, and further waiting loses time. So the best delay is
-where the bulk of the first tokens ends, even if the budget cannot pay for all later requests. If
-there is no slow tail, the best delay is after every time that was seen.
+While many requests still finish within a short time, waiting is cheap, and each request that
+finishes saves a copy. Later only the slow requests remain, and further waiting loses time. So the
+best delay is the time by which most first tokens have arrived, even if the budget cannot pay for
+all later requests. If no requests are much slower than the others, the best delay is longer than
+every time that was seen.
 
-When the delay has passed, a second condition must hold. The remaining time of the first attempt
-(the mean of the attempts that have waited as long) must exceed the time that the copy needs at its
-replica. That replica may have to prefill tokens that the first replica had in its cache.
+When the delay has passed, a second condition must hold for a copy to be sent. The expected
+remaining time of the first attempt (the mean of the attempts that have waited as long) must exceed
+the time that the copy needs at its replica. That replica may have to prefill tokens that the first
+replica had in its cache.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from policies.hedging.gain import best_moment
 @policy("adaptive")
 @dataclass(slots=True)
 class Adaptive(HedgingPolicy):
-    """Sends a copy when the bulk of first tokens has arrived; may use less than its budget."""
+    """Sends a copy after the time by which most first tokens arrive. May use less than its
+    budget."""
 
     least_s: float = 0.05  # The shortest delay before a copy, in seconds.
     price: float = 1.0  # What a copy costs other requests, in multiples of the predicted time.

@@ -25,30 +25,31 @@ from policies.registry import Registry
 
 
 class Delay(NamedTuple):
-    """The delay from the dispatch to the decision about a second copy. The decision is due when
-    both parts have passed.
+    """The delay from the dispatch to the decision about a second copy. The decision is due when the
+    longer of the two delays has passed.
     """
 
-    ratio: float = 0.0  # part of the delay in multiples of the predicted time to the first content
+    ratio: float = 0.0  # a delay in multiples of the predicted time to first content
     seconds: float = 0.0
 
 
 class HedgingPolicy:
-    """Base of every hedging policy: a `@dataclass(slots=True)` whose fields are its options."""
+    """The base class of every hedging policy: a `@dataclass(slots=True)` whose fields are its
+    options."""
 
     __slots__ = ()
 
-    idle: ClassVar[bool] = False  # the policy never sends a copy, so no times are measured
-    # Classes that the policy may hedge; None: as configured.
+    idle: ClassVar[bool] = False  # True: the policy never sends a copy, so no times are measured.
+    # The classes whose requests the policy may hedge; None: the classes in the configuration.
     only: ClassVar[frozenset[str] | None] = None
 
     def delay(self, curve: Curve, quantile: float) -> Delay | None:
-        """The delay before a copy is considered. `None`: no copy is sent.
+        """Return the delay before a copy is considered. `None`: no copy is sent.
 
         `curve`: the times to first content of the last 30 s, in multiples of the predicted time. If
-        there are only a few samples, assumed ones are added. `quantile`: the share of hedgeable
-        requests that must show content before the delay, so that copies of the rest stay within the
-        budget.
+        there are only a few measured times, assumed times are added. `quantile`: the share of
+        hedgeable requests that must show content before the delay, so that copies of the rest stay
+        within the budget.
         """
         raise NotImplementedError
 
@@ -56,13 +57,13 @@ class HedgingPolicy:
         """Whether a copy that is predicted to take `backup_s` is worth sending now.
 
         The first attempt was predicted to take `predicted_s` and has taken `waited_s` so far. If
-        the result is true for one `backup_s`, it must be true for every smaller one, because the
-        caller does not ask for all replicas.
+        the result is true for one `backup_s`, it must be true for every smaller `backup_s`, because
+        the caller does not call this method for every replica.
         """
         return True
 
     def most_utilised(self) -> float:
-        """The utilisation of the pool, 0 to 1, from which on the policy sends no copies."""
+        """Return the utilisation of the pool, 0 to 1, from which on the policy sends no copies."""
         return 1.0
 
 

@@ -1,12 +1,13 @@
 """The survival curve of the time to first token: the share of attempts still waiting at a time.
 
 Times are multiples of the predicted time, so that long and short prompts share one curve. When a
-second copy answers first, the other attempt is cut short. Its time is unknown, but it is at least
-the time it had waited. Without such samples, slow attempts would be missing. If the waits of cut
-attempts counted as answers, these attempts would look quick. Here each cut attempt counts as
-waiting until its cut and is left out afterwards (Kaplan and Meier, "Nonparametric Estimation from
-Incomplete Observations", JASA 53, 1958). This is unbiased if the time of the cut does not depend on
-the attempt's own time. The time of the cut depends on the other copy's time only.
+second copy answers first, the other attempt is cancelled ("cut"). Then its time to first token is
+unknown, but it is longer than the attempt has waited. If cut attempts were left out, slow attempts
+would be missing. If their waits counted as answers, these attempts would look quick. Here each cut
+attempt counts as waiting until its cut and is left out afterwards (Kaplan and Meier, "Nonparametric
+Estimation from Incomplete Observations", JASA 53, 1958). This is unbiased if the time of the cut
+does not depend on the attempt's own time. The time of the cut depends on the other copy's time
+only.
 
 If the last samples were all cut, the curve does not reach 0. The remaining attempts, and attempts
 that wait longer than any sample, are assumed to need as long again as they have waited (a Pareto
@@ -22,7 +23,7 @@ from collections.abc import Iterable
 from math import inf, sqrt
 from typing import Final
 
-_CLOSE: Final = 1e-9  # shares that differ by less are the same
+_CLOSE: Final = 1e-9  # shares that differ by less than this count as equal
 
 
 class Curve:
@@ -31,13 +32,14 @@ class Curve:
     __slots__ = ("_alive", "_area", "_areas", "_end", "_values", "last", "mean", "shown")
 
     def __init__(self, times: list[float], shown: list[float], cut: list[float]) -> None:
-        """`times` ascend. At each time, `shown` attempts delivered content and `cut` attempts were
-        cancelled.
+        """`times` is sorted. `shown` and `cut` have one number for each time: how many attempts
+        showed content, and how many were cancelled, at that time.
 
-        `shown` and `cut` may be fractions.
+        The numbers in `shown` and `cut` may be fractions.
         """
-        # The number of attempts that wait until each time. The counts are summed from the end, so
-        # that a rounded sum is never below one of its parts: counts of 1e-6 occur beside thousands.
+        # By index of `times`: the number of attempts that waited until that time. The counts are
+        # summed from the end. So a rounded sum is never below one of its parts, although counts of
+        # 1e-6 occur beside counts of thousands.
         waits = [0.0] * len(times)
         waiting = 0.0
         whole = 0.0
@@ -67,18 +69,19 @@ class Curve:
         # The share of attempts that still waits at `last`: 0 unless the last samples were cut.
         self._end = 0.0 if share < _CLOSE else share
         # The mean time is the integral of `survival` from 0 to infinity.
-        self._area = area + share * (self.last - at)  # the area up to `last`
+        self._area = area + share * (self.last - at)  # the integral of `survival` up to `last`
         self.mean = self._area + self._end * self.last
 
     def survival(self, time: float) -> float:
-        """The share of attempts that takes longer than `time`."""
+        """Return the share of attempts that take longer than `time`."""
         if time > self.last:
             return self._end * (self.last / time) ** 2
         index = self._until(time)
         return self._alive[index - 1] if index else 1.0
 
     def area(self, time: float) -> float:
-        """The integral of `survival` from 0 to `time`: the mean of min(own time, `time`)."""
+        """Return the integral of `survival` from 0 to `time`. It is the mean of min(t, `time`),
+        where t is the time of an attempt."""
         if time > self.last:
             return self._area + self._end * self.last * (1.0 - self.last / time)
         index = self._until(time)
@@ -87,17 +90,18 @@ class Curve:
         return self._areas[index - 1] + self._alive[index - 1] * (time - self._values[index - 1])
 
     def remaining(self, time: float) -> float:
-        """The mean remaining time of the attempts that have waited for `time`."""
+        """Return the mean remaining time of the attempts that have waited for `time`."""
         share = self.survival(time)
         if time >= self.last or share <= _CLOSE:
             return time
         return (self.mean - self.area(time)) / share
 
     def quantile(self, q: float) -> float:
-        """The least time within which a share `q` of attempts shows content; infinity if none."""
+        """Return the least time within which a share `q` of attempts shows content; infinity if
+        there is no such time."""
         left = 1.0 - q
         low, high = 0, len(self._alive)
-        while low < high:  # find the first share that is low enough; shares never rise
+        while low < high:  # binary search for the first share that is low enough; shares never rise
             middle = (low + high) // 2
             if self._alive[middle] <= left + _CLOSE:
                 high = middle
@@ -108,12 +112,13 @@ class Curve:
         return self.last * sqrt(self._end / left) if left > 0.0 else inf
 
     def times(self, since: float) -> list[float]:
-        """`since`, and all later times at which an attempt showed content, ascending."""
+        """Return `since` and all later times at which an attempt showed content, in ascending
+        order."""
         return [since, *self._values[self._until(since) :]]
 
     def _until(self, time: float) -> int:
-        """The number of values up to `time`. The tolerance `_CLOSE` ignores rounding of a `time`
-        that was computed from one of the values.
+        """Return the number of values up to `time`. The tolerance `_CLOSE` allows for the rounding
+        of a `time` that was computed from one of the values.
         """
         return bisect_right(self._values, time * (1.0 + _CLOSE))
 
@@ -121,8 +126,8 @@ class Curve:
 def curve_of(
     shown: Iterable[tuple[float, float]], cut: Iterable[tuple[float, float]] = ()
 ) -> Curve:
-    """The curve of (time, count) pairs in any order. `shown`: attempts that showed content; `cut`:
-    attempts that were cut short before.
+    """Return the curve of (time, count) pairs in any order. `shown`: attempts that showed content;
+    `cut`: attempts that were cancelled before they showed content.
     """
     whole: dict[float, float] = {}
     for time, count in shown:

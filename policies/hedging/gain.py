@@ -3,7 +3,8 @@
     gain(d) = min(1, paid / S(d)) * (integral of S from d + 1 on - price * S(d))
 
 S(d) is the share of requests that show no content within d. This is a separate module because it is
-compiled: once a second for each model it evaluates every time of a curve while a request waits.
+compiled. Once a second for each model, all times of a curve are evaluated while a request waits for
+the result.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from policies.hedging.curve import Curve
 
 
 def best_moment(curve: Curve, paid: float, price: float) -> float:
-    """The best delay in multiples of the predicted time; the earliest of equally good delays.
+    """Return the best delay in multiples of the predicted time; the earliest of equally good
+    delays.
 
     `paid`: the share of the requests for which the budget pays a copy; `price`: what a copy costs
     other requests, in multiples of the predicted time.

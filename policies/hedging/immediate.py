@@ -1,8 +1,9 @@
 """Sends two copies of a critical request at once while the pool is idle.
 
 Sending every request twice lowers the mean latency only below a threshold of utilisation: about
-0.26 for equal service times, 1/3 for exponential ones (Vulimiri et al., "Low Latency via
-Redundancy", CoNEXT 2013). The time of a prefill is nearly determined by the length of its prompt.
+0.26 for equal service times, 1/3 for exponentially distributed ones (Vulimiri et al., "Low Latency
+via Redundancy", CoNEXT 2013). The time of a prefill is nearly determined by the length of its
+prompt.
 """
 
 from __future__ import annotations

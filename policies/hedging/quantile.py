@@ -1,9 +1,9 @@
-"""Sends a second copy of each request that is later than the quantile that the budget pays for.
+"""Sends a second copy of the latest requests, as many as the budget pays for.
 
-Sources: Dean and Barroso, "The Tail at Scale", CACM 56(2), 2013 (hedge after the 95th percentile:
-5 % extra); Finagle's BackupRequestFilter (the percentile is 1 - the extra load). Here the time is
-divided by the time predicted for the prompt. Only some requests may be hedged, so the quantile is
-1 - b/h, with the budget b and the hedgeable share h of all prefill tokens.
+Sources: Dean and Barroso, "The Tail at Scale", CACM 56(2), 2013 (copies after the 95th percentile
+are 5 % more requests); Finagle's BackupRequestFilter (the percentile is 1 - the extra load). Here
+times are divided by the time that is predicted for the prompt. Only some requests may be hedged, so
+the quantile is 1 - b/h, with the budget b and the hedgeable share h of all prefill tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from policies.hedging.curve import Curve
 @policy("quantile")
 @dataclass(slots=True)
 class Quantile(HedgingPolicy):
-    """Uses the whole budget for the latest requests; it does not estimate what a copy gains."""
+    """Uses the whole budget for the latest requests. It does not estimate the time that a copy
+    saves."""
 
     least_s: float = 0.05  # The shortest delay before a copy, in seconds.
 

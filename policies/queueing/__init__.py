@@ -1,4 +1,4 @@
-"""The built-in order policies, one a file; importing this package registers them all."""
+"""The built-in order policies, one per file; importing this package registers them all."""
 
 from policies.discovery import import_modules
 

@@ -1,15 +1,16 @@
-"""Counts the service of each key, and of each user within a key, in virtual time.
+"""Counts the service of each API key, and of each user of a key, in virtual time.
 
-Each request adds its cost, divided by the weight of the flow, to the flow's counter. The flow with
-the lowest counter goes next (VTC: Sheng et al., "Fairness in Serving Large Language Models",
-OSDI'24). The virtual time is the lowest counter among the waiting flows when a flow was last
-served. When an idle flow begins to wait again, its counter is raised to the virtual time (as in
-start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96). So a flow cannot save up service while
-it is idle. When no flow waits any more, all differences are reset.
+A flow is a key, or a user of a key. Each request adds its cost, divided by the weight of its flow,
+to the flow's counter. The flow with the lowest counter goes next (VTC: Sheng et al., "Fairness in
+Serving Large Language Models", OSDI'24). The virtual time is the lowest counter among the waiting
+flows when a flow was last served. When an idle flow begins to wait again, its counter is raised to
+the virtual time (as in start-time fair queueing: Goyal, Vin and Cheng, SIGCOMM'96). So a flow
+cannot save up service while it is idle. When no flow waits any more, all differences are reset.
 
 An idle account whose counter is not above the virtual time equals a new account, so it may be
-dropped. Up to `IDLE_KEPT` such accounts are kept for reuse. So memory is bounded by the waiting
-flows and the flows recently served more than others; at most `IDLE_MAX` idle accounts are kept.
+dropped. Up to `IDLE_KEPT` such accounts are kept for reuse. So memory is bounded by the flows that
+wait and the flows that were recently served more than others. At most `IDLE_MAX` idle accounts are
+kept.
 
 Must never: depend on the unit of the charges.
 """
@@ -22,7 +23,7 @@ from typing import Any, Final
 from policies.queueing.ticket import Item
 
 IDLE_MAX: Final = 4096
-IDLE_KEPT: Final = 64  # idle accounts that are kept in any case
+IDLE_KEPT: Final = 64  # up to this number, idle accounts are always kept
 
 
 class Account:
@@ -48,7 +49,8 @@ class Account:
         self.counter = 0.0
         self.waiting = 0  # waiting tickets of the account, in all class queues
         self.idle = False  # whether the account is in the heap of accounts that may be dropped
-        self.nodes: list[Node] = []  # one node in each class queue in which the account waits
+        # One node for each class queue in which requests of the account wait.
+        self.nodes: list[Node] = []
         self.users: Accounts | None = None
 
     def add(self, amount: float) -> None:
@@ -62,7 +64,8 @@ class Account:
 
 
 class Node(Item):
-    """An account's position in one class queue. The account calls `moved` on each change."""
+    """An account's position in one class queue. The account calls `moved` when its counter
+    changes."""
 
     __slots__ = ("account",)
 
@@ -88,7 +91,7 @@ class Accounts:
         self._number = 0
 
     def of(self, name: str, weight: float) -> Account:
-        """The account of a name; a missing account is created."""
+        """Return the account with a name; create the account if it is missing."""
         found = self.by_name.get(name)
         if found is None:
             self._number += 1
@@ -117,7 +120,8 @@ class Accounts:
             self.idles(account)
 
     def idles(self, account: Account) -> None:
-        """An account has no waiting ticket: drop it when its counter reaches the virtual time."""
+        """Mark an account without waiting tickets as idle. It is dropped when the virtual time
+        reaches its counter."""
         if not account.idle:
             account.idle = True
             heappush(self._idle, (account.counter, account.number, account))

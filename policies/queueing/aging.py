@@ -1,8 +1,8 @@
-"""Orders by urgency that grows with waiting: number - rate * age, up to the level high.
+"""Orders requests by their urgency number less rate * age, so that waiting makes them more urgent.
 
 A rate of 0.1 levels a second raises a batch request (4) to normal (2) in 20 seconds. A rate of
-1/300 does so in ten minutes, and raises it to high (1) in fifteen. So no rate gives both "normal
-after ten minutes" and "high after twenty minutes".
+1/300 does so in ten minutes, and raises it to high (1) in fifteen. So no rate makes a batch request
+normal after ten minutes and high after twenty minutes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from policies.queueing.contract import OrderPolicy, PolicyConfigError, TicketQue
 @order_policy("aging")
 @dataclass(slots=True)
 class Aging(OrderPolicy):
-    """The most urgent ticket by number and age goes first, across classes. Tickets at the ceiling
-    are ordered by arrival.
+    """The request that is most urgent by its number and its age goes first, across classes.
+    Requests whose urgency has reached the ceiling are ordered by arrival.
     """
 
     by_class: ClassVar[bool] = False
@@ -26,7 +26,8 @@ class Aging(OrderPolicy):
 
     rate: float = 1.0 / 300.0  # How fast a waiting request becomes more urgent, in levels a second.
     ceiling: float = 1.0  # The most urgent level that age can give; 1 is high.
-    width: float = 0.25  # Within this many levels, a cached prefix decides which request goes.
+    # A cached prefix decides among requests whose urgency differs by at most this many levels.
+    width: float = 0.25
 
     def __post_init__(self) -> None:
         if not 0.0 < self.rate <= 1000.0:

@@ -22,15 +22,16 @@ class AgingQueue(BaseLine):
     __slots__ = ("_ceiling", "_rate", "_ripe", "_unripe", "_width")
 
     def __init__(self, rate: float, ceiling: float, width: float) -> None:
-        """`rate`: levels per second. `ceiling`: the level up to which age counts. `width`: tickets
-        within this number of levels are in one band.
+        """`rate`: levels per second. `ceiling`: the level up to which age counts. `width`: a ticket
+        may go instead of the first one if its level is at most this much higher.
         """
         self._rate = rate
         self._ceiling = ceiling
         self._width = width
-        # Key: level; tickets at the ceiling or, by their number, above the ceiling.
+        # Tickets that have reached the ceiling, or are more urgent by their number. Their key in
+        # `_ripe` is the level.
         self._ripe = Ranked()
-        self._unripe = Ranked()  # key: level + rate * arrival; tickets below the ceiling
+        self._unripe = Ranked()  # The other tickets, by level + rate * arrival.
 
     def push(self, ticket: Ticket, now: float) -> None:
         if ticket.number <= self._ceiling:

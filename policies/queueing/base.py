@@ -17,8 +17,8 @@ from policies.queueing.ticket_queue import TicketQueue
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class BaseLine:
-    """Base of the built-in queues, so that compiled code calls them directly. `TicketQueue`
-    describes the methods.
+    """The base class of the built-in queues, so that compiled code calls their methods directly.
+    `TicketQueue` describes the methods.
     """
 
     __slots__ = ()
@@ -47,7 +47,8 @@ class BaseLine:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OrderPolicy:
-    """Base of every order policy: a `@dataclass(slots=True)` whose fields are its options.
+    """The base class of every order policy: a `@dataclass(slots=True)` whose fields are its
+    options.
 
     Values are checked against the fields' types. `__post_init__` makes further checks and raises
     PolicyConfigError. A field that holds state and is not an option has `init=False`. One policy
@@ -56,30 +57,34 @@ class OrderPolicy:
 
     __slots__ = ()
 
-    # True: the policy orders tickets within a class only. False: it compares all classes.
+    # True: the policy orders the tickets of each class separately. False: it compares all classes.
     by_class: ClassVar[bool] = True
-    # True: the policy shares service by flow, so further requests of a flow keep their priority.
+    # True: the policy shares service by flow (key and user), so further requests keep their
+    # priority.
     is_fair: ClassVar[bool] = False
     # True: the policy orders by arrival alone, so a new ticket goes last in its class queue.
     by_arrival: ClassVar[bool] = False
-    # True: the policy may never serve a ticket, so the queue serves starving tickets. False:
-    # the queue protects only classes; the policy prevents starvation within a class.
+    # True: the policy may skip a ticket for ever, so the queue serves tickets that starve. False:
+    # the policy prevents starvation within a class; the queue prevents only the starvation of
+    # classes.
     starves: ClassVar[bool] = True
 
     def line(self, urgency: int) -> TicketQueue:
-        """A new line (an ordered queue) of tickets of class `urgency`, 0 critical to 4 batch."""
+        """Return a new line (an ordered queue) for tickets of class `urgency`, 0 critical to 4
+        batch."""
         raise NotImplementedError
 
     def passed(self, ticket: Ticket, now: float) -> None:
-        """A ticket was sent without waiting in a line, while other tickets wait."""
+        """Note that a ticket was sent without waiting in a line, while other tickets wait."""
 
     def settled(self, ticket: Ticket, tokens: int, output: int) -> None:
-        """A ticket that was taken or passed has ended. Its request cost `tokens` uncached prompt
-        tokens and `output` output tokens. Called once for each ticket, also if cancelled.
+        """Note that a ticket that was sent (`take` or `passed`) has ended. Its request cost
+        `tokens` uncached prompt tokens and `output` output tokens. This is called once for each
+        such ticket, even if its request was cancelled.
         """
 
     def refunded(self, ticket: Ticket) -> None:
-        """A ticket that was taken or passed returns to its line: its charge is taken back."""
+        """Note that a sent ticket returns to its line; take its charge back."""
 
     def sized(self, replicas: int) -> None:
-        """The number of replicas behind the queue has changed."""
+        """Note that the number of replicas behind the queue has changed."""

@@ -4,7 +4,7 @@ An order policy decides which waiting ticket goes first. It is synchronous and d
 does no I/O. It reads no clock (`now` is passed in) and does not see replicas. The queue
 (router/admission) decides everything else: whether a replica has free capacity, which class may use
 the capacity, when a starved class has its turn, and which of the first few tickets is sent because
-its prefix is cached there.
+its prefix is cached at the replica.
 
 A policy creates *lines*. A line (an ordered queue) orders the tickets of one class that may go to
 the same replicas. The queue has several lines if there are several classes or models. The queue

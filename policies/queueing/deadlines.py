@@ -10,10 +10,11 @@ from policies.queueing.ticket import Ticket
 
 
 def due(ticket: Ticket) -> float:
-    """When the first token is due, in monotonic seconds: by the request's SLO, or by the deadline
-    that its client states, whichever is earlier.
+    """Return when the first token is due, in monotonic seconds: by the request's SLO, or by the
+    deadline that its client states, whichever is earlier.
 
-    A deadline counts only as far as the client may state an SLO (`RequestView.ttft_slo_min_s`).
+    A client's deadline counts as no earlier than the shortest SLO that the client may state
+    (`RequestView.ttft_slo_min_s`).
     """
     view = ticket.view
     usual = ticket.arrival + view.ttft_slo_s
@@ -28,8 +29,8 @@ class DeadlineQueue(KeyedQueue):
     __slots__ = ("_share",)
 
     def __init__(self, share: float) -> None:
-        """`share`: a ticket may go instead of the first if its deadline is later by at most this
-        share of the first ticket's TTFT SLO.
+        """`share`: a ticket may go instead of the first one if its deadline is later by at most
+        this share of the first ticket's TTFT SLO.
         """
         super().__init__(due, 0.0)
         self._share = share

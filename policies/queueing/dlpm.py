@@ -1,4 +1,4 @@
-"""Deficit longest prefix match: among clients with deficit left, the longest cached prefix goes.
+"""Deficit longest prefix match: of the clients with deficit left, the best cached prefix is first.
 
 Source: "Locality-aware Fair Scheduling in LLM Serving" (arXiv 2501.14312). Each client has a
 deficit counter. Uncached input tokens and weighted output tokens are subtracted from the counter.
@@ -19,7 +19,8 @@ from policies.queueing.shared import SharedByFlow, check_amount
 @order_policy("dlpm")
 @dataclass(slots=True)
 class Dlpm(SharedByFlow):
-    """Among keys with quantum left in this round, the longest cached prefix goes first."""
+    """Among keys with quantum left in this round, the request with the longest cached prefix goes
+    first."""
 
     quantum: float = 32768.0  # The charge that a key may use in a round, times its weight.
     input: float = 1.0  # The charge for an uncached prompt token.

@@ -19,7 +19,8 @@ from policies.queueing.shared import SharedByFlow, check_amount
 class Drr(SharedByFlow):
     """Keys take turns, and users take turns within their key."""
 
-    quantum: float = 4096.0  # Uncached prompt tokens of a key in a round, times its weight.
+    # The uncached prompt tokens that a key may use in a round, times its weight.
+    quantum: float = 4096.0
     # A cached prefix decides among keys, and among users, that are at most this many rounds apart.
     width: float = 2.0
 

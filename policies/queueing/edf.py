@@ -1,5 +1,5 @@
-"""The request with the earliest deadline goes first: that of its SLO, or its own deadline if
-earlier.
+"""The request with the earliest deadline goes first: the deadline of its SLO or, if that is
+earlier, the deadline that the client states.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from policies.queueing.shared import check_share
 @order_policy("edf")
 @dataclass(slots=True)
 class Edf(OrderPolicy):
-    """The earliest deadline of a first token goes first, across classes. No request waits for ever,
-    because each deadline is the earliest at some time.
+    """The request whose first token has the earliest deadline goes first, across classes. No
+    request waits for ever, because each deadline is the earliest at some time.
     """
 
     by_class: ClassVar[bool] = False

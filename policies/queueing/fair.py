@@ -2,9 +2,10 @@
 
 Source: Sheng et al., "Fairness in Serving Large Language Models", OSDI'24 (arXiv 2401.00588). Each
 client has a counter, charged for input tokens and, twice as much, for output tokens. The client
-with the lowest counter goes next. The counter of a client that was idle is raised to those of the
-others. Between two clients that always wait, service differs by at most twice the larger of two
-weighted amounts: the longest prompt, and the tokens that run at once.
+with the lowest counter goes next. When a client was idle, its counter is raised to the lowest
+counter of the waiting clients. If two clients always have waiting requests, their service differs
+by at most twice the larger of two weighted amounts: the tokens of the longest prompt, and the
+tokens that run at once.
 
 An engine charges output while it decodes. Here a request is charged its expected cost at dispatch:
 uncached prompt tokens and predicted output. The charge is corrected to the true cost when the
@@ -37,10 +38,11 @@ class Fair(SharedByFlow):
             check_amount(option, getattr(self, option))
         if self.input == 0.0 and self.output == 0.0:
             raise PolicyConfigError("input or output must be above 0", "input")
-        # The width scales with the prices: with a price of a millionth, flows must still differ.
+        # The width is multiplied by the price. So it still separates flows if the price is a
+        # millionth.
         width = self.width * (self.input or self.output)
         self.open_books(Tariff(input=self.input, output=self.output, width=width))
 
 
-# Not used as a decorator: mypyc does not compile a class that has an unknown decorator natively.
+# This is not a decorator, because mypyc does not natively compile classes with unknown decorators.
 order_policy("fair")(Fair)

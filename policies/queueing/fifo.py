@@ -18,7 +18,8 @@ def _arrival(ticket: Ticket) -> float:
 @order_policy("fifo")
 @dataclass(slots=True)
 class Fifo(OrderPolicy):
-    """Requests go by arrival. Any of the first few may go first if its prefix is cached."""
+    """Requests go in the order of arrival. One of the first few requests may go first if its prefix
+    is cached."""
 
     by_class: ClassVar[bool] = False
     by_arrival: ClassVar[bool] = True

@@ -1,7 +1,7 @@
-"""The account and member whose share of the fleet a request uses, for the queue and its policies.
+"""Identifies the account, and the member of that account, whose share of the fleet a request uses.
 
-The proxy derives a flow identity in a subclass with further fields (`router/intake/flow.py`).
-Requests of the same member may share one object.
+The proxy derives the flow identity of a request in a subclass with further fields
+(`router/intake/flow.py`). Requests of the same member may share one object.
 
 Must never: change, or hold a secret or the name of a user.
 """
@@ -28,7 +28,7 @@ class FlowIdentity:
         self.account = account
         self.member = member
         self.is_known = is_known  # the request's key is in the keys file
-        # True: limits count requests of the member alone. False: of the whole account, because a
-        # client can invent members.
+        # True: limits count the requests of the member alone. False: they count the requests of the
+        # whole account, because a client can invent members.
         self.is_member_counted = is_member_counted
         self.weight = weight  # weight of the account's share, > 0

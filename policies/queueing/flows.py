@@ -6,9 +6,9 @@ orders. The orders differ in the cost of a request and in how finely counters ar
 
 - Exact counters: the flow that was served least goes next (VTC).
 - Counters in steps of a quantum: a flow has its turn until its quantum of this round is used, then
-  the next flow has it. This is deficit round robin (Shreedhar and Varghese, SIGCOMM'95), in the
-  form in which a flow may exceed its quantum once; the excess is subtracted in later rounds. The
-  time of a choice does not depend on the size of the excess.
+  the next flow has its turn. This is deficit round robin (Shreedhar and Varghese, SIGCOMM'95), in
+  the form in which a flow may exceed its quantum once; the excess is subtracted in later rounds.
+  The time of a choice does not depend on the size of the excess.
 
 Must never: compare flows of different classes.
 """
@@ -24,7 +24,7 @@ from policies.queueing.ranked import FRONT, Ranked
 from policies.queueing.ticket import NOT_CHARGED, Ticket
 
 _EMPTY: Final = 32  # maximum number of nodes without tickets that are kept for reuse
-_ROUNDING: Final = 1e-9  # tolerance in quanta: a sum of parts of a turn may be rounded down
+_ROUNDING: Final = 1e-9  # tolerance, in quanta, for sums of costs that are rounded down
 
 
 class Tariff:
@@ -42,8 +42,9 @@ class Tariff:
         width: float = 0.0,
     ) -> None:
         """`request`, `input`, `output`: the charges for a request, an uncached prompt token and an
-        output token. `quantum`: the step in which counters are compared; 0: exactly. `width`:
-        counters at most this far above the lowest one are in one band; with a quantum, in rounds.
+        output token. `quantum`: the step in which counters are compared; 0: exactly. `width`: a
+        flow may go first if its counter is at most this far above the lowest counter; with a
+        quantum, the unit is a round.
         """
         self.request = request
         self.input = input
@@ -55,7 +56,7 @@ class Tariff:
         return self.request + self.input * tokens + self.output * output
 
     def key(self, counter: float) -> float:
-        """The key by which nodes are ranked."""
+        """Return the sort key of a flow that has this counter."""
         if self.quantum > 0.0:
             return float(floor(counter / self.quantum + _ROUNDING))
         return counter
@@ -71,7 +72,7 @@ class Book:
         self.keys = Accounts()
 
     def user(self, ticket: Ticket) -> tuple[Account, Account]:
-        """The accounts of the ticket's key and of its user."""
+        """Return the accounts of the ticket's API key and of its user."""
         flow = ticket.flow
         key = self.keys.of(flow.account, flow.weight)
         return key, _users_of(key).of(flow.member, 1.0)
@@ -147,7 +148,7 @@ class _KeyNode(Node):
 
 
 class FlowQueue(BaseLine):
-    """Tickets of one class and lane, shared by flow."""
+    """The tickets of one class and lane; the flows share the service."""
 
     __slots__ = ("_by_name", "_keys", "book")
 
@@ -157,7 +158,8 @@ class FlowQueue(BaseLine):
         self._by_name: dict[str, _KeyNode] = {}
 
     def place(self, node: _KeyNode) -> None:
-        """Rank a key whose counter has changed, or that is new in this class queue."""
+        """Rank an API key again, because its counter has changed or it is new in this class
+        queue."""
         account = node.account
         self._keys.move(node, self.book.tariff.key(account.counter), account.number)
 
@@ -197,7 +199,8 @@ class FlowQueue(BaseLine):
         user, key = node.account, above.account
         if is_served:
             tariff = self.book.tariff
-            # Virtual time is the lowest counter, not the counter of a flow served for its prefix.
+            # The virtual time is the lowest counter. A flow that is served for its cached prefix
+            # may have a higher counter.
             first: Node = above.users.first()
             user.within.reaches(_begin(first, tariff))
             first = self._keys.first()
@@ -231,7 +234,8 @@ class FlowQueue(BaseLine):
         return self._keys.first_key(), float(above.account.number)
 
     def band(self, most: int, now: float) -> list[Ticket]:
-        """Tickets of all flows within `width`: an equal number of each flow with enough tickets."""
+        """Return tickets of all flows within `width`, the same number for each flow with enough
+        tickets."""
         found: list[Ticket] = []
         if not self._keys.count:
             return found
@@ -258,7 +262,8 @@ class FlowQueue(BaseLine):
         return self._filled(found, keys, most) if is_cut and len(found) < most else found
 
     def _filled(self, found: list[Ticket], keys: list[_KeyNode], most: int) -> list[Ticket]:
-        """Fill the rest of the band with tickets of the flows that have more waiting tickets."""
+        """Fill the rest of the result of `band` with tickets of the flows that have more waiting
+        tickets."""
         known = set(found)
         width = self.book.tariff.width
         for above in keys:
@@ -286,6 +291,7 @@ class FlowQueue(BaseLine):
 
 
 def _begin(node: Node, tariff: Tariff) -> float:
-    """The counter of a node; with a quantum, the counter at the start of its round."""
+    """Return the counter of a node; with a quantum, the counter at the start of the node's
+    round."""
     counter = node.account.counter
     return tariff.key(counter) * tariff.quantum if tariff.quantum > 0.0 else counter

@@ -1,8 +1,8 @@
 """Wraps the lines of third-party order policies, so that a failing line cannot stop the queue.
 
 If a line raises, or returns a ticket that does not wait in it, the line is not used any more. Its
-tickets and later tickets then go in the order of arrival. Otherwise one defect of a third party
-would stop the queue, and no waiting request would be sent or expire.
+tickets and later tickets then go in the order of arrival. Without this, one defect of a third-party
+policy would stop the queue, and no waiting request would be sent or expire.
 
 Must never: let an exception through, or lose a ticket.
 """
@@ -40,7 +40,7 @@ class Failures:
 
 
 def line_of(order: OrderPolicy, urgency: int, failures: Failures) -> BaseLine:
-    """A new line of a policy; a line of a third-party policy is wrapped."""
+    """Return a new line of a policy. The line of a third-party policy is wrapped."""
     line: TicketQueue | None = None
     try:
         line = order.line(urgency)
@@ -57,7 +57,7 @@ class ForeignQueue(BaseLine):
     __slots__ = ("_failures", "_instead", "_line", "_tickets")
 
     def __init__(self, line: TicketQueue | None, failures: Failures) -> None:
-        """`line`: None if the policy failed to create it."""
+        """`line`: the line to wrap; None: the policy failed to create one."""
         self._line = line
         self._failures = failures
         self._tickets: dict[Ticket, None] = {}

@@ -1,4 +1,4 @@
-"""A class queue ordered by a constant key per ticket; enough for most order policies.
+"""A class queue that orders tickets by one number per ticket, its key, which does not change.
 
 Must never: compute the key of a ticket twice.
 """
@@ -18,7 +18,8 @@ class KeyedQueue(BaseLine):
     __slots__ = ("_key", "_tickets", "_width")
 
     def __init__(self, key: Callable[[Ticket], float], width: float) -> None:
-        """`width`: a ticket may go instead of the first if its key is at most this much higher."""
+        """`width`: a ticket may go instead of the first one if its key is at most this much
+        higher."""
         self._key = key
         self._width = width
         self._tickets = Ranked()

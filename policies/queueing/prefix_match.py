@@ -1,7 +1,7 @@
 """The number of prompt blocks of a waiting request that each replica holds, by the last lookup.
 
-The match object is made only when the request is among the first few of its class queue, because a
-lookup costs microseconds.
+A `PrefixMatch` is created only when the request is among the first few of its class queue, because
+a lookup costs microseconds.
 
 Must never: do the lookup itself.
 """
@@ -23,7 +23,7 @@ class PrefixMatch:
 
     def __init__(self, view: RequestView) -> None:
         self._view = view
-        # Leading prompt blocks held, by replica; absent: none.
+        # By replica: the leading prompt blocks that it holds. A replica that is missing holds none.
         self.blocks: dict[Any, int] = _NOTHING
         self.most_tokens = 0.0  # prompt tokens at the replica that holds most of them
         self.looked_up_at = 0.0  # time of the last lookup, in monotonic seconds
@@ -39,11 +39,12 @@ class PrefixMatch:
         self.most_tokens = most * self._view.block_tokens
 
     def tokens_at(self, place: object) -> float:
-        """Tokens of the prompt that a replica holds."""
+        """Return how many tokens of the prompt a replica holds."""
         return self.blocks.get(place, 0) * self._view.block_tokens
 
     def worth_at(self, place: object) -> float:
-        """Prompt tokens cached at `place`, less those that only the best replica holds."""
+        """Return the prompt tokens that `place` holds, less those that only the best replica
+        holds."""
         if self.most_tokens == 0.0:
             return 0.0
         return 2.0 * self.tokens_at(place) - self.most_tokens

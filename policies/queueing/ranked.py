@@ -3,7 +3,7 @@
 The queue has a sorted front of up to 128 items. Behind the front are a tail for items that are
 added in order (most items), and a heap for the others. Adding and removing cost O(log n), and an
 item can be removed at any position. An item behind the front is not removed at once; only its entry
-is marked. Marked entries are deleted when they are more than half of all entries.
+is marked. Marked entries are deleted when they are more than half of the entries behind the front.
 
 Must never: keep more than twice as many entries as items.
 """
@@ -16,26 +16,31 @@ from typing import Any, Final
 
 from policies.queueing.ticket import Entry, Item
 
-FRONT: Final = 64  # number of leading items that can always be read, if the queue has so many
+# The number of leading items that can always be read, if the queue has that many items.
+FRONT: Final = 64
 _FEW: Final = 32  # the front is refilled below this number of items
-_MANY: Final = 128  # largest front
+_MANY: Final = 128  # maximum number of items in the front
 
 
 class Ranked:
-    """Items by (key, order), lowest first. An item is in one `Ranked` at a time."""
+    """Items in the order of (key, order), the lowest first. An item is in one `Ranked` at a
+    time."""
 
     __slots__ = ("_dead", "_front", "_heap", "_tail", "count")
 
     def __init__(self) -> None:
         self.count = 0
-        self._front: list[Entry] = []  # sorted, none marked, none greater than an entry behind it
+        # Sorted entries. No entry is marked, and no entry is greater than an entry behind the
+        # front.
+        self._front: list[Entry] = []
         # Sorted entries behind the front.
         self._tail: deque[Entry] = deque()
         self._heap: list[Entry] = []
         self._dead = 0  # marked entries in the tail and the heap
 
     def add(self, item: Item, key: float, order: int) -> None:
-        """`order` decides among equal keys. The item must be in no `Ranked`."""
+        """Add an item that is in no `Ranked`. Among items with equal keys, the lower `order` is
+        first."""
         entry = Entry(key, order, item)
         item.entry = entry
         self.count += 1
@@ -100,20 +105,20 @@ class Ranked:
                 front.append(entry)
 
     def first(self) -> Any:
-        """The item with the lowest key; `None` if there is none."""
+        """Return the item with the lowest key; `None` if there is no item."""
         return self._front[0].item if self._front else None
 
     def first_key(self) -> float:
-        """The lowest key. The `Ranked` must not be empty."""
+        """Return the lowest key. The `Ranked` must not be empty."""
         return self._front[0].key
 
     def first_order(self) -> int:
-        """The order of the first item. The `Ranked` must not be empty."""
+        """Return the order of the first item. The `Ranked` must not be empty."""
         return self._front[0].order
 
     def leading(self, most: int, key: float) -> list[Any]:
-        """The leading items whose key is at most `key`; at most `most` of them, all from the
-        front.
+        """Return the leading items whose key is at most `key`. At most `most` items are returned,
+        all of them from the front.
         """
         found: list[Any] = []
         if len(self._front) < most and (self._tail or self._heap):
@@ -130,7 +135,8 @@ class Ranked:
 
 
 def place_in(entries: list[Entry], entry: Entry) -> int:
-    """The index of an entry in a sorted list. (`bisect` would be slower: it boxes numbers.)"""
+    """Return the index at which an entry belongs in a sorted list. (`bisect` would be slower,
+    because it boxes numbers.)"""
     low, high = 0, len(entries)
     while low < high:
         middle = (low + high) // 2

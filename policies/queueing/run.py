@@ -1,7 +1,7 @@
 """The queue's record of a request at replicas, from its first dispatch until it is settled.
 
-A request that is put back into the queue keeps the object, so its running time and its number of
-preemptions add up. Only the queue changes it.
+A request that is put back into the queue keeps its `Run`, so its running times and its preemptions
+add up. Only the queue changes a `Run`.
 
 Must never: record single attempts; hedges and continuations of a request belong to the same run.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Run:
-    """The run of one request. Times are monotonic seconds."""
+    """The record of one request at replicas. Times are monotonic seconds."""
 
     __slots__ = (
         "has_shown",
@@ -28,17 +28,21 @@ class Run:
     )
 
     def __init__(self) -> None:
-        self.ran_s = 0.0  # time at replicas before the request was put back; not counted as waiting
+        # The seconds at replicas before the request was put back. They do not count as waiting
+        # time.
+        self.ran_s = 0.0
         self.preemptions = 0  # how often the request was put back for a more urgent request
         # Preemption was requested, and the request is not back in the queue yet.
         self.is_preempting = False
-        # The fields below describe the dispatch under way.
+        # The fields below describe the current dispatch.
         self.place: Any = None  # the replica; `None`: the request is not at a replica
         self.sent_at = 0.0
-        # Since when only a slot or its prefill delays the request: the limit of its key has not
-        # blocked it, and no attempt of it has failed, since this time.
+        # The time since which the request waits only for a free slot of a replica or for its own
+        # prefill. Since then, the limit of its API key has not blocked the request, and no attempt
+        # has failed.
         self.since = 0.0
-        # The request is urgent and had to wait for a slot, while class batch held slots.
+        # The request is critical or high and had to wait for a slot while batch requests held
+        # slots.
         self.is_behind_batch = False
         self.is_charged = False  # the order policy has charged the request
         # The client has its first content, or the request must not be preempted.
@@ -48,7 +52,7 @@ class Run:
         self.is_away = False
 
     def begin(self, place: object, now: float, is_charged: bool, since: float) -> None:
-        """The request is sent to a replica. `since`: see the field."""
+        """Note that the request is sent to a replica. `since`: see the field `since`."""
         self.place = place
         self.sent_at = now
         self.since = since
@@ -58,6 +62,6 @@ class Run:
         self.is_away = False
 
     def end(self, now: float) -> None:
-        """The request is put back into the queue."""
+        """Note that the request is put back into the queue."""
         self.ran_s += now - self.sent_at
         self.place = None

@@ -1,4 +1,4 @@
-"""The common base of the orders that share service by flow: one set of accounts for each class.
+"""The base of the order policies that share service by flow. Each class has its own accounts.
 
 Must never: decide what a request costs.
 """
@@ -20,14 +20,14 @@ TOKENS_MAX = 1e9
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SharedByFlow(OrderPolicy):
-    """Base of `fair`, `round_robin`, `drr` and `dlpm`. The class is compiled, because its methods
-    are called for every request that waited.
+    """The base class of `fair`, `round_robin`, `drr` and `dlpm`. The class is compiled, because its
+    methods are called for every request that waited.
     """
 
     __slots__ = ("books",)
 
     is_fair: ClassVar[bool] = True
-    starves: ClassVar[bool] = False  # virtual time reaches every waiting flow
+    starves: ClassVar[bool] = False  # the virtual time reaches the counter of every flow
 
     def open_books(self, tariff: Tariff) -> None:
         """Make the accounts. A subclass calls this method once, before any other method."""

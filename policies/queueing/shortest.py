@@ -21,7 +21,8 @@ class Shortest(OrderPolicy):
 
     input: float = 1.0  # The cost of an uncached prompt token.
     output: float = 2.0  # The cost of an output token.
-    width: float = 1024.0  # Within this difference of cost, a cached prefix decides.
+    # A cached prefix decides among requests whose costs differ by at most this.
+    width: float = 1024.0
 
     def __post_init__(self) -> None:
         for option in ("input", "output", "width"):

@@ -1,4 +1,4 @@
-"""Orders by deadline under light load and by worth under overload: SlideBatching (PROSERVE)."""
+"""Orders by deadline under light load, and by worth under overload: SlideBatching (PROSERVE)."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from policies.queueing.sliding import SlidingQueue, Slope
 @order_policy("slide")
 @dataclass(slots=True)
 class Slide(OrderPolicy):
-    """A request is urgent if the waiting work takes longer than the time to its deadline. Urgent
-    requests are ordered by worth per second of prefill, the others by deadline. The worth of a
-    request is the `weight` of its class times that of its key.
+    """A request is urgent if the prefill of all waiting requests takes longer than the time to its
+    deadline. Urgent requests are ordered by worth per second of prefill, the others by deadline.
+    The worth of a request is the `weight` of its class times the `weight` of its API key.
     """
 
     by_class: ClassVar[bool] = False
 
     prefill_rate: float = 10_000.0  # Prompt tokens that one replica prefills in a second.
-    base_s: float = 0.04  # The seconds of a step that do not depend on its tokens.
+    # The part of an engine step's time, in seconds, that does not depend on its tokens.
+    base_s: float = 0.04
     eagerness: float = 1.0  # With a higher value, more requests are urgent.
     # A request that is late by this share of its key's or its class's TTFT SLO goes after all
     # others.

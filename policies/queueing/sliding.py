@@ -4,19 +4,20 @@ Source: PROSERVE (arXiv 2512.12928); the rule is taken from xLLM's unified sched
 sliding boundary is the time that all waiting work takes. A ticket whose deadline is nearer than the
 boundary is urgent, any other is normal. Under light load nearly all tickets are normal, and the
 earliest deadline goes first. Under overload nearly all tickets are urgent. Then not all deadlines
-can be met, and the ticket with the most worth per second of prefill goes first. A ticket that is
-late by `lateness` times the usual TTFT SLO is lost: little can be gained with it, so it goes last.
-(In xLLM such a request goes first, so that it does not wait for ever. Under lasting overload all
-requests would then be served late. Here the queue sends each request within the `starvation` of
-its class.)
+can be met, and the ticket with the most worth (the weight of its class times that of its key) per
+second of prefill goes first. A ticket that is late by `lateness` times the usual TTFT SLO is called
+lost. Little can be gained by sending it, so it goes last. (In xLLM such a request goes first, so
+that it does not wait for ever. Under lasting overload all requests would then be served late. Here
+the queue sends each request within the `starvation` of its class.)
 
-The usual SLO is that of the key or of the class, not the one that the client states. So of two
+The usual SLO is that of the API key or of the class, not the SLO that the client states. So of two
 requests of a class, the one that is later by its own deadline is lost first, and a client gets the
-same time after its deadline whichever SLO it states. If the time were a share of the stated SLO, a
+same time after its deadline whichever SLO it states. If that time were a share of the stated SLO, a
 client with a loose SLO would go before requests of its class that are less late.
 
-An engine applies this rule to every step, decodes included. Here the unit is a dispatch, the
-service time is the predicted prefill time, and the work is divided among the replicas.
+In an engine, this rule is applied to every step, including decode steps. Here it is applied to
+every dispatch. The service time is the predicted prefill time, and the waiting work is divided
+among the replicas.
 
 Must never: reorder requests that were dispatched.
 """
@@ -53,12 +54,13 @@ class Slope:
     def __init__(
         self, prefill_rate: float, base_s: float, eagerness: float, lateness: float, width: float
     ) -> None:
-        self.prefill_rate = prefill_rate  # tokens/s of one replica
+        self.prefill_rate = prefill_rate  # prompt tokens that one replica prefills in a second
         # Part of a prefill's time, in seconds, that does not depend on the prompt's length.
         self.base_s = base_s
         self.eagerness = eagerness
         self.lateness = lateness
-        # Width of a band, as a share of the TTFT SLO or of the worth per second.
+        # How far behind the first ticket another one may be to go instead of it, as a share of the
+        # TTFT SLO or of the worth per second.
         self.width = width
         self.replicas = 1
         self.work_s = 0.0
@@ -67,23 +69,24 @@ class Slope:
         return _LEAST_S + ticket.view.prompt_tokens / self.prefill_rate
 
     def lost_at(self, ticket: Ticket) -> float:
-        """When a ticket that is still not sent is lost, in monotonic seconds."""
+        """Return when a ticket becomes lost if it is not sent before, in monotonic seconds."""
         return due(ticket) + self.lateness * ticket.view.ttft_slo_usual_s - self.prefill_s(ticket)
 
     def worth(self, ticket: Ticket) -> float:
-        """The worth per second of prefill."""
+        """Return the worth of a ticket per second of its prefill."""
         return ticket.view.worth * ticket.flow.weight / self.prefill_s(ticket)
 
     def boundary_s(self, earliest_s: float) -> float:
-        """A ticket with less time left is urgent. `earliest_s`: time to the first deadline."""
+        """Return the seconds to a deadline below which a ticket is urgent. `earliest_s`: seconds to
+        the first deadline."""
         budget_s = max(earliest_s, 2.0 * self.base_s)
         work_s = self.work_s / self.replicas
         return self.eagerness * work_s / (1.0 - self.base_s / budget_s)
 
 
 class Timetable:
-    """Tickets by a time, the earliest first. The entries of a removed ticket stay until they are
-    the first, or until there are more of them than of waiting tickets.
+    """Tickets ordered by a time, the earliest first. The entries of a removed ticket stay until
+    they are the first ones, or until such entries outnumber the waiting tickets.
     """
 
     __slots__ = ("entries",)
@@ -113,8 +116,8 @@ class SlidingQueue(BaseLine):
         self._urgent = Ranked()
         self._normal = Ranked()
         self._lost = Ranked()
-        # Urgent and normal tickets by deadline, and by the time at which they are lost. The order
-        # differs, because requests of one class may have different SLOs.
+        # Urgent and normal tickets by deadline, and by the time at which they are lost. The two
+        # orders differ, because requests of one class may have different SLOs.
         self._due = Timetable()
         self._losing = Timetable()
         self._waiting = 0
@@ -160,8 +163,8 @@ class SlidingQueue(BaseLine):
             heappop(by_deadline)
         normal, urgent = self._normal, self._urgent
         # The earliest deadline of urgent and normal tickets. If it came from the normal tickets
-        # alone, the boundary would move when a ticket becomes urgent, and a second call would
-        # differ.
+        # alone, the boundary would move when a ticket becomes urgent, and a second call would give
+        # another order.
         earliest_s = by_deadline[0][0] - now if by_deadline else 0.0
         until = now + slope.boundary_s(earliest_s)
         while normal.count and normal.first_key() < until:
@@ -197,7 +200,8 @@ class SlidingQueue(BaseLine):
         return float(group), row.first_key(), float(row.first_order())
 
     def _last_key(self, row: Ranked) -> float:
-        """The highest key in the band of the first ticket. `row` must not be empty."""
+        """Return the highest key with which a ticket may go instead of the first one. `row` must
+        not be empty."""
         key = row.first_key()
         if row is self._urgent:
             return key + self._slope.width * abs(key)

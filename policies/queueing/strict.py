@@ -1,4 +1,4 @@
-"""The most urgent number always goes first; other requests wait as long as such a one waits."""
+"""The most urgent request always goes first; less urgent requests wait while it waits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ class Strict(OrderPolicy):
 
     by_class: ClassVar[bool] = False
 
-    # A cached prefix decides within this many levels. Steps between a user's requests are smaller.
+    # A cached prefix decides among requests whose urgency differs by at most this many levels.
+    # Several requests of one user differ by less.
     width: float = 0.5
 
     def __post_init__(self) -> None:

@@ -1,9 +1,9 @@
 """A ticket: one request as the queue and its order policies see it, with its state in the queue.
 
-The driver of the queue makes a ticket for each request. It belongs to one queue at a time. The
-facts of the request are in its `view` and its `flow`, which the router has anyway. These facts do
-not change while the request waits, except that the queue predicts `view.output_tokens`. The other
-fields are bookkeeping of the queue, which alone changes `state`, and of the order policy.
+The driver of the queue makes a ticket for a request. The ticket belongs to one queue at a time. The
+facts of the request are in `view` and `flow`, which the router has already made. These facts do not
+change while the request waits, except that the queue predicts `view.output_tokens`. The queue and
+the order policy use the other fields for their own records. Only the queue changes `state`.
 
 Must never: refer to a socket, a clock or the internals of a replica.
 """
@@ -20,8 +20,9 @@ from policies.queueing.run import Run
 CLASSES: Final = 5  # critical, high, normal, low, batch
 INFINITY: Final = float("inf")  # compiled code looks `math.inf` up in a dictionary at every use
 
-# The states of a ticket. Only the queue changes the state, and only forward, except on a put-back.
-NEW: Final = 0  # not offered to the queue yet, or replicas were returned and it is not sent yet
+# The states of a ticket. Only the queue changes the state. It becomes a later state of this list,
+# except if a sent request is put back into the queue.
+NEW: Final = 0  # not offered to the queue yet, or the driver is choosing its replica
 WAITING: Final = 1
 SENT: Final = 2  # sent to a replica
 ENDED: Final = 3  # settled, expired, refused, evicted or left; an ended ticket never changes again
@@ -103,8 +104,9 @@ class Ticket(Item):
         concurrency: Any = None,
     ) -> None:
         super().__init__()
-        # The fields are grouped by the time of their use. With 100,000 waiting tickets none is in
-        # a CPU cache, and a compiled class lays out its fields in the order of these assignments.
+        # The fields are grouped by the time of their use, because 100,000 waiting tickets do not
+        # fit into a CPU cache. A compiled class lays out its fields in the order of these
+        # assignments.
 
         # Fields that are read when the ticket is one of the first few of its class queue.
         self.view = view  # the request's prompt, size and expected cost
@@ -116,10 +118,12 @@ class Ticket(Item):
         # Fields that are read when the ticket is the oldest one, or is taken.
         self.state: int = NEW
         self.starved = False  # the ticket has waited for most of `starvation_s`
-        # Where the ticket waits: a `ClassQueue`, or a `KeyQueue` while its key's limit blocks it.
+        # Where the ticket waits: a `ClassQueue`, or a `KeyQueue` while its API key's limit blocks
+        # it.
         self.row: Any = None
-        self.arrival = arrival  # of the request, in monotonic seconds
-        # Since when the ticket waits and its key's limit does not block it, in monotonic seconds.
+        self.arrival = arrival  # the arrival time of the request, in monotonic seconds
+        # The time since which the ticket waits and its API key's limit does not block it, in
+        # monotonic seconds.
         self.eligible_since = 0.0
         self.urgency = max(0, min(CLASSES - 1, int(number + 0.5)))  # the class, 0 to 4
         self.node: Any = None  # position in the class queue; only the order policy uses it
@@ -130,13 +134,14 @@ class Ticket(Item):
         # Tickets of one lane may go to the same replicas. The default is the model's name. A
         # request that may go to fewer replicas (a stored response) has its own lane.
         self.lane = model if lane is None else lane
-        self.concurrency = concurrency  # the key's limit of requests at replicas; `None`: no limit
+        self.concurrency = concurrency  # the API key's limit of running requests; `None`: no limit
         self.run: Run | None = None  # `None`: the request was never sent
 
         # Fields that are read when the request arrives, and when it ends.
         self.request = request  # the driver's object; the queue never reads it
         self.queue: Any = None  # the queue that counts the ticket
-        # The predicted wait (`WaitForecast`), until the ticket is sent; `None`: not predicted
+        # The predicted wait (`WaitForecast`), until the ticket is sent; `None`: no wait is
+        # predicted.
         self.forecast: Any = None
         self.model = model  # selects the queue; "": the request names no model
         self.number = number  # urgency: 0 critical to 4 batch, lower first, fractions allowed
@@ -150,12 +155,14 @@ class Ticket(Item):
 
     @property
     def reserved(self) -> int:
-        """The tokens that reservations count for the class. The output must be predicted."""
+        """The tokens that reservations count for the class. `view.output_tokens` must have been
+        predicted."""
         view = self.view
         return view.prompt_tokens + view.output_tokens
 
     @property
     def blocked_in(self) -> Any:
-        """The `KeyQueue` where the ticket waits for its key's limit; `None`: not blocked."""
+        """The `KeyQueue` where the ticket waits while its API key's limit blocks it; `None`: not
+        blocked."""
         row = self.row
         return row if row is not None and row.is_blocked else None

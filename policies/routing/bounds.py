@@ -1,9 +1,10 @@
-"""The load above which a replica is too busy, so that load decides and not prefix affinity.
+"""Computes the load above which a replica is too busy to be chosen for its cached prefix.
 
 The bound is the larger of a relative and an absolute one. A relative bound alone has two faults.
-Small loads differ at random (smg#2150: by the square root of N routers), so they often exceed a
-relative bound. In an idle fleet a relative bound prevents affinity. The bound refers to the mean
-load, so that one new, empty replica does not make all others look overloaded.
+Small loads differ at random (smg#2150: by the square root of the number of routers), so they often
+exceed a relative bound. In an idle fleet, one request may exceed a relative bound, so the cached
+prefix is not used. The bound refers to the mean load, so that one new, empty replica does not make
+all others look overloaded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from policies.contract import Candidate, PolicyConfigError
 
 
 class Bounded(Protocol):
-    """Options of a policy with a load bound."""
+    """The options of every policy that has a load bound."""
 
     relative: float  # The bound in multiples of the mean load; 1 + epsilon in Mirrokni et al.
     absolute: float  # The bound in requests above the mean load.
@@ -29,7 +30,8 @@ def check_bounds(policy: Bounded) -> None:
 
 
 def load_bound(policy: Bounded, candidates: Sequence[Candidate], incoming: int = 0) -> float:
-    """The load per unit of weight that a replica may have. `incoming` is added to the total load.
+    """Return the load per unit of weight that a replica may have. `incoming` requests are added to
+    the total load.
 
     The absolute margin applies to a replica of mean weight, so only the ratios of weights matter.
     """

@@ -2,12 +2,12 @@
 
 Sources: Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018; KubeAI
 (`PrefixHash`: load <= 1.25 x (total + 1) / n) and SMG (`prefix_hash`) for its use with prompts.
-Routers learn nothing and share no state, but they still send the same prompt to the same replica.
+Several routers share no state, but they still send the same prompt to the same replica.
 
-The key is the client's session or, without one, the first blocks of the prompt, up to `depth`. A
-depth that is too small covers only the shared system prompt, so all requests go to one replica. A
-depth that is too large gives each turn of a conversation a new key. `bounds.py` explains why the
-load bound is relative and absolute.
+The key is the client's session. Without a session, the key is made of the first `depth` blocks of
+the prompt. A depth that is too small covers only the shared system prompt, so all requests go to
+one replica. A depth that is too large gives each turn of a conversation a new key. `bounds.py`
+explains why the load bound is relative and absolute.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from policies.routing.ties import least_loaded
 
 
 def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Context) -> Pick[C]:
-    """The first replica on the ring after the key whose load with this request is in bounds."""
+    """Return the first replica on the ring after the key whose load, with this request, is in
+    bounds."""
     ids = [c.id for c in candidates]
     if not ring.ids.issuperset(ids):
         ring.add(frozenset(ids))
@@ -45,8 +46,8 @@ def home(policy: Bounded, ring: Ring, key: str, candidates: Sequence[C], ctx: Co
         if candidate.load + 1 <= bound * candidate.weight:
             return Pick(candidate, reason)
         reason = "overload"
-    # This line is reached only if the bounds are below one request: a fleet with very unequal
-    # weights.
+    # This line is reached only if the bounds of all replicas are below one request, as in a fleet
+    # with very unequal weights.
     return Pick(least_loaded(candidates, ctx.rng), reason)
 
 
@@ -57,9 +58,9 @@ class Chwbl(RoutingPolicy):
     loaded replica.
     """
 
-    sees_all: ClassVar[bool] = True  # with a sample, keys would move between replicas
+    sees_all: ClassVar[bool] = True  # with only a sample, keys would move between replicas
 
-    # The prompt blocks that make the key; 8 blocks of 512 bytes are about 1,000 tokens.
+    # The number of prompt blocks that make the key; 8 blocks of 512 bytes are about 1,000 tokens.
     depth: int = 8
     relative: float = 1.25  # The relative load bound, in multiples of the mean load.
     absolute: float = 4.0  # The absolute load bound, in requests above the mean load.

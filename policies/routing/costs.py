@@ -15,7 +15,7 @@ _INFINITY: Final = float("inf")
 
 
 def least_pending(candidates: Sequence[C]) -> int:
-    """The lowest number of uncached prompt tokens that wait at a candidate."""
+    """Return the lowest number of uncached prompt tokens that wait for prefill at any candidate."""
     least = candidates[0].pending_tokens
     for candidate in candidates:
         least = min(least, candidate.pending_tokens)
@@ -30,11 +30,11 @@ def cheapest(
     batch: float,
     rng: Random,
 ) -> C:
-    """The candidate with the least (pending / weight + miss) * (load / weight + batch).
+    """Return the candidate with the least (pending / weight + miss) * (load / weight + batch).
 
     `miss` is `new` less `spared` for each leading block that the candidate holds, and at least 1.
-    Ties are drawn by weight in one pass: a later candidate replaces the earlier choice with a
-    probability of its share of the weights so far (Chao 1982).
+    Among equal costs, the candidate is drawn by weight in one pass: a later candidate replaces the
+    earlier choice with a probability equal to its share of the weights so far (Chao 1982).
     """
     known = held if isinstance(held, dict) else dict(held)
     best = candidates[0]
@@ -45,7 +45,8 @@ def cheapest(
         if known:
             depth = known.get(c, 0)
             if depth:
-                # No `max`, and no int times float: the compiler would box all three numbers.
+                # `max`, or an int times a float, would be slower: the compiler would box the
+                # numbers.
                 miss = new - float(depth) * spared
                 if miss < 1.0:
                     miss = 1.0

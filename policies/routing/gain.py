@@ -1,25 +1,28 @@
-"""Send each request where it gains most, and keep requests back that cost more than they gain.
+"""Send requests to the replicas where they gain most; delay those that cost more than they gain.
 
 Source: the objective is PROSERVE's token-level deadline-aware gain (arXiv 2512.12928): a token
 counts with the worth of its request if it comes before its deadline, `TTFT SLO + i * TPOT SLO`
 after the arrival. The paper does not print the routing algorithm; this is a reconstruction.
 
 For each replica the policy predicts, from the replica's learned speed, the request's time to first
-token and the pace of all streams there with one more:
+token, and the speed of all streams at the replica if the request is added:
 
     gain = worth * (first * P(first token in time) + expected tokens in time)
     loss = worth of the tokens that become late on the streams that run there: because all streams
            become slower, and because they stand still while the prompt is prefilled
 
-The request goes where gain less loss is highest. Nearly equal replicas are told apart by the
-*reserve* rule, which PolyServe (arXiv 2507.17769) and llm-d use as well: a request of the classes
-normal to batch with a short prompt takes the fullest of these replicas, so that others stay empty.
-An urgent request, or one with a long prompt, takes the one with the earliest first token.
+The request goes to the replica where gain less loss is highest. Among nearly equal replicas, the
+*reserve* rule decides, which PolyServe (arXiv 2507.17769) and llm-d use as well. A request of the
+classes normal to batch with a short prompt goes to the fullest of these replicas, so that the other
+replicas stay empty. An urgent request, or a request with a long prompt, goes to the replica with
+the earliest first token.
 
-While requests wait in the queue, a free replica chooses the request, and not the reverse. Then
-`closed_to` keeps a class away from a replica on which it would make streams of more worth too slow.
+While requests wait in the queue, the queue chooses a request for each free replica, instead of a
+replica for each request. Then `closed_to` keeps a class away from a replica on which its requests
+would make streams of more worth too slow.
 
-A prediction is uncertain, so a probability falls from 1 to 0 around the deadline instead of at it.
+Predictions are uncertain. So the probability that a token is in time falls gradually from 1 to 0
+around its deadline.
 """
 
 from __future__ import annotations
@@ -46,24 +49,24 @@ _NO_SLO: Final = float("inf")
 class Gain(RoutingPolicy):
     """The replica with the highest gain less loss, in tokens times worth.
 
-    State: the running requests of each replica by class.
+    The state of the policy is the number of running requests of each replica by class.
     """
 
-    # Replicas whose gain is lower than the best by at most this share of it are nearly equal.
+    # Replicas are nearly equal if their gain is lower than the best gain by at most this share.
     near: float = 0.02
-    # How many other tokens the first one is worth (PROSERVE's w_p / w_d).
+    # How many other tokens the first token is worth (PROSERVE's w_p / w_d).
     first: float = 20.0
-    # A prediction within this share of its deadline may be on either side of it.
+    # If a predicted time differs from its SLO by at most this share, the SLO may be kept or missed.
     doubt: float = 0.3
-    # A prompt with more uncached tokens is long.
+    # A prompt counts as long if it has more uncached tokens than this.
     long_tokens: int = 4096
-    # Keep classes away from replicas on which they would lose more than they gain.
+    # Whether classes are kept away from replicas on which they would lose more than they gain.
     holds: bool = True
 
-    # Room kept for a class beyond its running requests, as a share of them.
+    # The capacity kept free for a class, as a share of its running requests.
     spare: float = 0.2
 
-    # One plan for the replicas that serve the same models.
+    # One plan for each set of models: it covers the replicas that serve exactly these models.
     _plans: dict[frozenset[str] | None, ReplicaPlan] = field(init=False, repr=False)
     _plan_changes: int = field(init=False, repr=False)
 
@@ -100,7 +103,8 @@ class Gain(RoutingPolicy):
             first_s = speed.ttft_s(ahead, new, known, c.load - c.waiting)
             firsts.append(first_s)
             scores.append(self._score(view, c, new, known, waited_s + first_s, output))
-        if view.ttft_slo_s == _NO_SLO:  # All replicas are equal, so the first token decides.
+        # All replicas have the same score, so the earliest first token decides.
+        if view.ttft_slo_s == _NO_SLO:
             return Pick(least_loaded(lowest(candidates, firsts), ctx.rng), "no SLO")
         best = max(scores)
         floor = best - self.near * max(abs(best), view.worth)
@@ -123,7 +127,7 @@ class Gain(RoutingPolicy):
         first_s: float,
         output: float,
     ) -> float:
-        """Gain less loss of sending a request to a replica."""
+        """Return the gain less the loss of sending a request to a replica."""
         doubt = self.doubt
         speed = candidate.speed
         load = float(candidate.load)
@@ -152,7 +156,7 @@ class Gain(RoutingPolicy):
         return gain - loss
 
     def _gain(self, view: RequestView, first_s: float, tpot_s: float, output: float) -> float:
-        """The worth of the tokens that will probably be in time."""
+        """Return the worth of the tokens that will probably be in time."""
         ttft_slo_s, tpot_slo_s, doubt = view.ttft_slo_s, view.tpot_slo_s, self.doubt
         found = 0.0
         for factor in (1.0, 1.0 - doubt, 1.0 + doubt):
@@ -160,8 +164,8 @@ class Gain(RoutingPolicy):
         return view.worth * (self.first * _in_time(first_s, ttft_slo_s, doubt) + found / 3.0)
 
     def closed_to(self, candidate: Candidate, leaving: int = NOBODY) -> int:
-        """The classes whose next request would make more urgent streams too slow, or would be in
-        time at another replica only."""
+        """Return the classes to which a replica is closed, as bits. Their next request would make
+        more urgent streams too slow, or would be in time only at another replica."""
         plan = self._plans.get(candidate.models)
         if plan is None or not self.holds:
             return 0
@@ -177,7 +181,8 @@ class Gain(RoutingPolicy):
         closed = 0
         if kept != NOBODY:
             room = plan.room(candidate, kept, slower)
-            # Streams of less urgent classes leave soon, so they do not keep out the kept class.
+            # Streams of less urgent classes leave soon, so they do not keep requests of the kept
+            # class away.
             first = one.at_least(kept)
             if NOBODY < leaving <= kept:
                 first -= 1
@@ -221,12 +226,13 @@ class Gain(RoutingPolicy):
 
 
 def _in_time(predicted_s: float, slo_s: float, doubt: float) -> float:
-    """The probability that a time keeps its SLO: 1 below the range of doubt, 0 above it."""
+    """Return the probability that a predicted time keeps its SLO. It falls from 1 to 0 while the
+    time rises from (1 - doubt) to (1 + doubt) times the SLO."""
     if slo_s == _NO_SLO:
         return 1.0
     off = (slo_s - predicted_s) / (slo_s * doubt)
     return min(1.0, max(0.0, 0.5 + 0.5 * off))
 
 
-# Not used as a decorator: mypyc does not compile a class that has an unknown decorator natively.
+# This is not a decorator, because mypyc does not natively compile classes with unknown decorators.
 policy("gain")(Gain)

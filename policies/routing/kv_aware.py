@@ -52,7 +52,7 @@ class KvAware(RoutingPolicy):
     `miss_cost`, increased while all replicas have a backlog (`crowding`).
 
     With `miss_cost` 1, `batch` 1 and `crowding` 0 this is LMetric. Equal costs are drawn by weight.
-    State: one number per replica.
+    The state is one number per replica.
     """
 
     # The cost of an uncached token. This may exceed the cost of its prefill, because a miss also
@@ -60,12 +60,13 @@ class KvAware(RoutingPolicy):
     miss_cost: float = 2.0
     # The increase of `miss_cost` while prefill waits at all replicas, because a miss delays the
     # requests behind it. The increase is multiplied by the least pending prefill of all replicas,
-    # in prompts of this length. With the mean or the median, a burst of one prompt would stay at
-    # one replica.
+    # in multiples of the request's prompt. With the mean or the median, a burst of requests with
+    # one prompt would stay at one replica.
     crowding: float = 20.0
     # A number added to each batch. With a higher value, small batches differ less.
     batch: float = 2.0
-    kv_full: float = 0.95  # KV cache usage from which a replica is full; vLLM preempts at 1.
+    # From this KV cache usage on, a replica counts as nearly full; vLLM preempts at 1.
+    kv_full: float = 0.95
     # A replica with this number of requests without a first token, per unit of weight, is full.
     queue_depth: int = 64
     # A replica has too many recent requests only if it exceeds this multiple of the usual number.
@@ -77,7 +78,8 @@ class KvAware(RoutingPolicy):
     _total: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Set here because a compiled dataclass has no class attributes for such defaults.
+        # These fields are set here because a compiled dataclass has no class attributes for their
+        # defaults.
         self._recent = {}
         self._total = 0.0
         if not 1.0 <= self.miss_cost < float("inf"):
@@ -101,7 +103,8 @@ class KvAware(RoutingPolicy):
         held, rng = ctx.held, ctx.rng
         chosen = self._cheapest(view, candidates, held, rng)
         reason = "cheapest"
-        # Checking the cheapest replica first gives the same result and is quick while none is full.
+        # Checking the cheapest replica first gives the same result, and is quick while no replica
+        # is full.
         if self._is_full(chosen):
             rest = [c for c in candidates if not self._is_full(c)]
             if rest:
@@ -152,7 +155,7 @@ class KvAware(RoutingPolicy):
 
     def on_dispatch(self, view: RequestView, candidate: Candidate, ctx: Context) -> None:
         recent = self._recent
-        # Scales recent requests, so that the usual number is the same for all.
+        # A request counts 1 / weight, so that the usual number is the same for all replicas.
         share = 1.0 / candidate.weight
         recent[candidate.id] = recent.get(candidate.id, 0.0) + share
         self._total += share
@@ -166,5 +169,5 @@ class KvAware(RoutingPolicy):
         self._total = sum(self._recent.values())
 
 
-# Not used as a decorator: mypyc does not compile a class that has an unknown decorator natively.
+# This is not a decorator, because mypyc does not natively compile classes with unknown decorators.
 policy("kv_aware")(KvAware)

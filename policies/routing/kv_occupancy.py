@@ -6,8 +6,8 @@ negative, because a larger batch would make the shortage look smaller. Here the 
 minimum instead, so that full replicas are compared by their load.
 
 The KV usage is an estimate that includes prompts still to be prefilled. The load is updated at each
-choice. So the load spreads a burst in two cases in which the estimate does not change: the size of
-the KV cache is unknown, or the prompts are cached.
+choice. So the load spreads a burst also if the estimate does not change, because the size of the KV
+cache is unknown or the prompts are cached.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class KvOccupancy(RoutingPolicy):
     """The least (load / weight + 1) / free share of the KV cache.
 
     A replica that does not report its usage gets the mean usage of the others. If such a replica
-    counted as empty, it would get every request; if it counted as full, none. If no replica reports
-    its usage, the policy chooses like `least_load`.
+    counted as empty, it would get every request; if it counted as full, it would get no request. If
+    no replica reports its usage, the policy chooses like `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

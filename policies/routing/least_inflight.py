@@ -16,7 +16,8 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("least_inflight")
 @dataclass(slots=True)
 class LeastInflight(RoutingPolicy):
-    """The replica with the least inflight / weight; ties by a draw in proportion to the weights."""
+    """The replica with the least inflight / weight; ties are broken by a draw in proportion to the
+    weights."""
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:
         best = candidates[0]

@@ -19,8 +19,8 @@ from policies.routing.ties import least_loaded
 @policy("least_load")
 @dataclass(slots=True)
 class LeastLoad(RoutingPolicy):
-    """The replica with the least load / weight; ties by the fewest waiting requests, then by a draw
-    in proportion to the weights.
+    """The replica with the least load / weight; ties are broken by the fewest waiting requests,
+    then by a draw in proportion to the weights.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

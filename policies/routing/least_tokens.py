@@ -2,7 +2,7 @@
 
 Sources: Mooncake (FAST'25, Algorithm 1: the queue of an instance is the prefill still to be done
 there) and llm-d's in-flight load producer, which counts uncached tokens and releases them at the
-first token. A queue of three long prompts is longer than one of ten short ones.
+first token. Three long prompts may need more prefill than ten short ones.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from policies.routing.ties import draw, lowest
 @policy("least_tokens")
 @dataclass(slots=True)
 class LeastTokens(RoutingPolicy):
-    """The replica with the fewest pending tokens / weight; ties by the least load / weight, then by
-    a draw.
+    """The replica with the fewest pending tokens / weight; ties are broken by the least load /
+    weight, then by a draw.
 
-    If no prompt has an estimate, no tokens are ever pending, and the policy equals `least_load`.
+    If the tokens of prompts are not estimated, no tokens are ever pending, and the policy equals
+    `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -19,11 +19,11 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 @policy("p2c")
 @dataclass(slots=True)
 class P2C(RoutingPolicy):
-    """Draws two distinct replicas and takes the one with the lower load / weight; ties by the fewer
-    waiting requests, then by a draw in proportion to the weights.
+    """Draws two distinct replicas and takes the one with the lower load / weight; ties are broken
+    by the fewer waiting requests, then by a draw in proportion to the weights.
 
-    The draw of the two ignores weights, so no replica gets more than 2/n of the requests. In a
-    large fleet with very different weights, use `least_load`.
+    The draw of the two replicas ignores weights, so none of n replicas gets more than 2/n of the
+    requests. In a large fleet with very different weights, use `least_load`.
     """
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -1,4 +1,4 @@
-"""Use a cached prefix that is longer than the rest of the prompt; explore otherwise (E2).
+"""Send a request to a replica that holds most of its prompt, else to the cheapest (Preble's E2).
 
 Source: Preble (ICLR'25, arXiv 2407.00023; WukLab/preble). If a request's longest match is longer
 than the rest of its prompt, it goes to the least loaded of the replicas that hold that prefix (its
@@ -37,8 +37,9 @@ from policies.routing.prompts import prompt_tokens, uncached_tokens
 from policies.routing.ties import draw, lowest
 
 _PARTS = 18  # number of parts of a window; even, because halves are compared
-_HOT = 2.0  # ratio of the TTFT in the window's newer half to that in its older half
-_SAMPLES = 5  # least number of samples in each half of the window before the ratio is used
+# A replica is hot if its TTFT grew by this factor from the older to the newer half of the window.
+_HOT = 2.0
+_SAMPLES = 5  # minimum number of samples in each half of the window to call a replica hot
 _SHARE = 0.02  # weight of one finished request in the mean number of output tokens
 
 
@@ -55,7 +56,7 @@ class _Part:
 
 
 class _Window:
-    """The recent parts of the window of one replica, the oldest first."""
+    """The parts of one replica's window, the oldest first."""
 
     __slots__ = ("parts", "tokens")
 
@@ -143,7 +144,8 @@ class Preble(RoutingPolicy):
         return int(ctx.now * _PARTS / self.window_s)
 
     def _loads(self, candidates: Sequence[Candidate], number: int) -> tuple[list[float], list[int]]:
-        """For each candidate, L in seconds and the uncached tokens sent there in the window."""
+        """Return, for each candidate, the load L in seconds and the uncached tokens that were sent
+        to it in the window."""
         windows, output, usual_s = self._windows, self._output, self.tpot_s
         rate = self.prefill_rate
         loads, sent = [], []

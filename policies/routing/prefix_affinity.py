@@ -2,14 +2,15 @@
 
 Source: the cache-aware policy of SGLang's router (v0.4 blog; today SMG and vLLM Router): the
 longest match above a threshold, with two load margins. Four of its known problems are avoided:
-- A miss goes to the least loaded replica, not to the one with the smallest tree, which sent all
-  misses to one worker (sglang#14532, #14305).
-- Each holder is checked for being too busy, not the fleet. So one overloaded replica does not
-  disable affinity for all (sglang#32195). The check compares with the mean load, not the least
-  load, so that one new, empty replica does not make every holder look overloaded.
+- A request without a match goes to the least loaded replica. SGLang sent it to the replica with the
+  smallest prefix tree, so all such requests went to one worker (sglang#14532, #14305).
+- The load of each holder is checked, not the load of the whole fleet. So one overloaded replica
+  does not disable affinity for all (sglang#32195). The check compares with the mean load, not the
+  least load, so that one new, empty replica does not make every holder look overloaded.
 - The bound is relative and absolute, because a ratio of small numbers is noise (smg#2150).
-- A prefix that more than half of the candidates hold equally deep is ignored. Such a prefix is
-  shared by all clients; a restarted replica does not hold it and would never get a request again.
+- If more than half of the candidates hold the same length of the prefix, the prefix is ignored. It
+  is then shared by all clients, and a restarted replica, which does not hold it, would never get a
+  request again.
 """
 
 from __future__ import annotations

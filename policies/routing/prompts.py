@@ -1,7 +1,7 @@
 """The prefill cost of a prompt: its tokens, and its tokens without the cached ones.
 
-Both are estimates. Tokens come from the bytes of the prompt; cached blocks come from the requests
-that were sent to a replica. Neither is ever negative.
+Both numbers are estimates. Tokens come from the bytes of the prompt; cached blocks come from the
+requests that were sent to a replica. The results are never negative.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from policies.facts import RequestView
 
 
 def prompt_tokens(view: RequestView) -> float:
-    """Estimated tokens of the whole prompt; without an estimate, the tokens of its blocks."""
+    """Return the estimated tokens of the whole prompt; without an estimate, the tokens of its
+    blocks."""
     return view.prompt_tokens or len(view.blocks) * view.block_tokens
 
 
 def uncached_tokens(view: RequestView, blocks: int) -> float:
-    """Estimated tokens to prefill if the first `blocks` blocks are cached."""
+    """Return the estimated tokens to prefill if the first `blocks` blocks are cached."""
     return max(prompt_tokens(view) - blocks * view.block_tokens, 0.0)

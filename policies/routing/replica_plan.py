@@ -1,18 +1,19 @@
-"""Which replica keeps the pace of which class, from the requests that run there.
+"""Plans which replicas are kept fast enough for which priority class, from the running requests.
 
-A stream is in time if a step of its engine takes no longer than its TPOT SLO, and a step grows with
-the batch. So a batch in which an urgent class is in time is smaller than one for a less urgent
+A stream is in time if a step of its engine takes no longer than its TPOT SLO, and a step takes
+longer with a larger batch. So batches must be smaller for an urgent class than for a less urgent
 class. If every replica has requests of every class, all batches are either too large for the most
-urgent class or smaller than the others need. The plan therefore gives replicas to classes: a
+urgent class or smaller than the other classes need. The plan therefore gives replicas to classes: a
 replica *kept* for a class takes no request that would make its steps longer than the TPOT SLO of
 that class.
 
-The most urgent class comes first. It gets as many replicas as its running requests need, with some
-spare room: those first that are kept for it already, then those with most of its requests. The last
-of them is given only if it makes more worth per second so than kept for the next class. Replicas
-that are left are kept for nobody.
+The plan begins with the most urgent class. The class gets as many replicas as its running requests
+need, with some spare capacity. Replicas that are already kept for the class are taken first, then
+replicas on which most of its requests run. A replica that the class would use only in part is given
+to it only if the replica then earns more worth per second than if it were kept for the next class.
+The remaining replicas are kept for no class.
 
-Pure. Must never: read a clock, or hold a replica that has left the fleet.
+The code is pure. Must never: read a clock, or hold a replica that has left the fleet.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ from policies.facts import Candidate, RequestView
 
 CLASSES: Final = 5
 NOBODY: Final = -1
-USUAL_OUTPUT: Final = 200.0  # output tokens of a request until any has ended
-MOST: Final = 4.0  # a request counts in the means as at most this many times the mean, ...
-MORE: Final = 1024.0  # ... and these tokens
-CHANGES_MIN: Final = 16  # a plan is made anew after one change for so many replicas
-MARGIN: Final = 0.95  # share of the TPOT SLO that a token may take
-STAYS: Final = 1.5  # factor in favour of the class for which a replica is kept already
+USUAL_OUTPUT: Final = 200.0  # assumed output tokens of a request before any request has ended
+# In a moving mean of tokens, a value counts as at most `MOST` times the mean plus `MORE` tokens.
+MOST: Final = 4.0
+MORE: Final = 1024.0
+CHANGES_MIN: Final = 16  # a new plan is made after one change per this number of replicas
+MARGIN: Final = 0.95  # the share of the TPOT SLO that a step may take in the plan
+STAYS: Final = 1.5  # factor in favour of the class for which a replica is already kept
 SMOOTHING: Final = 0.02  # weight of one request in the means
-ROOM_MOST: Final = 1e6  # more requests never run at a replica; the room may be infinite
+# The computed room may be infinite, so it is limited. More requests never run at a replica.
+ROOM_MOST: Final = 1e6
 _NO_SLO: Final = float("inf")
 
 
@@ -55,10 +58,10 @@ class PlannedReplica:
         self.by_class = [0, 0, 0, 0, 0]  # critical, high, normal, low, batch
         self.total = 0
         self.kept = NOBODY  # the class for which the replica is kept
-        self.was_kept = NOBODY  # the same before the last change
-        self.others = 0.0  # most requests of less urgent classes, if the replica is kept
-        self.was_others = 0.0  # the same before the last change
-        self.slower = 1.0  # `ReplicaPlan.slower` at the last change
+        self.was_kept = NOBODY  # the value of `kept` before the last plan
+        self.others = 0.0  # if the replica is kept: how many less urgent requests it takes at most
+        self.was_others = 0.0  # the value of `others` before the last plan
+        self.slower = 1.0  # the result of `ReplicaPlan.slower` at the last plan
 
     def has_changed(self) -> bool:
         """Whether the last change of the plan has changed which requests the replica takes."""
@@ -67,7 +70,7 @@ class PlannedReplica:
         return self.kept != NOBODY and int(self.others) != int(self.was_others)
 
     def at_least(self, urgency: int) -> int:
-        """The number of requests of the class and of more urgent ones."""
+        """Return the number of requests of the class and of more urgent classes."""
         return sum(self.by_class[: urgency + 1])
 
 
@@ -88,19 +91,20 @@ class ReplicaPlan:
     )
 
     def __init__(self, spare: float) -> None:
-        """`spare`: room that is kept beyond the running requests of a class, as a share of them."""
+        """`spare`: the room that is kept free for a class, as a share of its running requests."""
         self._spare = spare
-        self._changes = 1  # requests that have come or gone since the last plan
+        self._changes = 1  # requests that were sent or have ended since the last plan
         self.at: dict[str, PlannedReplica] = {}
         self.common = EngineSpeed()
-        # The classes of which one more request would be in time at a replica, as bits: 1 << class.
+        # The classes of which one more request would be in time at some replica, as bits: 1 <<
+        # class.
         self.has_room = 0
-        # By class: worth of a token of the latest request, and the usual TPOT SLO in seconds. Some
-        # requests state other SLOs, which must not change what the whole class gets.
+        # By class: the worth of a token of the latest request, and the usual TPOT SLO in seconds.
+        # Some requests state other SLOs, which must not change the plan for the whole class.
         self.worth = [0.0] * CLASSES
         self.tpot_slo_s = [_NO_SLO] * CLASSES
-        # Means over the last requests: tokens of a prompt, its tokens that were not cached, and
-        # output tokens.
+        # Moving means over the last requests: the tokens of a prompt, the uncached tokens of a
+        # prompt, and the output tokens.
         self.prompt_tokens = 0.0
         self.new_tokens = 0.0
         self.output = USUAL_OUTPUT
@@ -108,7 +112,7 @@ class ReplicaPlan:
     def add(
         self, candidate: Candidate, view: RequestView, prompt_tokens: float, new_tokens: float
     ) -> None:
-        """A request is sent to a replica. `new_tokens`: those of its prompt that are not cached."""
+        """Note that a request is sent to a replica. `new_tokens`: its uncached prompt tokens."""
         urgency = view.urgency
         self.prompt_tokens = _mean(self.prompt_tokens, prompt_tokens)
         self.new_tokens = _mean(self.new_tokens, new_tokens)
@@ -126,7 +130,7 @@ class ReplicaPlan:
         self._changes += 1
 
     def remove(self, candidate: Candidate, urgency: int, output: int | None) -> None:
-        """A request has ended, after `output` tokens; None: unknown."""
+        """Note that a request has ended after `output` tokens; None: unknown."""
         running = self.of(candidate)
         if running is None:
             return
@@ -138,22 +142,22 @@ class ReplicaPlan:
             self._changes += 1
 
     def of(self, candidate: Candidate) -> PlannedReplica | None:
-        """The entry of a replica; None: none of its requests came by this plan.
+        """Return the entry of a replica; None: no request was sent to the replica under this plan.
 
-        Another replica may have had the same ID before.
+        Another replica may have had the same ID before; its entry is not returned.
         """
         one = self.at.get(candidate.id)
         return one if one is not None and one.candidate is candidate else None
 
     def keep(self, ids: Collection[str]) -> None:
-        """Forget all replicas but these."""
+        """Forget all replicas whose ID is not in `ids`."""
         self.at = {id: running for id, running in self.at.items() if id in ids}
         self._changes += 1
 
     def renew(self) -> bool:
-        """Give the replicas to the classes again, if enough requests have come or gone.
+        """Make a new plan if enough requests were sent or have ended since the last plan.
 
-        Returns whether any replica takes other requests than before.
+        Returns whether any replica takes other requests than before the new plan.
         """
         if self._changes * CHANGES_MIN < len(self.at):
             return False
@@ -171,7 +175,8 @@ class ReplicaPlan:
             one.was_kept, one.kept = one.kept, NOBODY
             one.was_others = one.others
             candidate = one.candidate
-            # Nothing can be planned with a replica that gets no requests, or of unknown speed.
+            # Replicas that get no requests, and replicas of unknown speed, are not part of the
+            # plan.
             if candidate.is_fit and candidate.speed.is_pace_known:
                 everyone.append(one)
         self.has_room = 0
@@ -204,9 +209,11 @@ class ReplicaPlan:
                     break
 
     def _wanted(self, urgency: int, everyone: list[PlannedReplica]) -> float:
-        """Requests of the class that would run if all of them were just in time, and spare room.
+        """Return how many requests of the class would run if all of them were just in time, and
+        spare room.
 
-        Where streams are too slow, more of them run at once.
+        If streams are too slow, they run for longer, so more of them run at once than are counted
+        here.
         """
         slo_s, found = self.tpot_slo_s[urgency], 0.0
         for one in everyone:
@@ -218,24 +225,26 @@ class ReplicaPlan:
         return found * (1.0 + self._spare)
 
     def _pays(self, urgency: int, wanted: float, room: float, one: PlannedReplica) -> bool:
-        """Whether a replica makes more worth per second if it is kept for the class than for the
-        next one, when only `wanted` of its requests use it."""
+        """Whether a replica earns more worth per second if it is kept for the class than if it is
+        kept for the next class. `wanted`: how many requests of the class would use the replica."""
         for other in range(urgency + 1, CLASSES):
             slo_s = self.tpot_slo_s[other]
             if slo_s == _NO_SLO:
                 continue
             worth, next_worth = self.worth[urgency], self.worth[other]
             kept = (wanted * worth + (room - wanted) * next_worth) / self.tpot_slo_s[urgency]
-            # A change costs the streams of other classes that still run there.
+            # A change of the kept class delays the streams of other classes that still run at the
+            # replica.
             stays = STAYS if one.was_kept == urgency else 1.0
             next_room = self.room(one.candidate, other, one.slower)
             return kept * stays >= next_room * next_worth / slo_s
         return True
 
     def room(self, candidate: Candidate, urgency: int, slower: float) -> float:
-        """How many requests a replica can run at once so that the class is in time there.
+        """Return how many requests a replica can run at once so that streams of the class are in
+        time.
 
-        `slower`: see the method; it is the same for all classes.
+        `slower`: the result of the method `slower`, which is the same for all classes.
 
         In the steady state each of B streams brings one prefill of P seconds in its O tokens, so a
         token takes T = step + B * (m + P / O) seconds, where m is what a stream adds to a step.
@@ -251,14 +260,16 @@ class ReplicaPlan:
         return min(room, float(candidate.slots)) if candidate.slots is not None else room
 
     def slower(self, candidate: Candidate) -> float:
-        """How many times as long a step of this replica takes as one of the mean replica."""
+        """Return the time of a step at this replica, divided by the time of the same step at the
+        mean replica."""
         sequences, context = candidate.load + 1.0, float(candidate.context_tokens)
         usual_s = self.common.step_time_s(sequences, context)
         return candidate.speed.step_time_s(sequences, context) / usual_s
 
     def _renew_common(self, everyone: list[PlannedReplica]) -> None:
-        """The mean coefficients. A single replica, whose batches are all of one size, cannot tell
-        what a step costs apart from its batch."""
+        """Update `common`, the mean coefficients of all replicas. If all batches of a replica have
+        one size, its own coefficients cannot separate the fixed time of a step from the time per
+        sequence."""
         known = [one.candidate.speed for one in everyone]
         common, share = self.common, 1.0 / len(known)
         common.step_s = sum([one.step_s for one in known]) * share
@@ -268,5 +279,6 @@ class ReplicaPlan:
 
 
 def _mean(mean: float, value: float) -> float:
-    """The mean after one more value, which a single request cannot move far."""
+    """Return the mean after one more value. Large values are limited, so that a single request
+    changes the mean only a little."""
     return mean + SMOOTHING * (min(value, MOST * mean + MORE) - mean)

@@ -1,9 +1,9 @@
-"""A consistent hash ring of replica ids: the same on every router that knows the same replicas.
+"""A consistent hash ring of replica IDs. Routers that know the same replicas have the same ring.
 
 Source: Karger et al., "Consistent Hashing and Random Trees", STOC 1997; the walk past full replicas
-is Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018. A point
-depends on its replica's id only, not on order, weight, health or load. So when a replica is added
-or removed, only its own share of the keys moves.
+is from Mirrokni, Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", SODA 2018. The
+position of a point on the ring depends on the ID of its replica only, not on order, weight, health
+or load. So when a replica is added or removed, only its own share of the keys moves.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Ring:
         points.sort()  # quick, because only the new points at the end are unsorted
 
     def walk(self, key: str) -> Iterator[str]:
-        """Every replica once, in the order of the ring, starting at the key's position."""
+        """Yield every replica once, in the order of the ring, starting at the key's position."""
         points, owner = self._points, self._owner
         start = bisect_left(points, _place(key))
         seen: set[str] = set()

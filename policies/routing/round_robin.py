@@ -20,11 +20,12 @@ from policies.contract import C, Context, Pick, RequestView, RoutingPolicy, poli
 class RoundRobin(RoutingPolicy):
     """Smooth weighted round robin.
 
-    State: one number per replica, dropped when the replica is removed. Models that share replicas
-    also share these numbers.
+    The state is one number per replica, which is dropped when the replica is removed. Models that
+    share replicas also share these numbers.
     """
 
-    sees_all: ClassVar[bool] = True  # with a sample, some replicas would miss their turn
+    # With only a sample of the replicas, some replicas would miss their turn.
+    sees_all: ClassVar[bool] = True
 
     _earned: dict[str, float] = field(default_factory=dict, init=False, repr=False)
 

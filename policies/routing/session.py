@@ -34,7 +34,7 @@ class Session(RoutingPolicy):
     the least loaded replica.
     """
 
-    sees_all: ClassVar[bool] = True  # with a sample, sessions would move between replicas
+    sees_all: ClassVar[bool] = True  # with only a sample, sessions would move between replicas
 
     relative: float = 1.25  # The relative load bound, in multiples of the mean load.
     absolute: float = 4.0  # The absolute load bound, in requests above the mean load.

@@ -14,7 +14,7 @@ from policies.contract import C
 
 
 def lowest(candidates: Sequence[C], costs: list[float]) -> Sequence[C]:
-    """The candidates whose cost is the lowest; `costs` has the order of `candidates`."""
+    """Return the candidates whose cost is the lowest; `costs` has the order of `candidates`."""
     low = min(costs)
     count = costs.count(low)
     if count == 1:
@@ -25,7 +25,8 @@ def lowest(candidates: Sequence[C], costs: list[float]) -> Sequence[C]:
 
 
 def draw(tied: Sequence[C], rng: Random) -> C:
-    """One of `tied`, in proportion to the weights. A single candidate needs no random number."""
+    """Draw one of `tied`, in proportion to the weights. For a single candidate, no random number is
+    used."""
     if len(tied) == 1:
         return tied[0]
     weights = [c.weight for c in tied]
@@ -35,8 +36,8 @@ def draw(tied: Sequence[C], rng: Random) -> C:
 
 
 def least_loaded(candidates: Sequence[C], rng: Random) -> C:
-    """The candidate with the least load / weight; ties by the fewest waiting requests, then by a
-    draw.
+    """Return the candidate with the least load / weight. Ties are broken by the fewest waiting
+    requests, then by a draw.
     """
     tied = lowest(candidates, [c.load / c.weight for c in candidates])
     if len(tied) > 1:

@@ -30,14 +30,15 @@ from policies.contract import (
 )
 from policies.routing.ties import least_loaded
 
-_TOKENS = 4_194_304  # llm-d's threshold: with this number of pending tokens the `tokens` score is 0
+# From this number of pending tokens on, the `tokens` score is 0, as in llm-d.
+_TOKENS = 4_194_304
 
 
 @policy("weighted")
 @dataclass(slots=True)
 class Weighted(RoutingPolicy):
-    """The replica with the highest sum of weight x score; ties by the least load. The options are
-    the weights.
+    """The replica with the highest sum of weight x score; ties are broken by the least load. The
+    options are the weights.
     """
 
     queue: float = 2.0  # The weight of few waiting requests.
@@ -78,7 +79,8 @@ class Weighted(RoutingPolicy):
 
 
 def _spread(values: list[float], weight: float) -> list[float]:
-    """Scores: `weight` for the lowest value, 0 for the highest, linear between them."""
+    """Return the score of each value: `weight` for the lowest value, 0 for the highest, linear
+    between them."""
     most = max(values)
     width = most - min(values)
     if not width:

@@ -7,36 +7,40 @@ clock.
 
 Terms
 -----
-- Ticket: one request, as the queue sees it (`policies/queueing/ticket.py`).
-- Driver: the code that calls the queue (`router/dispatch/queueing/queue_driver.py`).
-- Place: a replica, as the queue sees it; also the capacity for one more request at a replica.
-- Lane: the tickets that may go to the same replicas; usually all tickets of one model.
-- Class queue: the waiting tickets of one class in one lane (`ClassQueue`; a "row" in the code).
-- Line: the order of one class queue, as the order policy keeps it (`policies/queueing`).
-- Gate: decides which classes may send one more request to a replica.
+- A *ticket* is one request, as the queue sees it (`policies/queueing/ticket.py`).
+- The *driver* is the code that calls the queue (`router/dispatch/queueing/queue_driver.py`).
+- A *place* is a replica, as the queue sees it; also the capacity for one more request at a replica.
+- A *lane* is a set of tickets that may go to the same replicas; usually all tickets of one model.
+- A *class queue* holds the waiting tickets of one class in one lane (`ClassQueue`; a "row" in the
+  code).
+- A *line* is the ordered list of one class queue, which the order policy keeps
+  (`policies/queueing`).
+- A *gate* decides which classes may send one more request to a replica.
 
 How the driver calls the queue
 ------------------------------
 1. A request arrives: the driver calls `offer(ticket, now)`. There are three results:
-   - The queue returns replicas to which the request may be sent. The driver's routing policy
-     chooses one of them, takes a lease on it, and calls `sent(ticket, replica, now)`.
-   - The queue returns no replica: the ticket waits.
-   - The queue raises RouterError (429 with Retry-After): the ticket has ended. If the queue is
-   full, waiting tickets may be evicted for the new one. These tickets have ended and are in
-   `evicted`, each with the error for its client. The driver reads `evicted` after each `offer`,
-   even if it raised, and answers these clients. The driver may send an early 200 to a waiting
-   client if `allows_early_status` returns true. `relieve` evicts a waiting request if there are too
-   few connections; `set_aside` and `evict` evict requests if there is too little memory. While
-   `is_passable` is true, the driver may first choose one of all fit replicas and then call `passes`
-   for it. If the result is true, the request needs no ticket, and the driver calls `passed` at its
-   end.
+   - The queue returns replicas to which the request may be sent. The routing policy chooses one of
+     these replicas. The driver takes a lease on it, and calls `sent(ticket, replica, now)`.
+   - The queue returns no replica. Then the ticket waits.
+   - The queue raises RouterError (429 with Retry-After). Then the ticket has ended.
+
+   If the queue is full, waiting tickets may be evicted for the new one. These tickets have ended
+   and are in `evicted`, each with the error for its client. The driver reads `evicted` after each
+   `offer`, even if it raised, and answers these clients. The driver may send an early 200 to a
+   waiting client if `allows_early_status` returns true. `relieve` evicts a waiting request if there
+   are too few connections; `set_aside` and `evict` evict requests if there is too little memory.
+   While `is_passable` is true, the driver may first choose one of all fit replicas and then call
+   `passes` for it. If the result is true, the request needs no ticket, and the driver calls
+   `passed` at its end.
 2. A replica's facts change: the driver calls `freed(replica, now)`. Facts change when a lease is
    taken or released, first content arrives, a poll returns or fails, or a replica becomes fit. The
    queue returns tickets, each with its `place`. The driver takes the leases of all of them before
-   it makes another call. A key may have a limit of requests at replicas; its further tickets are
-   blocked. The driver calls `woken` before `freed`, and at the end of each event loop turn in which
-   a request of such a key ended. For a returned ticket, the driver chooses one of the returned
-   replicas, calls `grant`, and takes the lease. The driver repeats this until `woken` returns None.
+   it makes another call. An API key may have a limit of requests that run at replicas at the same
+   time. Tickets above this limit are blocked. The driver calls `woken` before `freed`, and at the
+   end of each event loop turn in which a request of such a key ended. For a returned ticket, the
+   driver chooses one of the returned replicas, calls `grant`, and takes the lease. The driver
+   repeats this until `woken` returns None.
 3. Time passes: the driver calls `tick(now)`, at `next_at` at the latest. The queue returns expired
    tickets with the errors for their clients, tickets to send (as `freed` does), running requests to
    preempt, and replicas to poll at once.
@@ -48,7 +52,8 @@ How the driver calls the queue
 5. A client disconnects: the driver calls `leave(ticket)`, at any time. A waiting ticket is removed
    at once. The driver also calls `leave` if it does not send a request after `offer` returned
    replicas.
-6. A replica leaves the fleet: `gone(replica)`. A reload: `adopt(config)`.
+6. A replica leaves the fleet: the driver calls `gone(replica)`. The configuration is reloaded: the
+   driver calls `adopt(config)`.
 
 Every ticket ends exactly once: it is refused, evicted, expired or settled, or its client leaves
 while it waits. Only the queue changes the state of a ticket. So if a dispatch, an expiry and a
@@ -58,57 +63,59 @@ nothing.
 What holds at all times
 -----------------------
 - At the end of a turn of the event loop, no ticket waits if a replica could take it and the limit
-  of its API key allows it. So a new request may use a gate that is open to its class without a
-  search of the other lanes.
-- The requests that wait at a replica exceed its gate's target by at most the one request that
-  reached the target.
-- No class waits for ever: its oldest ticket ages, then becomes starved, and starved tickets get
-  every second free place.
-- A blocked lane blocks no other lane. A ticket that must not go to a replica does not block that
-  replica for other tickets.
-- Memory is bounded by the requests that wait and run. A bounded number of flows, lanes and charges
-  is kept after their last request has ended.
+  of its API key allows it. So a new request may be sent to any replica whose gate is open to its
+  class; the queue need not search other lanes first.
+- The requests that wait at a replica exceed the target of its gate (a number of requests or of
+  prompt tokens) by at most one request.
+- No class waits for ever. Its oldest ticket becomes more urgent with age and is then marked as
+  starved. Starved tickets get every second free place.
+- A lane whose replicas are all busy delays no other lane. A ticket that must not go to a replica
+  does not block that replica for other tickets.
+- Memory is bounded by the requests that wait and run. Flows (accounts and their users), lanes and
+  the charges of flows are kept for reuse after their last request has ended, in a bounded number.
 
 The modules, from the simplest decision to the final one
 --------------------------------------------------------
     limits          how many requests and tokens a tenant may use, before any queue
-    concurrency     how many requests a key has at replicas, and may have
-    pool            what the queue reads of a replica and of the fleet
+    concurrency     counts the running requests of each API key, and limits their number
+    pool            the interface through which the queue reads replicas and the fleet
     rules           the configuration as plain numbers
     gates           backpressure
-        gate            may a replica take one more request, and of which class?
-        gate_cache      the gates' last answers, kept until a replica's facts change
+        gate            which classes may send one more request to a replica
+        gate_cache      keeps the results of `gate` until a replica's facts change
         aimd_limit      the concurrency limit of a replica that reports no metrics
-    headroom        how many slots batch leaves free, so that urgent requests meet their TTFT
+    headroom        how many slots class batch leaves free, so that urgent requests meet their
+                    time to first token
     waiting         the waiting tickets, and which of them is next
         class_queue     the waiting tickets of one class and lane, in the order policy's order
-        stride          which class has the next turn (weights, aging)
-        reservations    may this class use more of the pool's token capacity?
-        affinity        which of the first few tickets has its prefix cached on this replica?
-        choice          combines all of these: which ticket gets this place
-        holders         how much of the queue each flow holds, and which ticket leaves a full queue
+        stride          which class has the next turn, by weight and age
+        reservations    whether a class may use more of the pool's token capacity
+        affinity        which of the first few tickets has its prefix cached on a replica
+        choice          which ticket goes to a free replica, by all of the modules above
+        holders         how much of the queue each flow holds, and which ticket is evicted if the
+                        queue is full
         wait_lists      all class queues of a queue, deadlines, and how many tickets may wait
     preemption      which running request is preempted for a more urgent one
     timers          periodic work: aging, expiry, early polls
     service_rate    how fast the queue is served, for Retry-After
     output_lengths  predicts the length of an answer
     counts          the queue's counters
-    the queue, as one class in layers
-        queue_state     its parts, and what reports read
+    the queue: one class, written in five layers
+        queue_state     the parts of the queue, and the numbers that reports read
         arrivals        a request is sent at once, waits, is refused, or evicts others
         dispatches      a replica has capacity: which tickets are sent
         outcomes        the first content and the end of a request
-        queue           time, the fleet and reloads
+        queue           periodic work, changes of the fleet, and reloads
     pools           which queue serves which model
 
 The order within a class is a policy of its own (`policies/queueing`).
 
 Urgency is a number: 0 critical, 1 high, 2 normal, 3 low, 4 batch, with fractions between these
 numbers. The class is the nearest whole number. The level is the urgency less an amount for the age
-of the request; age lowers the level to high (1) at most. The *class* decides limits, reservations
-and turns. The *aged class* of a class queue's oldest ticket decides which gate its tickets pass.
-The engine's `priority` number is derived from the urgency and the arrival time
-(`fleet/engines/common/priority.py`), not from the level.
+of the request; age lowers the level to 1 (high) at most. Limits, reservations and turns depend on
+the *class*. The *aged class* is the whole number nearest to the level. A replica's gate is checked
+with the aged class of a class queue's oldest ticket. The engine's `priority` number is derived from
+the urgency and the arrival time (`fleet/engines/common/priority.py`), not from the level.
 
 If the driver takes or releases a lease without calling `freed`, the cached answer of that replica's
 gate is outdated until the next tick, which updates all gates.

@@ -1,4 +1,4 @@
-"""The arrival of a request at the queue: it is sent at once, waits, is refused, or evicts others.
+"""Decides whether a new request is sent at once, waits, is refused, or evicts waiting requests.
 
 Must never: choose among waiting tickets.
 """
@@ -20,13 +20,14 @@ from router.core.urgency import BATCH
 from router.core.urgency import CLASSES as NAMES
 
 _NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
-SOON_S: Final = 0.1  # Seconds to the next tick while other events may also send a ticket.
-# Seconds from the start of the first ticket's wait to the next tick: the ticket may need an early
-# poll.
+# Seconds from an event to the next `tick` of the queue, if requests still wait after the event.
+SOON_S: Final = 0.1
+# Seconds to the next `tick` after the first request has begun to wait. For this request, the
+# metrics of a replica may have to be polled early.
 _FIRST_S: Final = 0.02
 # A request is refused at once if its expected wait is this many times longer than its time limit.
-# The factor is large because the measured rate can be three times too low: all requests may begin
-# and end at the same times, two minutes apart.
+# The factor is large because the measured service rate can be three times too low: all requests may
+# begin and end at the same times, two minutes apart.
 _HOPELESS: Final = 3.0
 _REFUSED: Final = {
     Reason.QUEUE_FULL: "the limit of waiting requests is reached",
@@ -44,9 +45,10 @@ class Arrivals(QueueState):
     def offer(self, ticket: Ticket, now: float) -> Sequence[ReplicaLoad]:
         """Take a new request. Returns the replicas to which it may be sent at once.
 
-        The driver chooses one of them, takes its lease, and calls `sent` before any other method of
-        the queue. If the result is empty, the ticket waits until it is granted a place or expires.
-        Raises RouterError if the ticket may neither be sent nor wait; the ticket has then ended.
+        The driver chooses one of the returned replicas, takes a lease on it, and calls `sent`
+        before any other method of the queue. If the result is empty, the ticket waits until a
+        replica has capacity for it or until it expires. Raises RouterError if the ticket may
+        neither be sent nor wait; the ticket has then ended.
         """
         urgency = ticket.urgency
         rules = self._rules
@@ -71,8 +73,9 @@ class Arrivals(QueueState):
     def passes(self, place: ReplicaLoad, urgency: int, now: float) -> bool:
         """Whether a request of a class may go to `place` without a ticket.
 
-        If true, the driver takes the lease and calls `passed` when the request ends. If false, the
-        driver offers a ticket. Call this only while `is_passable` is true.
+        If the result is true, the driver takes a lease on `place` and calls `passed` when the
+        request ends. If the result is false, the driver calls `offer` with a ticket. Call this only
+        while `is_passable` is true.
         """
         if not self._gates.admits(place, urgency):
             return False
@@ -104,7 +107,7 @@ class Arrivals(QueueState):
     def refused_late(self, urgency: int, *, was_passed: bool) -> None:
         """Count a request that the driver refuses instead of sending it at once.
 
-        `was_passed`: `passes` has counted it.
+        `was_passed`: whether `passes` has already counted the request as sent.
         """
         self.counts.dropped[Reason.TTFT_UNREACHABLE][urgency] += 1
         if was_passed:
@@ -151,8 +154,8 @@ class Arrivals(QueueState):
         self._predict(ticket)
         if ticket.excluded:
             self._ease(ticket)
-        # The first waiting ticket may need an early poll of a replica, so a tick is due soon; that
-        # tick sets the time of the next one.
+        # For the first waiting ticket, a replica's metrics may have to be polled early, so `tick`
+        # is called soon. It then sets the time of its next call.
         soon_s = SOON_S if self._wait_lists.count else _FIRST_S
         self.next_at = min(self.next_at, min(now + soon_s, max(now, ticket.deadline)))
         self._wait_lists.enter(ticket, now)
@@ -175,7 +178,7 @@ class Arrivals(QueueState):
         if (
             estimates is None
             or not self._pool.eligible(ticket.lane)
-            # The limit of its key may block the request for an unknown time.
+            # The limit of its API key may block the request for an unknown time.
             or (
                 concurrency is not None
                 and concurrency.free(urgency == BATCH) <= holders.waiting_of(ticket)
@@ -207,7 +210,8 @@ class Arrivals(QueueState):
         return estimate.late_error(due)
 
     def _is_hopeless(self, ticket: Ticket, now: float) -> bool:
-        """Whether, at the measured rate, a new request cannot be served before its deadline."""
+        """Whether, at the measured service rate, a new request cannot be served before its
+        deadline."""
         until = min(ticket.deadline, ticket.arrival + self._rules.classes[ticket.urgency].wait_s)
         if until == INFINITY or not self._wait_lists.eligible:
             return False
@@ -217,7 +221,7 @@ class Arrivals(QueueState):
     def _refuse(self, ticket: Ticket, reason: Reason, ahead: int, now: float) -> NoReturn:
         """Raise RouterError for a request that may not wait, and count it.
 
-        `ahead`: how many tickets must leave before the request could wait.
+        `ahead`: how many waiting tickets must leave the queue before the request could wait.
         """
         urgency = ticket.urgency
         ticket.state = ENDED
@@ -234,7 +238,8 @@ class Arrivals(QueueState):
         """Evict one waiting request to free a connection for a new request.
 
         The rules of eviction are those of a full queue. The ticket `newcomer` is not added to the
-        queue; only its flow is used. Returns False if no request may be evicted for it.
+        queue; only its flow is used. Returns False if no waiting request may be evicted for the new
+        request.
         """
         depth = self.depth
         newcomer.urgency = max(range(CLASSES), key=depth.__getitem__)
@@ -245,12 +250,12 @@ class Arrivals(QueueState):
         return True
 
     def set_aside(self, newcomer: Ticket) -> Ticket | None:
-        """Return the waiting ticket to evict first to free memory for a new request; `None`: there
-        is none.
+        """Return the next waiting ticket to evict to free memory for a new request; `None`: no more
+        may be evicted.
 
         The ticket is treated as evicted until `put_back`, so that the next call returns another
-        one. Put all tickets back, the last one first, before any other call. Then call `evict` for
-        those that must be evicted.
+        one. Call `put_back` for all returned tickets, the last one first, before any other call.
+        Then call `evict` for those that must be evicted.
         """
         victim = self._victim(newcomer, Reason.QUEUE_BYTES_FULL, 0)
         if victim is not None:
@@ -258,7 +263,7 @@ class Arrivals(QueueState):
         return victim
 
     def put_back(self, ticket: Ticket) -> None:
-        """Revert `set_aside` for a ticket; it waits as before."""
+        """Revert `set_aside` for a ticket, which then waits as before."""
         self._wait_lists.holders.put_back(ticket)
 
     def evict(self, ticket: Ticket, now: float) -> None:

@@ -1,20 +1,21 @@
-"""Counts the requests of one API key at replicas, and applies the key's limit of such requests.
+"""Counts the requests of one API key that run at replicas, and applies the key's limit of such
+requests.
 
-A request is counted from the moment it is sent to a replica (its ticket is granted, or it passed
-the queue without a ticket) until it is over or waits again. Retries, second copies and
-continuations belong to their request and are not counted again. A request that waits is not
-counted.
+A request is counted from the time it is sent to a replica until it ends or returns to the queue.
+Requests that bypass the queue are counted, too. Retries, second copies and continuations of a
+request are not counted again.
 
 In the queue, the tickets of a key with a limit are divided into two parts (`class_queue.KeyQueue`).
-The class queue's line contains at most as many tickets as the key has free places; the others are
-blocked. Each change of the number of free places moves tickets between the two parts at once. So
-every ticket in the line may be sent, and the code that chooses from the line ignores limits.
+The line (the ordered list) of the class queue contains at most as many tickets of the key as the
+key may send now. The other tickets of the key are blocked. Whenever the number of requests that the
+key may send changes, tickets are moved between the two parts at once. So every ticket in the line
+may be sent, and the code that chooses from the line ignores limits.
 
-Requests of class batch may use only the places that other requests leave free. A batch request is
-blocked while all requests of the key together use the limit. Other requests are blocked only while
-the requests that are not batch use the limit.
+Requests of class batch may use only what the key's other requests leave of the limit. A batch
+request is blocked while all running requests of the key together reach the limit. Another request
+is blocked only while the running requests that are not batch reach the limit.
 
-Must never: add work to requests of keys without limits, or depend on the key itself.
+Must never: add work to requests of keys without limits, or depend on the value of the key.
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ UNLIMITED: Final = 1 << 60
 
 @trait
 class LimitedQueue:
-    """A class queue in which tickets of one key with a limit wait."""
+    """A queue of waiting tickets of one API key that has a limit."""
 
     __slots__ = ()
 
     @abstractmethod
     def fit(self, now: float) -> None:
-        """Move tickets, because the number of free places of the API key has changed."""
+        """Block or unblock tickets, because the number of requests that the API key may send has
+        changed."""
 
 
 class Concurrency:
-    """The requests of one API key at replicas, in all queues. `limit`: `None` for no limit."""
+    """Counts the running requests of one API key over all queues. `limit`: `None` means no
+    limit."""
 
     __slots__ = ("batch", "entered", "limit", "own", "rows")
 
@@ -57,17 +60,19 @@ class Concurrency:
         self._fit(now)
 
     def free(self, is_batch: bool) -> int:
-        """Return how many more requests may be sent; 0 or less: none."""
+        """Return how many more requests of the key may be sent now; 0 or less: none."""
         free = self.limit - self.own
         return free - self.batch if is_batch else free
 
     def may_pass(self, is_batch: bool) -> bool:
-        """Whether a new request may be sent at once: the key has a place that no ticket awaits."""
+        """Whether a new request may be sent at once: the limit allows it, and no request of the key
+        waits."""
         return not self.rows and self.free(is_batch) > 0
 
     def may_enter(self) -> bool:
         """Whether one more batch request may enter the router. Waiting batch requests are counted,
-        too, so that the batch server keeps its requests instead of filling the queue."""
+        too. So the batch server keeps its further requests instead of filling the queue with
+        them."""
         return self.own + self.entered < self.limit
 
     def take(self, is_batch: bool, now: float) -> None:

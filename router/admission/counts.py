@@ -10,8 +10,8 @@ from typing import Final
 from policies.queueing.ticket import CLASSES
 from router.core.errors import Reason
 
-# Reasons why a request ended without being sent to a replica. The texts are values of a metric's
-# label.
+# Reasons why a request ended without being sent to a replica. The texts are used as values of a
+# label in the metrics.
 REFUSALS: Final[tuple[str, ...]] = (  # The request was refused at its arrival.
     Reason.QUEUE_FULL,
     Reason.QUEUE_FLOW_FULL,
@@ -51,15 +51,17 @@ class QueueCounts:
         self.queued = [0] * CLASSES  # Requests that began to wait.
         self.granted = [0] * CLASSES  # Requests sent after waiting.
         self.inverted = [0] * CLASSES  # Requests granted while a more urgent class waited.
-        # Critical and high requests sent to a replica without a free slot, on which batch requests
-        # run. Only requests with a ticket count, and their number of slots must be known.
+        # Critical and high requests sent to a replica that has no free slot and on which batch
+        # requests run. Only requests with a ticket are counted, and only at replicas whose number
+        # of slots is known.
         self.engine_inverted = [0] * CLASSES
         # Requests that ended without being sent, by reason.
         self.dropped = {reason: [0] * CLASSES for reason in DROPS}
-        self.promoted = [0] * CLASSES  # Requests that became starved.
+        # Requests that were marked as starved, because they had waited too long.
+        self.promoted = [0] * CLASSES
         # Requests preempted and queued again for a more urgent request.
         self.preempted = [0] * CLASSES
-        # Free places that were not granted to the first ticket of its class queue.
+        # Dispatches for which the first ticket of the class queue was skipped.
         self.skipped = 0
 
     def add(self, other: QueueCounts) -> None:

@@ -1,4 +1,4 @@
-"""The dispatch of waiting tickets, when a replica or a key has capacity for one more request.
+"""Dispatches waiting tickets when a replica or an API key has capacity for one more request.
 
 Must never: end a ticket.
 """
@@ -19,7 +19,7 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, HIGH
 
 _NONE: Final[list[Ticket]] = []
-LOOK_S: Final = 1.0  # Seconds between two updates of the reservations.
+LOOK_S: Final = 1.0  # Seconds between two updates of the token reservations of classes.
 
 
 class Dispatches(Arrivals):
@@ -28,8 +28,8 @@ class Dispatches(Arrivals):
     __slots__ = ()
 
     def sent(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
-        """Note that the driver has chosen `place`, one of the offered replicas, and taken the
-        lease."""
+        """Note that the driver has sent a new request to `place`, one of the replicas that `offer`
+        returned, and has taken the lease."""
         if ticket.state != NEW:
             return
         self.counts.passed[ticket.urgency] += 1
@@ -78,11 +78,12 @@ class Dispatches(Arrivals):
         return granted
 
     def woken(self, now: float) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """Return a ticket that may be sent because its key has a free place, and its replicas.
+        """Return a ticket that its API key's limit no longer blocks, and the replicas to which it
+        may go.
 
-        If another ticket for these replicas goes first, that ticket is returned. The driver chooses
-        one of the replicas, calls `grant`, takes the lease, and calls `woken` again. `None`: there
-        is no such ticket.
+        If another ticket goes before it at one of these replicas, that ticket is returned instead.
+        The driver chooses one of the returned replicas, calls `grant`, takes the lease, and calls
+        `woken` again. `None`: there is no such ticket.
         """
         wait_lists = self._wait_lists
         if wait_lists.short:
@@ -101,7 +102,7 @@ class Dispatches(Arrivals):
     def grant(self, ticket: Ticket, place: ReplicaLoad, now: float) -> None:
         """Note that the driver has chosen `place` for a ticket that `woken` returned.
 
-        Its lease is taken next.
+        The driver takes the lease next.
         """
         self._give(ticket, self._gates.of(place), now)
 
@@ -135,7 +136,7 @@ class Dispatches(Arrivals):
         """Note that an attempt of a sent request has failed and its lease is released.
 
         The request pauses before it is sent again (`moved`) or returns to the queue (`requeue`).
-        Until then it holds no capacity, so it is not preempted.
+        Until then the request holds no capacity, so it is not preempted.
         """
         run = ticket.run
         assert run is not None
@@ -146,7 +147,8 @@ class Dispatches(Arrivals):
     # -- grants ---------------------------------------------------------------------------------
 
     def _fill_all(self, now: float) -> list[Ticket]:
-        """Grant places at all replicas in turn, one per round, the least loaded replica first."""
+        """Grant tickets to all replicas in rounds: one ticket per replica and round, the least
+        loaded replica first."""
         granted: list[Ticket] = []
         gates = [gate for gate in self._gates.by_place.values() if gate.starved_mask]
         gates.sort(key=_load)
@@ -184,16 +186,18 @@ class Dispatches(Arrivals):
             if self._wait_lists.eligible_of[urgency]:
                 self.counts.inverted[ticket.urgency] += 1
                 break
-        gate.poll_s = 0.0  # After a grant, early polls begin again with the short interval.
+        # After a grant, early polls of the replica begin again with the shortest interval.
+        gate.poll_s = 0.0
         gate.poll_at = min(gate.poll_at, now + EARLY_S)
-        if self._wait_lists.eligible:  # Otherwise an early poll could be late for the next ticket.
+        if self._wait_lists.eligible:  # The next ticket may need this early poll.
             self.next_at = min(self.next_at, gate.poll_at)
         self._gates.grant(gate, _uncached(ticket, gate.place), ticket.view.stream)
 
     def _next_woken(
         self, row: ClassQueue, now: float
     ) -> tuple[Ticket, Sequence[ReplicaLoad]] | None:
-        """Return the next ticket for a replica that is open to a class queue, and its replicas."""
+        """Return the next ticket for one of the replicas that are open to a class queue, and all
+        replicas that are open to this ticket."""
         first, eldest = row.line.first(now), row.eldest()
         if first is None or eldest is None:
             return None
@@ -211,7 +215,8 @@ class Dispatches(Arrivals):
         return None
 
     def _weigh(self, now: float) -> None:
-        """Update the pool's token capacity, and forget demand older than the window."""
+        """Update the pool's token capacity, and drop token demand older than
+        `reservations.WINDOW_S`."""
         self._weighed_at = now
         self._reservations.tick(now)
         self._reservations.capacity = self._gates.capacity()
@@ -223,7 +228,8 @@ class Dispatches(Arrivals):
     ) -> None:
         """Note that a request is sent.
 
-        `since`: the time since which its key's limit did not block it; `now`: it did not wait.
+        `since`: the time from which on the limit of its API key did not block the request. It
+        equals `now` if the request did not wait.
         """
         ticket.state = SENT
         run = ticket.run
@@ -247,7 +253,7 @@ class Dispatches(Arrivals):
             gate.used += ticket.reserved
 
     def _behind_batch(self, ticket: Ticket, run: Run, gate: CachedGate, now: float) -> None:
-        """Note an urgent request that is sent to a replica with batch requests."""
+        """Note that an urgent request is sent to a replica on which batch requests run."""
         if gate.facts.is_full():
             run.is_behind_batch = True
             self.counts.engine_inverted[ticket.urgency] += 1
@@ -255,12 +261,12 @@ class Dispatches(Arrivals):
                 self._preemption.blocked(ticket)
                 self.next_at = min(self.next_at, now + self._rules.preempt_after_s)
         elif run.since < now:
-            # A request that waited for a slot takes the last one. If more are free, it waited for
-            # something else.
+            # If the request waited for a slot, it takes the only free slot of the replica. If more
+            # slots are free, the request waited for another reason.
             run.is_behind_batch = gate.facts.has_one_slot()
 
     def _end(self, ticket: Ticket, run: Run) -> None:
-        """Stop counting a request at its replica."""
+        """Stop counting a request at its replica, because it has ended or returns to the queue."""
         del self._running[ticket]
         if self._rules.preemption or run.is_preempting:
             self._preemption.ended(ticket, run)

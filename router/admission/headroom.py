@@ -1,34 +1,40 @@
-"""Learns how many slots of an engine class batch leaves free, from the TTFT of urgent requests.
+"""Learns how many slots of an engine must stay free of batch, from the TTFT of urgent requests.
 
-An engine serves its own queue in the order of arrival, so an urgent request that is sent to a full
-engine waits there for the end of a request. It waits less in the router's queue, where it gets the
-first slot that becomes free at any engine, and not at all if a slot is free. Free slots cost
-throughput, and so does the wait for any replica, because it may hold less of the prompt.
+An engine serves its own queue in the order of arrival. So an urgent request that is sent to a full
+engine waits there until another request ends. In the router's queue an urgent request waits for a
+shorter time, because it gets the first slot that becomes free at any engine. If a slot is kept
+free, the request does not wait at all. But free slots cost throughput. Waiting for a slot at any
+engine also costs throughput, because that engine may have cached less of the prompt.
 
 So one number is learned, the *level*, between 0 and 1:
 
-- At 0 batch may take every slot, and one more batch request may wait at the engine for a slot.
-  Urgent requests may wait there, too. This is the level while no urgent request is late.
-- Above 0 urgent requests are sent only to replicas with a free slot.
-- At 1 batch leaves the share `KEPT` of the slots free; in between, a part of it.
+- At level 0, class batch may take every slot, and one more batch request may wait at the engine for
+  a slot. Urgent requests may wait there, too. The level is 0 while no urgent request is late.
+- Above level 0, urgent requests are sent only to replicas with a free slot.
+- At level 1, class batch leaves the share `KEPT` of the slots free. Between 0 and 1, it leaves a
+  part of that share free.
 
-Other classes than critical, high and batch are not limited: measured in `hedgerow bench priority`,
-the wait of every class for a free slot cost 5 % more of the throughput, because prefix hits fell.
+The classes normal and low are not limited. In `hedgerow bench priority`, making every class wait
+for a free slot cost another 5 % of the throughput, because fewer prefixes were found in caches.
 
-The level follows a quantile (H. Robbins and S. Monro, "A stochastic approximation method", Annals
-of Mathematical Statistics 22, 1951): an urgent answer that is late raises it by `STEP`, one that is
-in time lowers it by so much less that it is steady while the share `LATE` of the answers is late. A
-late request that became eligible before the last rise teaches nothing, because the rise could not
-help it. Late means later than the share `AIM` of the target. While no urgent answer comes for
-`QUIET_S`, the level returns to 0.
+The level is adjusted so that the share `LATE` of the urgent answers is late (H. Robbins and S.
+Monro, "A stochastic approximation method", Annals of Mathematical Statistics 22, 1951):
 
-Only waits that batch can cause are counted. The time begins when only a slot or the prefill can
-still delay the request: when its key's limit does not block it any more, and when it is sent again
-after a failed attempt. A late answer raises the level only if batch held the slots of its replica
-when it was sent, and if its prefill alone would have been in time.
+- An urgent answer is late if its first content comes after the share `AIM` of the target time.
+- A late answer raises the level by `STEP`. An answer in time lowers it by a much smaller amount,
+  such that rises and falls cancel out while the share `LATE` of the answers is late.
+- A late answer is ignored if its measured time began before the last rise, because that rise could
+  not help it.
+- If no urgent answer comes for `QUIET_S` seconds, the level begins to fall to 0.
 
-The functions are pure: `now` (monotonic seconds) is passed in. Must never: keep more than `KEPT` of
-the slots, or know how the target was set.
+Only delays that batch requests can cause are counted. The measured time of a request begins when
+the limit of its API key no longer blocks it, or when it is sent again after a failed attempt. From
+then on, only the wait for a slot and the prefill delay the request. A late answer raises the level
+only if batch requests held slots of the replica at the dispatch, and if the prefill alone would
+have been in time.
+
+The functions are pure: `now` (monotonic seconds) is passed in. Must never: keep more than the share
+`KEPT` of the slots free, or depend on how the target was set.
 """
 
 from __future__ import annotations
@@ -36,28 +42,29 @@ from __future__ import annotations
 from math import exp
 from typing import Final
 
-KEPT: Final = 0.25  # share of an engine's slots that is free of batch at level 1
-AIM: Final = 0.8  # share of the target that is aimed at
-LATE: Final = 0.005  # share of late answers at which the level is steady; a p99 has 0.01
+KEPT: Final = 0.25  # The share of an engine's slots that class batch leaves free at level 1.
+AIM: Final = 0.8  # An urgent answer is late after this share of its target time.
+# The share of urgent answers that may be late: half of what a target for the p99 allows.
+LATE: Final = 0.005
 STEP: Final = 0.05
 _FALL: Final = STEP * LATE / (1.0 - LATE)
-# Seconds without an urgent answer after which the level begins to return, and the time constant of
-# the return.
+# After `QUIET_S` seconds without an urgent answer, the level falls exponentially to 0, with a time
+# constant of `FORGET_S` seconds.
 QUIET_S: Final = 60.0
 FORGET_S: Final = 300.0
-_REST: Final = STEP / 2.0  # a lower level counts as 0
+_REST: Final = STEP / 2.0  # For urgent requests, a level below this counts as 0.
 _NO_LIMIT: Final = 1 << 30
 
 
 class Headroom:
-    """The headroom at all replicas of one queue."""
+    """Learns the headroom for all replicas of one queue: the slots that class batch leaves free."""
 
     __slots__ = ("_quiet_at", "_raised_at", "level")
 
     def __init__(self) -> None:
         self.level = 0.0
-        self._quiet_at = 0.0  # Time from which on the level returns.
-        self._raised_at = 0.0  # Time of the last rise.
+        self._quiet_at = 0.0  # Time from which on the level falls to 0.
+        self._raised_at = 0.0  # Time at which the level was last raised.
 
     def answered(
         self,
@@ -70,9 +77,10 @@ class Headroom:
     ) -> None:
         """Learn from the first content of an urgent request.
 
-        `took_s`: seconds since only a slot or the prefill could delay it. `prefill_s`: the
-        predicted seconds of the prefill; 0: unknown. `target_s`: the goal. `is_behind_batch`: batch
-        requests held slots that it waited for. Otherwise a late answer teaches nothing.
+        `took_s`: the seconds in which only the wait for a slot and the prefill delayed the request.
+        `prefill_s`: the predicted seconds of the prefill; 0: unknown. `target_s`: the target for
+        `took_s`. `is_behind_batch`: whether batch requests held the slots for which the request
+        waited. If not, a late answer does not change the level.
         """
         self._quiet_at = now + QUIET_S
         aim_s = AIM * target_s
@@ -83,7 +91,7 @@ class Headroom:
             self.level = min(1.0, self.level + STEP)
 
     def look(self, now: float) -> None:
-        """Lower the level by the time that has passed without an urgent answer."""
+        """Lower the level according to the time that has passed without an urgent answer."""
         quiet_s = now - self._quiet_at
         if quiet_s > 0.0 and self.level > 0.0:
             self._quiet_at = now

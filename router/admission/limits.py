@@ -1,29 +1,30 @@
 """The limits of a tenant: concurrent requests, requests per minute, tokens per minute.
 
-Concurrent requests are the tenant's requests at replicas (`concurrency.py`). A request that may
-wait in the queue is counted when it is sent, not when it arrives. A request that cannot wait in the
-queue is counted, or refused, when it arrives.
+Concurrent requests are the tenant's requests that run at replicas (`concurrency.py`). A request
+that may wait in the queue is counted when it is sent, not when it arrives. A request that cannot
+wait in the queue is counted, or refused, when it arrives.
 
 Requests and tokens per minute are token buckets. A bucket holds the amount of one minute and fills
 evenly, so in any T seconds a tenant gets at most (60 + T) / 60 of that amount. The tokens of a
 request are not known when it arrives. So an estimate is taken from the bucket, and it is corrected
-to the true number at the end. So the level of a bucket may become negative; then requests are
-refused until the bucket has filled again. Over time the rate is exact, even if the estimates are
-wrong.
+to the true number when the request ends. The correction may make the level of a bucket negative.
+Then requests are refused until the bucket has filled again. Over time the rate is exact, even if
+the estimates are wrong.
 
-Requests of class batch may use only what other requests leave free. So there are two sets of
-buckets: one counts only requests that are not batch, the other counts all requests. Only batch
-requests are checked against the set that counts all requests. So a batch never causes the refusal
-of a chat request. Requests of a batch file are refused while the tenant's other requests use the
-limits, and the batch server sends them again later. A batch request counts from its arrival, even
-while it waits, so that the batch server does not send all requests of a file at once. While batch
-requests sent earlier still run, all requests together may exceed the limit of concurrent requests.
+Requests of class batch may use only what the tenant's other requests leave of the limits. So there
+are two sets of buckets: one counts only requests that are not batch, the other counts all requests.
+Only batch requests are checked against the set that counts all requests. So a batch never causes
+the refusal of a chat request. Requests of a batch file are refused while the tenant's other
+requests use the limits, and the batch server sends them again later. A batch request counts from
+its arrival, even while it waits, so that the batch server does not send all requests of a file at
+once. While batch requests sent earlier still run, all requests together may exceed the limit of
+concurrent requests.
 
 A refused request takes nothing from a bucket. The wait time that a bucket returns is exact: after
 it the bucket allows the same request, if there was no other request in between.
 
 The functions are pure: `now` (monotonic seconds) is passed in. Must never: sleep, or depend on the
-tenant itself.
+tenant's identity.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from router.admission.concurrency import Concurrency
 
 _MINUTE_S: Final = 60.0
 _ROUNDING: Final = 1e-9  # Tolerance for rounding errors of a bucket's level.
-# Weight of an answer's output tokens in the moving mean of the tenant; about five answers count, as
-# in VTC (Virtual Token Counter).
+# Weight of the last answer in the moving mean of a tenant's output tokens. The mean covers about
+# five answers, as in VTC (Virtual Token Counter).
 SMOOTHING: Final = 0.2
 
 
@@ -66,7 +67,7 @@ class Bucket:
         self._per_s = per_minute / _MINUTE_S
 
     def wait_s(self, amount: float, now: float) -> float:
-        """Return the seconds until `amount` is available in the bucket; 0: now.
+        """Return the seconds until `amount` is available in the bucket; 0: it is available now.
 
         For an amount above the bucket's size, return the seconds until the bucket is full.
         """
@@ -93,7 +94,8 @@ class Bucket:
 
 
 class _Share:
-    """One set of a tenant's limits and their current use. A limit of None means no limit."""
+    """One pair of a tenant's token buckets: for requests and for tokens per minute. `None`: no
+    limit."""
 
     __slots__ = ("requests", "tokens")
 
@@ -132,13 +134,14 @@ class Account:
         tokens_per_minute: float | None,
         now: float,
     ) -> None:
-        # The set of limits that counts only requests that are not of class batch.
+        # `_own` counts only requests that are not of class batch; `_all` counts all requests.
         self._own = _Share()
         self._all = _Share()
         self._output = 0.0  # Moving mean of the output tokens of the tenant's answers.
         # After a refusal by `ask`: seconds until the request would be allowed; 0: unknown.
         self.wait_s = 0.0
-        self.under_way = 0  # Requests that hold a part of the limits.
+        # Requests that have been admitted by `ask` and not released by `settle` yet.
+        self.under_way = 0
         self.concurrency = Concurrency(concurrency)
         self.adopt(concurrency, requests_per_minute, tokens_per_minute, now)
 
@@ -167,10 +170,10 @@ class Account:
     def ask(
         self, tokens: int, now: float, *, is_batch: bool = False, waits: bool = False
     ) -> LimitCheck:
-        """Take the limits for a request of about `tokens` tokens. Return WITHIN, or the limit that
-        is reached.
+        """Reserve a request of about `tokens` tokens in all limits. Return WITHIN, or the limit
+        that is reached.
 
-        If a limit is reached, nothing is taken, and `wait_s` is the time to wait. `waits`: the
+        If a limit is reached, nothing is reserved, and `wait_s` is the time to wait. `waits`: the
         request goes to a queue, which counts it in `concurrency` while it is at a replica. WITHIN
         must be followed by exactly one call of `settle`; `Grant` ensures this.
         """
@@ -209,7 +212,7 @@ class Account:
         return LimitCheck.WITHIN
 
     def _fill(self, now: float) -> None:
-        """Refill, by the time passed, the buckets that `ask` did not check."""
+        """Refill the buckets that `ask` did not check, by the time since they were last filled."""
         for bucket in (self._all.requests, self._all.tokens):
             if bucket is not None:
                 bucket.level(now)

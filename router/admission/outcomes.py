@@ -1,6 +1,6 @@
-"""What happens to a request after its dispatch, and its end.
+"""Handles sent requests: their first content, their end, and their return to the queue.
 
-Must never: choose a ticket, or send one.
+Must never: choose a waiting request, or send one.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from router.core.urgency import BATCH, HIGH
 DONE: Final = 0
 CANCELLED: Final = 1  # The attempt was cancelled, so its output length is not used.
 REFUSED: Final = 2  # The replica had no capacity, or the attempt timed out.
-# The default `queue.gates.prefill_tokens`: one prefill batch of an engine.
+# The default of `queue.gates.prefill_tokens`: the tokens of one prefill batch of an engine.
 PREFILL_TOKENS: Final = 8192
 
 
 class Outcomes(Dispatches):
-    """Takes the first content and the end of requests."""
+    """Handles the first content and the end of sent requests."""
 
     __slots__ = ()
 
     def allows_early_status(self, ticket: Ticket) -> bool:
-        """Whether the client of a request may be sent an early 200 now.
+        """Whether the client may be sent an early 200 now, before its request has been served.
 
         A waiting request with an early status is not evicted any more. The answer is False while a
         time limit may end the wait, or while no replica is fit, because then the right status may
@@ -45,15 +45,15 @@ class Outcomes(Dispatches):
             # The request must not be preempted, because a time limit could end it while it waits
             # again.
             self.shown(ticket)
-        ticket.has_early_status = True  # This is used if the ticket is put back into the queue.
+        ticket.has_early_status = True  # The flag is used if the ticket is put back into the queue.
         return True
 
     def first_content(self, ticket: Ticket, now: float, prefill_s: float = 0.0) -> None:
         """Note the first content of the request, and learn the headroom from it (`headroom.py`).
 
-        `prefill_s`: the seconds of its prefill, as predicted at its dispatch; 0: unknown. A prompt
-        that needs more than one prefill batch is late for that alone. A request that is not
-        streamed shows its whole answer, so its time is not a TTFT.
+        `prefill_s`: the seconds of its prefill, as predicted at its dispatch; 0: unknown. Prompts
+        longer than one prefill batch are ignored, because their length alone can make them late.
+        Requests that are not streamed are ignored, because their first content is the whole answer.
         """
         run, view = ticket.run, ticket.view
         if (
@@ -73,7 +73,7 @@ class Outcomes(Dispatches):
         self.shown(ticket)
 
     def shown(self, ticket: Ticket) -> None:
-        """Note that the client has the first content of the request; it is not preempted any
+        """Note that the client has the first content of the request, which is not preempted any
         more."""
         run = ticket.run
         if run is None:
@@ -83,11 +83,12 @@ class Outcomes(Dispatches):
             self._preemption.shown(ticket)
 
     def settle(self, ticket: Ticket, tokens: int, output: int, now: float, end: int = DONE) -> None:
-        """Take the end of a sent request, whose lease is released. The driver calls `freed` next.
+        """Record the end of a sent request after its lease was released. The driver calls `freed`
+        next.
 
-        `tokens`, `output`: its true uncached prompt tokens and output tokens; a number below 0
-        means unknown; the prediction is then kept. Only the first call for a sent ticket has an
-        effect.
+        `tokens`, `output`: the true numbers of its uncached prompt tokens and of its output tokens.
+        A number below 0 means unknown; then the prediction is kept. Only the first call for a sent
+        ticket has an effect.
         """
         run = ticket.run
         if ticket.state != SENT or run is None:
@@ -122,7 +123,7 @@ class Outcomes(Dispatches):
         now: float,
         end: int,
     ) -> None:
-        """Take the end of a request that was sent without a ticket; see `settle`."""
+        """Record the end of a request that was sent without a ticket; see `settle`."""
         if end == DONE and output >= 0:
             self._outputs.learn(flow, output)
         self._learn(place, tokens, output, sent_at, now, end)
@@ -168,8 +169,8 @@ class Outcomes(Dispatches):
             self._wait(ticket, now)
         else:
             into.receive(ticket, now)
-        # The key's place is released after the ticket was queued, so that the ticket may get this
-        # place again if it is the first one of the key.
+        # The limit of the API key is released only after the ticket was queued. So the same ticket
+        # may be sent again at once if it is the first waiting ticket of the key.
         if ticket.concurrency is not None:
             ticket.concurrency.give(ticket.urgency == BATCH, now)
         return True

@@ -1,8 +1,9 @@
-"""Predicts the output tokens of a flow's next answer as the mean of its last answers.
+"""Predicts the output tokens of the next answer to a flow (an account's user) from its last
+answers.
 
-A moving mean of about five answers is used, as in VTC (Virtual Token Counter). An unknown flow gets
-the mean of all flows. At most `FLOWS_MAX` flows are kept; the least recently used one is dropped
-first.
+The prediction is a moving mean of about five answers, as in VTC (Virtual Token Counter). For an
+unknown flow, it is the mean of all flows. At most `FLOWS_MAX` flows are kept; the least recently
+used one is dropped first.
 
 Must never: predict from the last answer alone.
 """

@@ -20,28 +20,31 @@ from router.core.replica_load import ReplicaLoad
 class Pool(ABC):
     """The replicas behind one queue."""
 
-    # Changes whenever a call of `closed_to` has changed its answers for other replicas.
+    # This number changes when a call of `closed_to` for one replica changes the answers for other
+    # replicas.
     plan_changes: int = 0
 
     @abstractmethod
     def eligible(self, lane: str) -> Sequence[ReplicaLoad]:
-        """Return the replicas that are fit for this lane now, including full ones; may be empty."""
+        """Return the replicas that may serve the tickets of a lane now, including full ones; may be
+        empty."""
 
     @abstractmethod
     def refusal(self, lane: str) -> RouterError | None:
-        """Return the error for the tickets of a lane that no replica will ever serve.
+        """Return the error for the tickets of a lane if no replica will ever serve them.
 
-        `None`: a replica may serve it later. This is called only while no replica is fit for the
+        `None`: a replica may serve them later. This is called only while no replica is fit for the
         lane.
         """
 
     @abstractmethod
     def absent_since(self, lane: str) -> float:
-        """Return the time since which no replica is fit for this lane; infinity: one is fit."""
+        """Return the time since which no replica may serve this lane; infinity: a replica may serve
+        it."""
 
     @abstractmethod
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
-        """Whether a replica is fit for this lane.
+        """Whether a replica may serve the tickets of this lane now.
 
         This is called for every lane with waiting tickets, so it must be fast.
         """

@@ -1,9 +1,9 @@
-"""Decides in which queue a request waits: one queue for all replicas connected by their models.
+"""Decides in which queue a request waits. Replicas that share models share one queue.
 
 Two models share a queue if one replica serves both, or if both share a queue with a third model.
 Otherwise each model has its own queue, and a full queue does not affect the other model. When the
 fleet changes, pools may be joined or split. A waiting ticket then moves with its model and keeps
-its order of arrival. A running request is settled in the queue that counted it.
+its order of arrival. The end of a running request is recorded in the queue that counted it.
 
 Must never: use facts of a replica other than its models.
 """
@@ -227,9 +227,9 @@ class Pools:
     def shown(self, ticket: Ticket, place: ReplicaLoad, now: float, prefill_s: float = 0.0) -> None:
         """Note that the first content of a request came.
 
-        `place`: the replica that sent the content. If it served a second copy of the request, the
-        ticket moves to this replica; the time of such a copy teaches nothing. `prefill_s`: see
-        `Queue.first_content`.
+        `place`: the replica that sent the content. If this replica served a second copy of the
+        request, the ticket moves to this replica, and nothing is learned from the time of the first
+        content. `prefill_s`: see `Queue.first_content`.
         """
         if ticket.state == SENT:
             queue: Queue = ticket.queue

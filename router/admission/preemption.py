@@ -6,20 +6,22 @@ to its old position in the queue. A request that is not streamed shows no conten
 may be preempted only for some seconds after its dispatch, because its decoded tokens are lost. A
 request between two attempts holds no capacity, so it is not preempted.
 
-An urgent request may also wait in the queue of an engine on which batch requests hold the slots. It
-then preempts a request at that replica that was sent before it: the engine serves requests in the
-order of their arrival, so only such a request delays it. Each urgent request preempts at most one
-request in that way, the last one before it, and so moves up by one place. A stream that has shown
-content is not preempted, even if it holds a slot.
+An urgent request may also wait in the engine's own queue, while batch requests hold the engine's
+slots. Then a request at this replica is preempted that was sent before the urgent request.
+(Requests sent later do not delay it, because an engine serves requests in the order of arrival.)
+For each urgent request at most one request is preempted in this way: the last one that was sent
+before it. So the urgent request moves up by one position in the engine's queue. A stream that has
+shown content is not preempted, even if it holds a slot.
 
-No request is preempted at a replica from which the routing policy keeps the urgent class away, also
-with one request less: the slot would not be used.
+No request is preempted at a replica if the routing policy would keep the urgent class away even
+after the preemption, because then the freed slot would not be used.
 
 After a preemption at a replica with a full KV cache, only the next poll shows the freed space. So
-at one replica no second request is preempted within `_ROUND_S`.
+at one replica no second request is preempted within `_ROUND_S` seconds.
 
-A budget limits preemptions: every dispatch adds a fraction of one preemption, up to `_BURST`. No
-request is preempted more often than the configuration allows.
+A budget limits preemptions. Every dispatch adds a fraction of one preemption to the budget, which
+holds at most `_BURST` preemptions. No request is preempted more often than the configuration
+allows.
 
 Must never: stop a request itself; it only returns the victim.
 """
@@ -42,7 +44,7 @@ _LOOKS: Final = 64  # Maximum number of tickets that are examined to find one vi
 
 
 class Preemption:
-    """The preemption of one queue: its candidates and its budget."""
+    """Chooses the requests to preempt for one queue: keeps the candidates and the budget."""
 
     __slots__ = ("_blocked", "_budget", "_last", "_rules", "_running", "asked")
 
@@ -55,7 +57,8 @@ class Preemption:
         # Urgent requests that wait at a replica where batch requests hold slots, in the order of
         # dispatch.
         self._blocked: dict[Ticket, None] = {}
-        # By replica: when a request was last preempted there, if less than `_ROUND_S` ago.
+        # By replica: when a request was last preempted there, if that was less than `_ROUND_S`
+        # seconds ago.
         self._last: dict[ReplicaLoad, float] = {}
         # Requests chosen as victims that have neither ended nor returned to the queue yet.
         self.asked = 0
@@ -82,13 +85,15 @@ class Preemption:
         self._blocked[ticket] = None
 
     def first_blocked(self) -> Ticket | None:
-        """Return the earliest sent request that is blocked and has preempted no request."""
+        """Return the blocked urgent request that was sent first and for which no request was
+        preempted yet."""
         for ticket in self._blocked:
             return ticket
         return None
 
     def before(self, ticket: Ticket, now: float) -> Ticket | None:
-        """Return the request to preempt for a blocked request, which is not listed afterwards.
+        """Return the request to preempt for a blocked request, and remove the blocked request from
+        the list.
 
         Returns `None` if there is no such request, or if the budget is used up.
         """
@@ -139,7 +144,8 @@ class Preemption:
     def _victim(
         self, urgency: int, lane: str | None, blocked: Run | None, pool: Pool | None, now: float
     ) -> Ticket | None:
-        """Return a victim for a lane of the pool, or for a run that is blocked at its replica."""
+        """Return the request to preempt for a ticket of a lane, or for a sent request that is
+        blocked at its replica."""
         if self._budget < 1.0:
             return None
         if self._last:
@@ -160,7 +166,8 @@ class Preemption:
                 elif pool is None or lane is None or not pool.serves(place, lane):
                     continue
                 elif pool.closed_to(place, other) & (1 << urgency):
-                    continue  # The routing policy would keep the free slot from the class.
+                    # The routing policy would keep the urgent class away from the freed slot.
+                    continue
                 last = self._last.get(place, now)
                 if last != now and now < last + _ROUND_S:
                     continue

@@ -37,8 +37,8 @@ class Queue(Outcomes):
     def tick(self, now: float) -> Ticked:
         """Do the periodic work (`timers.py`).
 
-        The driver calls it at `next_at` or earlier; any other call of the queue may move `next_at`
-        to an earlier time.
+        The driver calls `tick` at `next_at` or earlier; any other call of the queue may move
+        `next_at` to an earlier time.
         """
         ticked = Ticked()
         self.next_at = INFINITY

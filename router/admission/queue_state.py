@@ -1,8 +1,8 @@
-"""The parts of one queue, and what its reports and metrics read.
+"""Holds the parts of one queue, and provides the numbers that reports and metrics read.
 
 The queue is one object, whose class is written in layers: `QueueState`, `Arrivals`, `Dispatches`,
-`Outcomes`, `Queue`. Each layer is derived from the one before and calls only that one and its own
-methods. So compiled code reaches every field and method directly.
+`Outcomes`, `Queue`. Each class in this list is derived from the class before it, and calls only its
+own and inherited methods. So compiled code reaches every field and method directly.
 
 Must never: add, send or end a ticket.
 """
@@ -34,7 +34,7 @@ from router.core.urgency import CRITICAL, HIGH
 
 
 class QueueState:
-    """The parts of one queue."""
+    """The parts of one queue: its waiting tickets, gates, timers and counters."""
 
     __slots__ = (
         "_choice",
@@ -85,7 +85,7 @@ class QueueState:
         self._pool = pool
         self._orders = Orders() if orders is None else orders
         self._weighed_at = -INFINITY
-        self._known = 0  # The number of replicas that the order policy was last told.
+        self._known = 0  # The number of replicas that was last passed to the order policy.
         # Reservations or replicas have changed, so any replica may accept one more request.
         self._dirty = False
         # The tickets that were sent and have not ended, in the order of dispatch. A reload may have
@@ -146,7 +146,7 @@ class QueueState:
 
     @property
     def eligible(self) -> list[int]:
-        """The number of waiting tickets that their key's limit does not block, by class."""
+        """The number of waiting tickets that their API key's limit does not block, by class."""
         return list(self._wait_lists.eligible_of)
 
     @property
@@ -166,14 +166,15 @@ class QueueState:
             view.output_tokens = min(output, limit) if limit >= 0 else output
 
     def _urgent_waits(self) -> bool:
-        """Whether a critical or high request waits that no key's limit blocks."""
+        """Whether a critical or high request waits that the limit of its API key does not block."""
         eligible = self._wait_lists.eligible_of
         return eligible[CRITICAL] + eligible[HIGH] > 0
 
     def _open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Return the replicas of `places` that take a request of the class now.
 
-        While an urgent request waits for a free slot, a replica without one takes no other request.
+        While a critical or high request waits for a free slot, a replica without one takes no less
+        urgent request.
         """
         found = self._gates.open_of(places, urgency)
         if urgency > HIGH and self._urgent_waits():

@@ -119,12 +119,13 @@ class Rules:
 
     @property
     def bounds_pace(self) -> bool:
-        """Whether any class has a limit on the speed of running streams, which closes replicas."""
+        """Whether any class has a limit of the time per output token, which closes slower replicas
+        to it."""
         return any(own.tpot_s < inf for own in self.classes)
 
     def aged(self, level: float, age_s: float) -> float:
-        """Return the level of a request after a wait of `age_s` seconds. Age never makes it more
-        urgent than high."""
+        """Return the level of a request (its urgency after aging) after a wait of `age_s` seconds.
+        Age never makes a request more urgent than class high."""
         if level <= HIGH:
             return level
         return max(float(HIGH), level - self.aging * age_s)

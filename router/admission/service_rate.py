@@ -1,9 +1,10 @@
 """Measures how fast a queue is served, for Retry-After and to refuse requests with hopeless waits.
 
 Only the time while a request waits counts, and only requests sent in that time. Requests sent
-without a wait show how many arrived, not how many could be served. Both values are averaged with a
-time constant of two minutes, for each class and for all classes together. A class that waits and is
-not served, because more urgent classes use every place, has a rate near 0, not an unknown rate.
+without a wait show how many arrived, not how many could be served. The waiting time and the number
+of sent requests are averaged with a time constant of two minutes, for each class and for all
+classes together. If a class waits and is not served, because more urgent classes use all capacity,
+its rate is near 0, not unknown.
 
 Must never: return a Retry-After above `MOST_S` or below a second, or treat a wait as hopeless while
 the rate is unknown.
@@ -22,8 +23,8 @@ _AVERAGE_S: Final = 120.0
 _FORGET_S: Final = 120.0  # Seconds without waiting requests, after which an old rate is dropped.
 MOST_S: Final = 600
 UNKNOWN_S: Final = 5
-# A service rate is known after this many seconds in which requests waited, or after this number of
-# served requests.
+# A service rate is known after `_YOUNG_S` seconds in which requests waited, or after `_FEW` served
+# requests.
 _YOUNG_S: Final = 10.0
 _FEW: Final = 5.0
 _MANY: Final = 20.0  # Minimum number of served requests for a wait to be treated as hopeless.
@@ -51,7 +52,7 @@ class Rate:
     def at(self, now: float) -> tuple[float, float]:
         """Return the averages of served requests and of seconds with waiting requests.
 
-        A request must wait now.
+        Call this only while a request waits.
         """
         kept = exp(-max(0.0, now - self.mark) / _AVERAGE_S)
         return self.served * kept, self.waited_s * kept + _AVERAGE_S * (1.0 - kept)
@@ -83,7 +84,7 @@ class ServiceRate:
     def served(self, urgency: int, now: float, *, waited: bool) -> None:
         """Count a request that is sent while others wait.
 
-        `waited`: the class of the request has or had a waiting request.
+        `waited`: whether the request itself waited, or another request of its class waits.
         """
         if waited:
             self._rates[urgency].count(now)

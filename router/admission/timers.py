@@ -1,4 +1,4 @@
-"""The periodic work for waiting tickets: promotion, expiry, preemption and early polls.
+"""Does the periodic work for waiting tickets: promotion, expiry, preemption and early polls.
 
 Every tick returns the exact time of the next one, so a virtual clock needs no other ticks.
 
@@ -26,14 +26,16 @@ from router.core.urgency import HIGH
 # tick.
 _AT_ONCE: Final = 1024
 _SOON_S: Final = 0.1
-# Seconds added to the time of a rule change, so that the tick comes after the change.
+# Seconds added to the time at which a ticket's age changes its class, so that the tick comes later.
 _MOMENT_S: Final = 1e-3
 # Retry-After in seconds if no replica is up: the usual time of an engine's start and a probe.
 _BACK_S: Final = 10
-# Seconds between two early polls of a replica. A page of metrics costs vLLM 0.32 about 5 ms, and
-# its gauges lag by up to a second, so more polls would be useless.
+# Seconds between two early polls of a replica. (An early poll comes before the regular time.) A
+# page of metrics costs vLLM 0.32 about 5 ms, and its gauges lag by up to a second, so more polls
+# would be useless.
 EARLY_S: Final = 0.5
-_SELDOM_S: Final = 1.0  # Seconds between two early polls while polls change nothing.
+# Maximum seconds between two early polls; the interval grows while polls change nothing.
+_SELDOM_S: Final = 1.0
 _OVER: Final = {
     Reason.QUEUE_TIMEOUT: "the request waited in the queue for longer than allowed",
     Reason.DEADLINE_PASSED: "the client's deadline passed while the request waited in the queue",
@@ -155,7 +157,8 @@ class QueueTimers:
             ticked.next_at = min(ticked.next_at, due, gone_at)
 
     def _due(self, row: ClassQueue, eldest: Ticket, now: float) -> float:
-        """Return the next time at which a rule changes for a class queue without any event."""
+        """Return when the next ticket of a class queue times out, is promoted, or changes its class
+        by age."""
         rules = self._rules
         own = rules.classes[row.urgency]
         due = _over(eldest, own.wait_s)
@@ -164,8 +167,9 @@ class QueueTimers:
             due = min(due, max(now, young.arrival + own.promote_s))
         if row.urgency > HIGH and rules.aging > 0.0:
             level = rules.aged(float(row.urgency), now - eldest.arrival)
-            if level >= HIGH + 0.5:  # Below this, the gate is that of high, where age ends.
-                # The time at which the aged level reaches the gate of the next class.
+            # A lower level already has the gate of class high, where aging ends.
+            if level >= HIGH + 0.5:
+                # The time at which the level has fallen to the gate of the next more urgent class.
                 half = int(level + 0.5) - 0.5
                 at = eldest.arrival + (row.urgency - half) / rules.aging + _MOMENT_S
                 if at > now:
@@ -213,7 +217,7 @@ class QueueTimers:
                 if now < eldest.arrival + after_s:
                     ticked.next_at = min(ticked.next_at, eldest.arrival + after_s)
                     continue
-                # Each request that is already being preempted frees a place for one ticket.
+                # Each request that is already being preempted frees capacity for one ticket.
                 missing = row.count - wanted
                 wanted = max(0, wanted - row.count)
                 while missing > 0:
@@ -246,7 +250,8 @@ class QueueTimers:
             place = gate.place
             if not wanting & ~gate.mask:
                 continue
-            # A foreign load holds slots, so it closes the gate if the slots are known.
+            # Other clients' requests hold slots, so they close the gate if the number of slots is
+            # known.
             foreign = place.foreign_load if gate.facts.is_full() else place.foreign_waiting
             polled = place.whole_seen + foreign
             if place.whole_older + place.whole_fresh + polled <= 0:

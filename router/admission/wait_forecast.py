@@ -1,21 +1,24 @@
 """Predicts how long a new ticket will wait, by the estimator that has fitted best lately.
 
-An estimator multiplies a position by the seconds per ticket. No estimator fits every queue, so
-there are four, and each class uses the one with the smallest recent error:
+Each estimator multiplies the position of the ticket in a queue by the seconds per position. No
+estimator fits every queue, so there are four. Each class uses the estimator with the smallest
+recent error:
 
-- the waiting tickets of the class, by the service rate of the class,
-- those of the class and of more urgent ones, by the service rate of all classes (`service_rate.py`;
-  both rates are averages over two minutes),
-- the waiting tickets of the class, by the waits of the tickets that were sent last,
-- the waiting tickets of the ticket's flow, by the same, for orders that share by flow.
+- `class_rate` uses the position in the class, and the service rate of the class.
+- `total_rate` uses the position among the tickets of the class and of more urgent classes, and the
+  service rate of all classes together.
+- `class_waits` uses the position in the class, and the waits of the tickets that were sent last.
+- `flow_waits` uses the position among the tickets of the same class and flow (an account's user),
+  and the waits of the tickets that were sent last. It is for order policies that share by flow.
 
-The last two are queue length estimators whose rate is taken from the delay history; Ibrahim and
-Whitt (M&SOM 2009) compare such estimators. They need no service rate, so they are known first.
+The service rates are averages over two minutes (`service_rate.py`). The last two estimators take
+their rate from past waits; Ibrahim and Whitt (M&SOM 2009) compare such estimators. They need no
+service rate, so their predictions are available first.
 
-A ticket that leaves without being sent teaches nothing here: the ticket behind it takes its place,
-and its wait is learned.
+Nothing is learned from a ticket that leaves without being sent. The ticket behind it moves up, and
+the wait of that ticket is learned.
 
-Must never: read a clock, or keep a ticket.
+Must never: read a clock, or keep a reference to a ticket.
 """
 
 from __future__ import annotations
@@ -32,7 +35,8 @@ BY_TOTAL_RATE: Final = 1
 BY_CLASS_WAITS: Final = 2
 BY_FLOW_WAITS: Final = 3
 ESTIMATORS: Final = ("class_rate", "total_rate", "class_waits", "flow_waits")
-SMOOTHING: Final = 1.0 / 16.0  # Weight of a new wait, and of a new error.
+# Weight of a new wait in the mean wait, and of a new error in the mean error.
+SMOOTHING: Final = 1.0 / 16.0
 UNKNOWN_S: Final = -1.0
 _SHORTEST_S: Final = 1e-3
 _UNTRIED: Final = 1.0  # The assumed error of an estimator that was not compared yet.
@@ -54,12 +58,12 @@ class WaitForecast:
 
     def __init__(self, service_s: float, idle_s: float) -> None:
         """`service_s`: predicted seconds from the dispatch to the first token; 0: unknown.
-        `idle_s`: the same at an idle replica."""
+        `idle_s`: the same prediction for an idle replica."""
         self.service_s = service_s
         self.idle_s = idle_s
         self.began = 0.0  # Time at which the wait begins, in monotonic seconds.
-        self.in_class = self.in_flow = 0.0  # The positions, from 1.
-        self.predicted_s: list[float] = []  # By estimator; below 0: unknown.
+        self.in_class = self.in_flow = 0.0  # Positions among waiting tickets, counted from 1.
+        self.predicted_s: list[float] = []  # Predicted waits by estimator; below 0: unknown.
         self.wait_s = UNKNOWN_S  # The prediction of the chosen estimator.
         self.estimate: TtftEstimate | None = None
 
@@ -110,8 +114,8 @@ class WaitForecaster:
     ) -> None:
         """Fill in the forecast of a ticket that begins to wait.
 
-        `eligible_of`: the waiting tickets of each class. `in_flow`: those of the ticket's flow and
-        class. The new ticket is not counted.
+        `eligible_of`: the number of waiting tickets of each class. `in_flow`: the number of waiting
+        tickets of the same flow and class. The new ticket is not counted in these numbers.
         """
         estimators = self.estimators[urgency]
         in_class = eligible_of[urgency]
@@ -121,7 +125,8 @@ class WaitForecaster:
         forecast.began = now
         forecast.in_class = in_class + 1.0
         forecast.in_flow = in_flow + 1.0
-        # A rate counts the time in which requests wait, so it is unknown if none waits.
+        # A service rate counts the time in which requests wait, so it is unknown if no request
+        # waits.
         forecast.predicted_s = [
             rate.expected_s(urgency, in_class + 1, now) if in_class else UNKNOWN_S,
             rate.expected_s(None, urgent + 1, now) if urgent else UNKNOWN_S,

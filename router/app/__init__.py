@@ -1,7 +1,7 @@
-"""The whole router. Only this folder imports all others.
+"""Builds and runs a router. Only this folder imports all other folders.
 
-`Parts` builds everything from a `Config`. `App` is one router inside an event loop; it starts,
-reloads, drains and stops. Tests use it directly. `serve` runs it as a process.
+`Parts` builds all parts of a router from a `Config`. `App` is one router inside an event loop; it
+starts, reloads, drains and stops. Tests use `App` directly. `serve` runs an `App` as a process.
 """
 
 from router.app.lifecycle import App

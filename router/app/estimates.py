@@ -1,6 +1,6 @@
-"""Reports what was learned about the errors of TTFT estimates, for GET /queue.
+"""Reports the learned errors of TTFT estimates (time to first token), for GET /queue.
 
-Must never: change anything, or add a cost to a request.
+Must never: change anything, or make a request slower.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from router.observe.metrics import Metrics
 
 
 def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
-    """Return the learned errors by class and state, and the coverage by class label.
+    """Returns the learned errors by priority class and state, and the coverage by priority class.
 
-    A state without enough first tokens is null. An account that learns apart is not included.
+    The states (`STATES`) distinguish the circumstances of an estimate. A state with too few first
+    tokens is null. Errors that are learned separately for one account are not included.
     """
     return {
         "classes": {
@@ -40,7 +41,7 @@ def described(estimates: TtftEstimates, metrics: Metrics) -> dict[str, Any]:
 
 
 def _cell(cell: Cell) -> dict[str, float] | None:
-    """The ratio of the actual to the predicted time: its median and its 90 % interval."""
+    """Returns the ratio of the actual to the predicted time: its median and 90 % interval."""
     interval = cell.interval
     if not interval.is_known:
         return None

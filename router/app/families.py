@@ -1,7 +1,7 @@
-"""Metrics of a running router: its fleet, its queue and its own state.
+"""Declares the metrics of a running router: of its fleet, its queue and its own state.
 
-The value of each family is read from `Parts` at each scrape. If a value of a replica is unknown,
-the family has no sample for that replica.
+The values of a metric are read from `Parts` at each scrape. If the value for a replica is unknown,
+the metric has no sample for that replica.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from router.observe.families.family import COUNTER, GAUGE, Family, Values
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """Whether the router process is ready, and whether it is draining."""
+    """Functions that return whether the router is ready, and whether it is draining."""
 
     is_ready: Callable[[], bool]
     is_draining: Callable[[], bool]
@@ -51,7 +51,7 @@ def _replicas(parts: Parts) -> list[Replica]:
 
 
 def _of_each(attribute: str) -> Callable[[Parts], Values]:
-    """Return a function that reads one attribute of all replicas for which it is known."""
+    """Returns a function that reads one attribute of all replicas for which its value is known."""
 
     def read(parts: Parts) -> dict[str, float]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}
@@ -375,7 +375,7 @@ def _headroom(driver: QueueDriver) -> float:
 
 
 def queue_counts(driver: QueueDriver) -> QueueCounts:
-    """Return the counts of all pools together, including removed pools."""
+    """Returns the sum of the counts of all pools, including removed pools."""
     counts = QueueCounts()
     for counted in (driver.pools.past, *(queue.counts for queue in driver.pools.queues)):
         counts.add(counted)

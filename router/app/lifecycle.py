@@ -29,8 +29,9 @@ from router.observe.metrics import Metrics
 from router.wire.client import ClientConnection, as_protocol
 
 BACKLOG = 4096
-_SETTLE_TURNS = 1000  # Event loop turns within which aborted connections must report their end.
-_NAMED = 8  # Maximum number of down replicas that one log event names.
+# Maximum number of turns of the event loop that a stop waits until aborted connections have ended.
+_SETTLE_TURNS = 1000
+_NAMED = 8  # Maximum number of replicas that are down and that one log event names.
 
 
 class App:
@@ -59,14 +60,17 @@ class App:
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
         self._certificate: Certificate | None = None
         self._open_files = 0
-        self._is_ready_logged = False  # The ready event was logged.
-        # The router stops at once: no client is connected, so no load balancer has to notice.
+        self._is_ready_logged = False  # Whether the log event "ready" was written.
+        # The drain does not wait for a load balancer, because no client is connected.
         self._is_alone = False
 
     # -- start --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Build the parts, probe the replicas once, and listen. Raises OSError or ConfigError."""
+        """Builds the parts, probes the replicas once, and begins to listen.
+
+        Raises OSError or ConfigError.
+        """
         config = self.config
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
@@ -87,8 +91,8 @@ class App:
             raise
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
-            # This is called in a later turn of the event loop, because the fleet reports a replica
-            # before it gets requests.
+            # `_log_ready` is called in a later turn of the event loop: when the fleet calls
+            # `on_up`, the replica does not get requests yet.
             parts.on_up = partial(parts.loop.call_soon, self._log_ready)
 
     def _collector(self, parts: Parts) -> Collector:
@@ -105,7 +109,7 @@ class App:
         return Collector(self.metrics, *sources)
 
     def _log_ready(self, *, at_start: bool = False) -> None:
-        """Log once that a replica is up. At the start, also log that no replica is up, and why."""
+        """Logs once that a replica is up. At the start, also logs if no replica is up, and why."""
         parts, config = self.parts, self.config
         if self._is_ready_logged or not (at_start or parts.fleet.ready):
             return
@@ -163,7 +167,7 @@ class App:
             await batch_server.run(self._from_within)
 
     def _from_within(self) -> asyncio.Protocol:
-        """Create the client side of a connection from the batch server inside this process."""
+        """Creates the protocol for a connection from the batch server inside this process."""
         client = ClientConnection(self.parts.front)
         client.peer = "127.0.0.1"
         return as_protocol(client)
@@ -171,7 +175,7 @@ class App:
     # -- stop ---------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Stop now: end running requests with an error, and close everything."""
+        """Stops now: ends requests in progress with an error, and closes everything."""
         self.draining = True
         task, self._drain_task = self._drain_task, None
         if task is not None and task is not asyncio.current_task():
@@ -187,7 +191,7 @@ class App:
         for exchange in list(parts.dispatcher.exchanges):
             exchange.shut()
         await parts.aborter.close()
-        # In this turn of the event loop the error answers written above are sent to the clients.
+        # The error responses that were written above are sent in the next turn of the event loop.
         await asyncio.sleep(0)
         for client in list(parts.front.clients):
             client.transport.abort()
@@ -214,10 +218,10 @@ class App:
     # -- drain (AdminActions) -----------------------------------------------------------------
 
     def drain(self, *, by_hand: bool = False) -> None:
-        """Finish the running requests, then set `drained`; a second call does nothing.
+        """Lets the requests in progress finish, then sets `drained`. A second call does nothing.
 
-        `by_hand`: a person has stopped the router (SIGINT). If so and no client is connected, the
-        router does not wait for a load balancer to notice.
+        `by_hand`: a person has stopped the router (SIGINT). Then, if no client is connected, the
+        router does not wait until a load balancer has noticed the drain.
         """
         if not self.draining:
             self.draining = True
@@ -227,7 +231,8 @@ class App:
 
     async def _drain(self) -> None:
         drain = self.config.drain
-        # The port still accepts connections until a load balancer has read /readyz.
+        # For this time the port still accepts connections, so that a load balancer can read
+        # /readyz.
         if not self._is_alone:
             await asyncio.sleep(drain.lame_duck_s)
         if self.parts.batch_server is not None:
@@ -271,15 +276,16 @@ class App:
         return await usage.described(self.metrics.usage)
 
     def census(self) -> dict[str, int]:
-        """Return the numbers of resources in use now. Every number is 0 after `stop`."""
+        """Returns the numbers of resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
     # -- reload (AdminActions) ----------------------------------------------------------------
 
     async def reload(self) -> str:
-        """Read the configuration again and apply it. Returns the hash of the new configuration.
+        """Reads the configuration again and applies it. Returns the hash of the new configuration.
 
-        Raises ConfigError if the new configuration is invalid; then the old one stays in force.
+        If the new configuration is invalid, raises ConfigError, and the old configuration stays in
+        force.
         """
         try:
             config = self.read_again() if self.read_again is not None else self.config

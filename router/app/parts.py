@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """The credentials and TLS settings for connections to replicas. Raises ConfigError."""
+    """The credentials and TLS settings for connections to replicas.
+
+    Raises ConfigError if a file that the configuration names cannot be used.
+    """
 
     def __init__(self, config: Config) -> None:
         try:
@@ -76,7 +79,7 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
-        # The callback for a replica that has come up.
+        # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
@@ -118,7 +121,7 @@ class Parts:
             from router.batches.server import BatchServer
 
             rules = config.batches
-            # Batches may use a quarter of the data port's connections; the rest is for clients.
+            # Batches may use a quarter of the data port's connections. Clients get the others.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
             waiting = None if self.queue is None else partial(batch_lines_waiting, self.queue)
@@ -153,11 +156,12 @@ class Parts:
             self.dispatcher.placement.token_ids = token_ids
 
     def max_clients(self, config: Config) -> int:
-        # Each client may also need a connection to a replica.
+        # A client's request may need a second open file, the connection to a replica. So less than
+        # half of the allowed open files are client connections.
         return config.limits.connections or max(64, int(self.open_files * 0.45))
 
     def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
-        """Create a replica for a configuration, which need not be in force yet."""
+        """Creates a replica for a configuration, which need not be in force yet."""
         url = parse_replica_url(replica.url)
         address = Address(
             url.host,
@@ -182,7 +186,7 @@ class Parts:
         return made
 
     def watch(self, replica: Replica) -> None:
-        """Start to probe and poll a replica."""
+        """Starts to probe and poll a replica."""
         self.prober.watch(replica)
         self.poller.watch(replica)
         if self.kv_watcher is not None:
@@ -195,7 +199,7 @@ class Parts:
             self.kv_watcher.unwatch(replica)
 
     async def start_watching(self) -> None:
-        """Probe every replica once, then start periodic probes, polls and KV event listeners.
+        """Probes every replica once, then starts periodic probes, polls and KV event listeners.
 
         Raises ConfigError.
         """
@@ -240,7 +244,7 @@ class Parts:
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:
-    """Read the API keys. Raises ConfigError."""
+    """Reads the keys file. Raises ConfigError."""
     if config.keys.file is None:
         return ()
     try:
@@ -250,7 +254,7 @@ def keys_of(config: Config) -> tuple[KeyLine, ...]:
 
 
 def open_log(config: Config) -> AccessLog:
-    """Raises ConfigError."""
+    """Opens the access log. Raises ConfigError."""
     log = config.access_log
     try:
         return AccessLog(log.path, log.flush_s, log.queue, log.salt, log.blocks)
@@ -259,7 +263,7 @@ def open_log(config: Config) -> AccessLog:
 
 
 def config_hash(config: Config) -> str:
-    """Return a hash of the configuration: twelve hex digits."""
+    """Returns a hash of the configuration: twelve hexadecimal digits."""
     return hashlib.sha256(msgspec.json.encode(config)).hexdigest()[:12]
 
 

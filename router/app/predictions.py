@@ -1,9 +1,10 @@
-"""Shows the learned speed of engines and the errors of its predictions, for metrics and reports.
+"""Reports the learned speed of engines, and the errors of the predictions that it gives.
 
-The errors of a model are the means over its replicas, weighted by their recent predictions. They
-are computed when they are read. A replica whose predictions were not compared yet has no error.
+The error of a model is the mean over its replicas, weighted by their numbers of recent predictions.
+The errors are computed when they are read. A replica has no error before one of its predictions was
+compared with the actual time.
 
-Must never: add a cost to a request.
+Must never: make a request slower.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 from router.observe.metrics import MODELS_MAX, OTHER
 
-# The label of replicas that list no models.
+# The value of the model label for replicas that list no models.
 UNNAMED: Final = ""
-_RECENT: Final = 1.0 / SMOOTHING  # Number of predictions that an average covers.
+_RECENT: Final = 1.0 / SMOOTHING  # Number of latest predictions that an average mostly covers.
 Labelled = dict[tuple[str, ...], float]
 
 
 def errors(replicas: Iterable[Replica]) -> Labelled:
-    """Return the mean absolute error by model and kind, as a share of the actual time."""
+    """Returns the mean absolute error by model and kind, as a share of the actual time."""
     return _by_model(replicas, is_signed=False)
 
 
 def biases(replicas: Iterable[Replica]) -> Labelled:
-    """Return the mean signed error by model and kind, as a share of the actual time."""
+    """Returns the mean signed error by model and kind, as a share of the actual time."""
     return _by_model(replicas, is_signed=True)
 
 
@@ -65,7 +66,10 @@ def _names(replica: Replica) -> list[str]:
 
 
 def report(replica: Replica) -> dict[str, Any]:
-    """Return a replica's learned speed for GET /replicas: milliseconds, tokens and percent."""
+    """Returns a replica's learned speed and its errors for GET /replicas.
+
+    The end of each name states the unit: milliseconds, tokens or percent.
+    """
     speed, learner = replica.speed, replica.speed_learner
     return {
         "is_known": speed.is_known,
@@ -73,7 +77,7 @@ def report(replica: Replica) -> dict[str, Any]:
         "ttft_ms": {
             "base": 1e3 * speed.base_s,
             "per_1000_tokens": 1e6 * speed.token_s,
-            # A token that attends to a context of 1,000 tokens, 1,000 times.
+            # The added milliseconds for 1,000 tokens, each with 1,000 tokens of context before it.
             "per_1000_tokens_after_1000": 1e9 * speed.attention_s,
             "per_running_sequence": 1e3 * speed.running_s,
         },

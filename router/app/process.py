@@ -1,4 +1,4 @@
-"""The process around a router: signals, the event loop, the garbage collector."""
+"""Runs a router as a process: signals, the event loop, the garbage collector."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from router.observe import events
 
 
 def serve(config: Config, read_again: Callable[[], Config]) -> int:
-    """Run a router until it is stopped. Returns the exit status.
+    """Runs a router until it is stopped. Returns the exit status.
 
     SIGTERM and SIGINT start a drain, and a second signal stops the router at once. If no client is
-    connected, the first SIGINT stops it at once. SIGHUP reloads the configuration.
+    connected, the first SIGINT stops the router at once. SIGHUP reloads the configuration.
 
     Raises OSError if an address is not available.
     """

@@ -14,28 +14,29 @@ from router.admission.queue import Queue
 from router.core.urgency import BATCH, CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 
-MOST: Final = 100  # Maximum number of tenants in the report: those with the most waiting requests.
+# Maximum number of tenants in the report. It lists the tenants with the most waiting requests.
+MOST: Final = 100
 _COUNTED: Final = (
     *("passed", "queued", "granted", "inverted", "engine_inverted", "promoted", "preempted"),
 )
 
 
 def waiting(driver: QueueDriver | None) -> int:
-    """Return the number of waiting requests."""
+    """Returns the number of waiting requests."""
     return 0 if driver is None else driver.pools.waiting
 
 
 def batch_lines_waiting(driver: QueueDriver, model: str) -> int:
-    """Return how many requests of class batch wait for the replicas of a model.
+    """Returns how many requests of class batch wait for the replicas of a model.
 
-    A request that its key's limit blocks does not count, so it cannot delay the batches of other
-    owners. Each key has only a few blocked batch requests.
+    Requests that wait because of a limit of their key do not count, so that they do not delay the
+    batches of other owners. Each key has only a few such batch requests.
     """
     return driver.pools.of(model).eligible[BATCH]
 
 
 def described(driver: QueueDriver | None) -> dict[str, Any]:
-    """Return the data of GET /queue."""
+    """Returns the data of GET /queue."""
     if driver is None:
         return {"enabled": False}
     queues = driver.pools.queues
@@ -55,7 +56,7 @@ def described(driver: QueueDriver | None) -> dict[str, Any]:
 
 
 def closed(driver: QueueDriver | None) -> dict[str, dict[str, str]]:
-    """Return the classes that each replica does not accept now, each with the reason."""
+    """Returns the priority classes that each replica does not accept now, each with the reason."""
     found: dict[str, dict[str, str]] = {}
     for queue in () if driver is None else driver.pools.queues:
         for place in queue.places():
@@ -79,11 +80,11 @@ def _pool(queue: Queue, now: float) -> dict[str, Any]:
         "waiting": queue.waiting,
         "body_bytes": queue.body_bytes,
         "skipped": counts.skipped,
-        "headroom": round(queue.headroom.level, 3),  # `admission/headroom.py`
+        "headroom": round(queue.headroom.level, 3),  # see `admission/headroom.py`
         "classes": {
             name: {
                 "waiting": depth[number],
-                # Waiting requests that the limits of their keys block.
+                # The number of requests that wait because of a limit of their key.
                 "blocked": depth[number] - eligible[number],
                 "eldest_s": round(ages_s[number], 3),
                 **{what: getattr(counts, what)[number] for what in _COUNTED},

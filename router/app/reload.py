@@ -1,7 +1,8 @@
-"""Reloads the configuration: finds the differences to the present one, and applies them.
+"""Reloads the configuration: finds the changed settings, and applies them.
 
-`prepare` does everything that can fail, on new objects: it reads files, and creates policies and
-replicas. `commit` replaces the old objects by the new ones; no step of `commit` can fail.
+`prepare` does everything that can fail, and changes only new objects: it reads files, and creates
+policies and replicas. `commit` replaces the old objects by the new objects. No step of `commit` can
+fail.
 
 Must never: leave a configuration half applied, or create anything in `commit`.
 """
@@ -33,10 +34,10 @@ class Prepared(NamedTuple):
     config: Config
     policies: Policies
     hedging: HedgingPolicy
-    orders: Sequence[OrderPolicy]  # One policy for each queue.
+    orders: Sequence[OrderPolicy]  # One ordering policy for each queue.
     upstream: Upstream
     keys: Sequence[KeyLine]
-    # TLS context with the certificate of the data port; None without TLS.
+    # The TLS context with the certificate of the data port; None without TLS.
     tls: ssl.SSLContext | None
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the new configuration, by ID.
@@ -44,9 +45,9 @@ class Prepared(NamedTuple):
 
 
 def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
-    """Create the objects that `config` needs. Nothing in force is changed.
+    """Creates the objects that `config` needs. Changes nothing that is in use.
 
-    `emulated`: replicas in addition to those of the configuration. Raises ConfigError.
+    `emulated`: more replicas, which are not in the configuration. Raises ConfigError.
     """
     old = parts.config
     fixed = [*fixed_changes(old, config)]
@@ -72,8 +73,8 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
     wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
     made = _new_replicas(parts, config, upstream, wanted)
-    # The log is opened last: it is the only object that would have to be closed if a later step
-    # failed.
+    # The access log is opened last, because it is the only object that would have to be closed if
+    # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
     return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
 
@@ -81,7 +82,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """Create the replicas that are new or whose URL changed; all if `upstream` changed."""
+    """Creates the replicas that are new or whose URL changed, or all if `upstream` changed."""
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
@@ -92,7 +93,7 @@ def _new_replicas(
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
-    """Put the configuration in force. `certificate`: the certificate of the data port."""
+    """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
     config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
     if certificate is not None and tls is not None:
@@ -126,7 +127,7 @@ def _diff_fleet(
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
 ) -> None:
-    """Remove, replace and add replicas. Unchanged replicas keep their state."""
+    """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)

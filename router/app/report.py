@@ -14,7 +14,7 @@ STATES = ("ready", "unknown", "down", "asleep", "ejected", "half_open", "drainin
 
 
 def census(parts: Parts) -> dict[str, int]:
-    """Return the numbers of resources in use now. Every number is 0 after a stop."""
+    """Returns the numbers of resources in use now. Every number is 0 after a stop."""
     replicas = [*parts.fleet.replicas.values(), *parts.fleet.leaving]
     open_ = sum(len(r.pool.all) for r in replicas)
     idle = sum(r.pool.idle for r in replicas)
@@ -44,7 +44,7 @@ def census(parts: Parts) -> dict[str, int]:
 
 
 def replicas(parts: Parts) -> list[dict[str, Any]]:
-    """Return the data of GET /replicas. An unknown value is null."""
+    """Returns the data of GET /replicas. An unknown value is null."""
     now = monotonic()
     exact = parts.knowledge.exact
     closed = queued.closed(parts.queue)
@@ -63,7 +63,8 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
             "models": sorted(r.models) if r.models is not None else None,
             "inflight": r.inflight,
             "max_inflight": r.config.max_inflight,
-            "slots": slots_of(r),  # The number of slots, reported by the engine or learned.
+            # How many requests the replica runs at once, as reported by the engine or learned.
+            "slots": slots_of(r),
             "slots_reported": r.signals.slots,
             "closed_to": closed.get(r.id, {}),
             "waiting": r.waiting,
@@ -92,7 +93,7 @@ def replicas(parts: Parts) -> list[dict[str, Any]]:
 
 
 def classes(parts: Parts) -> str:
-    """Return which priority classes clients may request, as text for the start-up event."""
+    """Returns which priority classes clients may request, as text for the log event at start."""
     tenants = parts.dispatcher.tenants
     most = tenants.judge.open_ceiling
     if tenants.has_keys:
@@ -100,12 +101,12 @@ def classes(parts: Parts) -> str:
     return f"unauthenticated: any client may claim {most}"
 
 
-# Prompts, in uncached tokens, whose time to first content GET /hedging predicts.
+# The prompt sizes, in uncached tokens, for which GET /hedging predicts the time to first content.
 _PREDICTED = (100, 1_000, 10_000, 100_000)
 
 
 def hedging(parts: Parts) -> dict[str, Any]:
-    """Return the data of GET /hedging. An unknown value and an infinite delay are null."""
+    """Returns the data of GET /hedging. An unknown value and an infinite delay are null."""
     rules, counts = parts.config.hedging, parts.hedge_counts
     return {
         "policy": rules.policy,
@@ -136,8 +137,8 @@ def hedging(parts: Parts) -> dict[str, Any]:
                 "saved_s": counts.would_save_s,
             },
         },
-        # A second copy is sent after both delays have passed: a multiple of the predicted time, and
-        # a fixed time.
+        # A second copy is sent when two delays have passed: `delay_factor` times the predicted
+        # time, and `delay_s`.
         "models": [
             {
                 "model": name or None,

@@ -1,6 +1,6 @@
-"""Reports the usage of tenants: GET /usage.
+"""Reports the usage of tenants, for GET /usage.
 
-Must never: change anything, or block the event loop for long, because that delays tokens.
+Must never: change anything, or block the event loop for long, because streams would be delayed.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from router.core.urgency import CLASSES
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import TenantUsage, Used, together
 
-# Tenants reported per turn of the event loop: this takes less than a millisecond.
+# Number of tenants that are reported per turn of the event loop, in less than a millisecond.
 _AT_ONCE: Final = 50
 
 
 async def described(usage: TenantUsage) -> dict[str, Any]:
-    """Return all usage since the start, by tenant (most tokens first) and by class."""
+    """Returns the usage since the start, by tenant (most tokens first) and priority class."""
     total = Used()
     found: list[tuple[int, dict[str, Any]]] = []
     for number, (name, classes) in enumerate([*usage.tenants.items()], 1):
@@ -35,7 +35,7 @@ async def described(usage: TenantUsage) -> dict[str, Any]:
             await asyncio.sleep(0)
     found.sort(key=_tokens, reverse=True)
     return {
-        "since": round(usage.since, 3),  # Start of the counting, in seconds since 1970.
+        "since": round(usage.since, 3),  # When counting began, in seconds since 1970.
         "seconds": round(time() - usage.since, 3),
         "total": _used(total),
         "tenants": [entry for _, entry in found],
@@ -49,10 +49,10 @@ def _tokens(entry: tuple[int, dict[str, Any]]) -> int:
 def _used(used: Used) -> dict[str, Any]:
     return {
         "requests": used.requests,
-        "prompt_tokens": used.prompt,  # Prompt tokens, including the cached ones.
+        "prompt_tokens": used.prompt,  # Prompt tokens, including cached prompt tokens.
         "cached_tokens": used.cached,
         "output_tokens": used.output,
-        "estimated": used.estimated,  # Requests whose tokens were estimated, at least in part.
+        "estimated": used.estimated,  # Requests with at least one estimated token count.
         "cost": used.cost if used.is_priced else None,
-        "unpriced_tokens": used.unpriced,  # Tokens without a price; the cost does not include them.
+        "unpriced_tokens": used.unpriced,  # Tokens without a price, which `cost` does not include.
     }

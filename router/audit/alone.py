@@ -1,14 +1,14 @@
 """Learns from the log how long a prompt takes to its first token on an idle replica.
 
-Streams are sorted into bins by the number of computed (uncached) tokens, four bins per octave. A
-bin's time is, in order of preference:
+Streams are sorted into bins by the number of computed (uncached) tokens, four bins per octave. The
+time of a bin is the first of these that is available:
 
 1. The median of streams that were alone at their replica.
-2. The median of streams served *straight on*: they waited while another stream got its first
-   token, and the next first token at the replica was theirs. The time between the two tokens is the
-   prefill of the second stream, plus
-   or minus a part that shared a step with the other stream, and the decoding of others meanwhile. A
-   fleet that is never idle has many such streams.
+2. The median of streams served *straight on*: they waited while another stream got its first token,
+   and the next first token at the replica was theirs. The time between the two tokens is about the
+   prefill of the second stream. It is longer or shorter by a part that shared a step with the other
+   stream, and it includes the decoding of other requests. A fleet that is never idle has many
+   streams of this kind.
 3. The time of the fastest twentieth of all streams. These streams may have waited, so delays are
    then underestimated.
 
@@ -33,7 +33,7 @@ _MODEL_ENOUGH: Final = 50  # minimum number of requests of a model that has its 
 
 
 class _Bin:
-    """Streams of similar token counts."""
+    """Streams with similar numbers of computed tokens."""
 
     __slots__ = ("everybody", "idle", "idle_tokens", "straight", "tokens")
 
@@ -49,7 +49,7 @@ class _Bin:
         return max(self.idle.count, self.straight.count) >= _ENOUGH
 
     def point(self) -> tuple[float, float]:
-        """Tokens and seconds of the bin, as a point of the curve."""
+        """Return the tokens and the seconds of the bin, as a point of the curve."""
         idle = self.idle.quantile(0.5)
         if idle is not None and (count := self.idle.count) >= _ENOUGH:
             return self.idle_tokens / count, idle
@@ -71,7 +71,7 @@ class Curve:
         self._seconds = [seconds for _, seconds in points]
 
     def seconds(self, tokens: int) -> float:
-        """The time to the first token after `tokens` computed tokens; 0 if nothing is known."""
+        """Return the seconds to the first token of a prompt; 0 if the curve has no points."""
         known, values = self._tokens, self._seconds
         if not known:
             return 0.0
@@ -84,8 +84,9 @@ class Curve:
 
 
 class Alone:
-    """Learns from streams, then answers. There is one curve per model, and a common curve for rare
-    models.
+    """Learns from streams how long a prompt takes on an idle replica.
+
+    There is one curve per model, and a common curve for rare models.
     """
 
     def __init__(self) -> None:
@@ -103,15 +104,17 @@ class Alone:
                 one.idle_tokens += uncached
 
     def add_straight(self, model: str, uncached: int, seconds: float) -> None:
-        """Record a prompt that had waited and got its first token `seconds` after the previous
-        first token.
+        """Record a prompt that was served straight on (see the module).
+
+        `seconds`: the time from the previous first token at the replica to the first token of this
+        prompt.
         """
         self._curves.clear()
         for one in self._bins_of(model, uncached):
             one.straight.add(seconds)
 
     def seconds(self, model: str, uncached: int) -> float:
-        """Time to first token of a prompt on an idle replica; 0 if nothing was learned."""
+        """Return the time to first token of a prompt on an idle replica; 0: nothing learned."""
         curve = self._curves.get(model)
         if curve is None:
             curve = self._curves[model] = self._curve_of(model)
@@ -119,7 +122,7 @@ class Alone:
 
     @property
     def known(self) -> float:
-        """Share of streams in bins with a better source than the fastest twentieth."""
+        """Share of streams in bins whose time is not that of the fastest twentieth."""
         seen = known = 0
         for one in self._bins[None].values():
             count = one.everybody.count

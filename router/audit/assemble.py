@@ -1,4 +1,7 @@
-"""Combines the counts of both passes over the log into findings. Pure sums and shares."""
+"""Combines the counts of both passes over the log into findings.
+
+Only sums and shares are computed; all functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +99,7 @@ def _parties(
 
 
 def _pairs(labels: Sequence[str], victims: Sequence[Victim], company: Company) -> list[PairFinding]:
-    """Pairs of parties that shared a replica, or in which one party delayed the other."""
+    """Return pairs of parties that shared a replica, or in which one party delayed the other."""
     found = []
     for number, victim in enumerate(victims):
         for other in range(len(victims)):
@@ -155,7 +158,7 @@ def _replicas(survey: Survey, tally: Tally) -> list[ReplicaFinding]:
 def _notes(
     survey: Survey, roster: Roster, by: By, told: Grouping, cut: int, late: int
 ) -> list[str]:
-    """Sentences on the log's missing data and the effect of that on the findings."""
+    """Return sentences about data that the log lacks, and the effect on the findings."""
     notes = []
     if by == "tenant" and told == "client":
         notes.append(
@@ -198,5 +201,5 @@ def _notes(
 
 
 def _of(some: int, all: int) -> str:
-    """A count out of a total as text: "All 40", "12 of 40"."""
+    """Format a count out of a total: "All 40", "12 of 40"."""
     return f"All {all:,}" if some == all else f"{some:,} of {all:,}"

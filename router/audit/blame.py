@@ -1,27 +1,35 @@
-"""The second pass: for each wait for a first token, the parties that caused it.
+"""The second pass over the log: finds the parties that caused each wait for a first token.
 
-A request's wait is its time from dispatch to first token, minus the time that it would take on an
-idle replica. The causes are computed over the life of the replica's *queue*. The queue begins when
-a request must wait at a replica where no request waited, and ends when all requests there have
-their first tokens. So a request behind ten short ones, all delayed by a long one that has just
-finished, is attributed to the long one.
+A party is a tenant in a class (see `parties`). A request's wait is its time from dispatch to first
+token, minus the time that it would take on an idle replica. The causes are computed since the begin
+of the replica's *queue*. The queue begins when a request must wait at a replica where no request
+waited, and ends when all requests there have their first tokens. For example, a request waits
+behind ten short requests, which were all delayed by a long request that has just finished. Then the
+wait is attributed to the long request.
 
-Charges. While prefills run, the passing time is charged to a party once per running prefill.
-While no prefill runs, the decoding requests share the time equally, because each gets one token per
-step (waiting requests then wait for a slot, for KV blocks, or for the end of the step). So prefills
-count by their computed tokens and decoding sequences by their generated tokens, both in seconds of
-the engine. Waiting requests are not charged.
+The time of a replica is charged to parties. While prefills run, the passing time is charged to a
+party once per running prefill. While no prefill runs, the time is divided equally among the
+decoding requests, because each gets one token per step. (Waiting requests then wait for a free slot
+of the engine, for KV blocks, or for the end of the step.) So prefills count by their computed
+tokens and decoding sequences by their generated tokens, both in seconds of the engine. Waiting
+requests are not charged.
 
-A wait is divided as follows. The party's own part is the wait that the request would have if the
-replica had only requests of that party. The rest, up to the sum of all charges of others, is
-attributed to the others in proportion to their charges. If the charges do not cover the wait, the
-remainder is *unexplained*: the log shows no served request (a stall, load from elsewhere, a replica
-slower than the others). A party's own queue is Lindley's recursion over its prefills (D. V.
-Lindley, "The theory of queues with a single server", 1952): waiting work shrinks by the passing
-time and grows by each request's own time.
+A wait is divided into three parts:
 
-Charges are running sums, one per party: a wait costs one subtraction per party, for any number of
-requests. Must never keep state of a replica without requests.
+- The own part of the request's party is the wait that the request would have if the replica had
+  only requests of that party.
+- The rest, up to the sum of all charges of other parties, is attributed to these parties in
+  proportion to their charges.
+- If the charges do not cover the wait, the remainder is *unexplained*: the log shows no request
+  that was served in this time. The replica may have stalled, may be slower than other replicas, or
+  may have load that is not in the log.
+
+The own part is computed with Lindley's recursion over the party's prefills (D. V. Lindley, "The
+theory of queues with a single server", 1952). The party's waiting work shrinks by the passing time
+and grows by the prefill time of each new request.
+
+Charges are running sums, one per party. So a wait costs one subtraction per party, for any number
+of requests. Must never keep state of a replica without requests.
 """
 
 from __future__ import annotations
@@ -38,14 +46,14 @@ class Wait(NamedTuple):
     """The parts of one request's time to first token, in seconds."""
 
     stay: Stay
-    alone: float  # the request's own prefill, as on an idle replica
-    router: float  # from arrival to dispatch to this replica
-    blamed: dict[int, float]  # seconds by party, including other requests of the own party
+    alone: float  # seconds of its own prefill, as on an idle replica
+    router: float  # seconds from arrival to dispatch to this replica
+    blamed: dict[int, float]  # seconds of wait by causing party, the own party included
     unexplained: float
 
 
 class _Line:
-    """The state of one replica while it has requests."""
+    """The requests and the charges at one replica, while it has requests."""
 
     __slots__ = (
         "before",
@@ -63,16 +71,17 @@ class _Line:
         self.clock = now
         self.here = 0
         self.waiting = 0  # number of requests without a first token
-        self.prefilling: dict[int, int] = {}  # party: number of prefilling requests
+        self.prefilling: dict[int, int] = {}  # number of prefilling requests by party
         self.decoding: dict[int, int] = {}
         self.decoding_all = 0
-        self.charged: dict[int, float] = {}  # party: charged seconds
-        self.before: dict[int, float] = {}  # charges at the start of the present queue
-        # party: (remaining work in seconds, time of that value), as if the party were alone
+        self.charged: dict[int, float] = {}  # charged seconds by party
+        self.before: dict[int, float] = {}  # `charged` at the begin of the present queue
+        # By party: the work in seconds that would remain if the replica had only requests of this
+        # party, and the time of this value.
         self.own: dict[int, tuple[float, float]] = {}
 
     def advance(self, now: float) -> None:
-        """Charge the served parties with the time since the last call."""
+        """Charge the time since the last call to the parties whose requests are served."""
         passed = now - self.clock
         if passed <= 0.0:
             return
@@ -95,13 +104,13 @@ class _Line:
 
 
 class Blame:
-    """Processes events at replicas in order of time, and returns each wait at its end."""
+    """Processes events at replicas in order of time, and returns each wait when it ends."""
 
     def __init__(self) -> None:
         self._lines: dict[str, _Line] = {}
 
     def happens(self, now: float, what: int, stay: Stay) -> Wait | None:
-        """Process one event. Returns the wait if it is a stream's first token, else None."""
+        """Process one event. Returns the wait if the event is a stream's first token, else None."""
         line = self._lines.get(stay.replica)
         if line is None:
             line = self._lines[stay.replica] = _Line(now)

@@ -1,5 +1,5 @@
-"""The options of `hedgerow audit`, and its run. This module is light to import: `main` imports the
-rest.
+"""Defines the options of `hedgerow audit`, and runs the audit. This module is fast to import,
+because `main` imports the modules that it needs.
 
 The report goes to standard output; the progress goes to standard error if it is a terminal.
 """
@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Read the logs and print the report; returns the exit status (1: not an access log, 2: no such
-    file).
+    """Read the logs and print the report. Returns the exit status.
+
+    The status is 1 for a file that is not an access log, and 2 for a file that cannot be read.
     """
     import msgspec
 

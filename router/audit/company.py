@@ -1,14 +1,15 @@
-"""Time that parties share at replicas, and the number of concurrent requests of each party.
+"""Measures the time that parties share at replicas, and the concurrent requests of each party.
 
-A party is at a replica from the dispatch of its first request there to the end of its last request.
-The cost of an arrival or departure must never exceed the number of parties at the replica.
+A party is a tenant in a class (see `parties`). A party is at a replica while it has at least one
+request there. The cost of an arrival or departure must never exceed the number of parties at the
+replica.
 """
 
 from __future__ import annotations
 
 
 class Crowd:
-    """Running requests of one party, over the whole fleet."""
+    """The running requests of one party, over the whole fleet."""
 
     __slots__ = ("now", "peak", "peak_at", "seconds")
 
@@ -16,18 +17,19 @@ class Crowd:
         self.now = 0
         self.peak = 0
         self.peak_at = 0.0
-        self.seconds = 0.0  # summed running time of all requests of the party
+        self.seconds = 0.0  # sum of the running times of all requests of the party
 
 
 class Company:
-    """Processes each arrival and departure once, in order of time."""
+    """Processes each arrival and departure of a request once, in order of time."""
 
     def __init__(self) -> None:
         self.crowds: dict[int, Crowd] = {}
-        self.present_s: dict[int, float] = {}  # party: replica-seconds with the party present
-        # (party, party), the lower number first: replica-seconds with both parties present
+        self.present_s: dict[int, float] = {}  # seconds at replicas by party
+        # By pair of parties, the lower number first: seconds at replicas in which both were
+        # present.
         self.shared_s: dict[tuple[int, int], float] = {}
-        # replica: party: [since, number of requests]
+        # By replica and party: [when the party came, number of its requests].
         self._there: dict[str, dict[int, list[float]]] = {}
 
     def comes(self, party: int, replica: str, now: float) -> None:
@@ -61,7 +63,9 @@ class Company:
             del self._there[replica]
 
     def shared(self, party: int, other: int) -> float:
-        """Share of the party's time at replicas in which the other was present, too."""
+        """Return the share of the party's time at replicas in which the other party was present,
+        too.
+        """
         mine = self.present_s.get(party, 0.0)
         if party == other or not mine:
             return 0.0

@@ -1,4 +1,4 @@
-"""From logs to findings, in two passes over the files.
+"""Makes findings from logs, in two passes over the files.
 
 Memory is bounded by the number of concurrent requests and of watched parties and replicas, never by
 the length of the log. Must never format the findings as text (see `report_section`).
@@ -25,7 +25,7 @@ from router.audit.sweep import END, START, sweep
 from router.audit.tally import Tally
 from router.traces.lines import Lines
 
-NAMED: Final = 64  # maximum number of parties listed separately
+NAMED: Final = 64  # maximum number of parties that are listed separately
 _P99: Final = 0.99
 
 
@@ -36,7 +36,7 @@ def examine(
     named: int = NAMED,
     on_progress: Progress | None = None,
 ) -> Findings:
-    """The findings of one log, or of the logs of several routers in front of one fleet.
+    """Return the findings of one log, or of the logs of several routers in front of one fleet.
 
     Raises TraceError for a file that is not an access log or has no stream with a first token,
     OSError for an unreadable file, and ValueError if `named` allows no party.
@@ -72,14 +72,14 @@ def _head(paths: Sequence[str]) -> Iterator[Row]:
 
 
 def _half(on_progress: Progress | None, number: int) -> Progress | None:
-    """Convert the progress of pass `number` of two to the total progress."""
+    """Return a function that converts the progress of pass `number` to the total progress."""
     if on_progress is None:
         return None
     return lambda share: on_progress((number + share) / 2)
 
 
 def _tails(roster: Roster) -> dict[int, float]:
-    """The TTFT from which on a request is in its party's slowest hundredth, by party number."""
+    """Return the smallest TTFT of each party's slowest hundredth of requests, by party number."""
     tails = {}
     for number, figures in enumerate(roster.figures):
         p99 = figures.ttft.quantile(_P99)
@@ -91,7 +91,10 @@ def _tails(roster: Roster) -> dict[int, float]:
 def _numbered(
     survey: Survey, roster: Roster, name_of: Callable[[Row], Party]
 ) -> Callable[[Iterable[Row]], Iterator[Stay]]:
-    """Return a function that creates stays with their party and the begin of their prefill."""
+    """Return a function that creates stays from rows.
+
+    Each stay has the number of its party, and the time at which its prefill began.
+    """
     pace = survey.tpot.quantile(0.5) or 0.0
 
     def stays(read: Iterable[Row]) -> Iterator[Stay]:

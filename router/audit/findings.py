@@ -1,6 +1,7 @@
-"""The findings of an audit as plain values, for the text report and for `--json`.
+"""The findings of an audit, for the text report and for `--json`.
 
-Times in seconds, shares 0 to 1; None: not known. Must never compute a value.
+Times are in seconds and shares from 0 to 1. None: the value is not known. Must never compute a
+value.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from router.audit.tally import Parts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyFinding:
-    """One party: its load, its waits, and the waits that it causes."""
+    """One party: its load, its waits, and the waits that it causes for others."""
 
     label: str
     name: str
@@ -22,15 +23,15 @@ class PartyFinding:
     failed: int
     prompt_tokens: int
     output_tokens: int
-    token_share: float  # party's share of all tokens
-    hit_rate: float | None  # share of its prompt tokens found in caches
-    ttft_p50_s: float | None  # of streams, as are the next fields
+    token_share: float  # the party's share of all tokens
+    hit_rate: float | None  # share of its prompt tokens found in engine caches
+    ttft_p50_s: float | None  # TTFT of the party's streams
     ttft_p99_s: float | None
-    without_others_p50_s: float | None  # estimated p50 without other parties
+    without_others_p50_s: float | None  # estimated TTFT of its streams without other parties
     without_others_p99_s: float | None
-    ttft: Parts  # parts of the times of all streams of the party
-    p99: Parts  # parts of the times at or above the party's p99
-    caused_s: float  # delay that this party causes to all others together
+    ttft: Parts  # parts of the TTFT of all streams of the party
+    p99: Parts  # parts of the TTFT of streams at or above the party's p99
+    caused_s: float  # seconds of delay that this party causes to all others together
     at_once_mean: float
     at_once_peak: int
     at_once_peak_at: float  # time of the peak, in seconds since 1970
@@ -38,15 +39,16 @@ class PartyFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairFinding:
-    """The cost of one party's requests for another party, or for itself."""
+    """The delay that the requests of one party cause to another party, or to itself."""
 
     victim: str  # label of the delayed party
     causer: str
     itself: bool
     delay_s: float
-    share: float  # share of the victim's times to first token
-    p99_share: float  # share of the victim's times at or above its p99
-    shared_time: float  # share of the victim's time at replicas with the other present, too
+    share: float  # the delay as a share of the victim's times to first token
+    p99_share: float  # the same share, of times at or above the victim's p99
+    # Share of the victim's time at replicas in which the causer was present, too.
+    shared_time: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,7 @@ class QueueFinding:
     requests: int
     waited: int
     in_vain: int  # requests that waited and that no replica answered
-    wait_p50_s: float | None  # of the requests that waited
+    wait_p50_s: float | None  # seconds, of the requests that waited
     wait_p99_s: float | None
 
 
@@ -69,26 +71,29 @@ class ReplicaFinding:
     failures: dict[str, int]  # attempts that failed because of this replica, by reason
     ttft_p50_s: float | None  # time from dispatch to first token
     ttft_p99_s: float | None
-    unexplained_share: float  # share of the replica's times to first token
+    unexplained_share: float  # unexplained share of the replica's times to first token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All findings. Lists are sorted by weight, the heaviest first."""
+    """All findings of an audit.
+
+    Parties are sorted by tokens, pairs by delay, and replicas by attempts, the largest first.
+    """
 
     files: list[str]
-    told_by: Grouping  # the attribute that distinguishes parties; may differ from the requested one
+    told_by: Grouping  # the attribute that distinguishes parties; may differ from `asked_by`
     asked_by: str
     begin: float  # first arrival, in seconds since 1970
     end: float
     requests: int
     failed: int
     unanswered: int  # requests that no replica answered
-    streams: int  # requests with a known first token; only these can be victims
+    streams: int  # requests with a known first token; only these are examined for delays
     parties: list[PartyFinding]
     pairs: list[PairFinding]
     queue: list[QueueFinding]  # the most urgent class first; empty: no request waited
     replicas: list[ReplicaFinding]
-    known: float  # share of streams of a size that was often enough served without delay
-    unexplained_share: float  # share of all times to first token
-    notes: list[str]  # missing data of the log, in sentences
+    known: float  # share of streams with a prompt length that was often served without delay
+    unexplained_share: float  # unexplained share of all times to first token
+    notes: list[str]  # sentences about data that the log lacks

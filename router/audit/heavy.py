@@ -1,10 +1,10 @@
-"""The heaviest keys of a stream in bounded memory: the Space-Saving summary.
+"""Finds the heaviest keys of a stream in bounded memory: the Space-Saving summary.
 
-Each key in the summary has a record of the caller's type. When the summary is full, a new key takes
-the place and the weight of the lightest key, whose record is dropped. So a weight is never too low,
-and too high by at most `error`. Every key that is heavier than total/capacity is in the summary.
-Source: Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in
-data streams", ICDT 2005.
+Each key in the summary has a weight and a record of the caller's type. When the summary is full, a
+new key replaces the lightest key and inherits its weight; the record of the lightest key is
+dropped. So a weight is never too low, and too high by at most `error`. Every key that is heavier
+than total/capacity is in the summary. Source: Metwally, Agrawal and El Abbadi, "Efficient
+computation of frequent and top-k elements in data streams", ICDT 2005.
 
 Must never hold more than `capacity` keys.
 """
@@ -29,7 +29,10 @@ class Entry(Generic[V]):
 
 
 class Heavy(Generic[K, V]):
-    """`make` creates the record of a new key. Raises ValueError if the capacity is below 1."""
+    """The heaviest keys of a stream. `make` creates the record of a new key.
+
+    Raises ValueError if the capacity is below 1.
+    """
 
     def __init__(self, capacity: int, make: Callable[[], V]) -> None:
         if capacity < 1:
@@ -38,12 +41,13 @@ class Heavy(Generic[K, V]):
         self._capacity = capacity
         self._make = make
         self._entries: dict[K, Entry[V]] = {}
-        # (weight, order, key); weights in this heap may be old and too low: see _lightest.
+        # (weight, order, key). Weights in this heap may be old and too low; `_lightest` corrects
+        # them.
         self._heap: list[tuple[float, int, K]] = []
         self._order = 0
 
     def touch(self, key: K, weight: float) -> V:
-        """Add to a key's weight and return its record."""
+        """Add `weight` to the weight of a key, and return the record of the key."""
         entry = self._entries.get(key)
         if entry is None:
             least = 0.0
@@ -58,14 +62,19 @@ class Heavy(Generic[K, V]):
         return entry.value
 
     def heaviest(self) -> list[tuple[K, Entry[V]]]:
-        """All keys of the summary, the heaviest first; equal keys in the order of their arrival."""
+        """Return all keys, the heaviest first; keys of equal weight are in the order of their
+        arrival.
+        """
         return sorted(self._entries.items(), key=lambda item: -item[1].weight)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def _lightest(self) -> K:
-        """Remove the lightest key from the heap: the first key whose weight there is up to date."""
+        """Remove the lightest key from the heap and return it.
+
+        It is the first key whose weight in the heap is up to date.
+        """
         heap, entries = self._heap, self._entries
         while True:
             weight, order, key = heap[0]

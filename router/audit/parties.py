@@ -1,8 +1,9 @@
-"""The party that sent a request, as far as its log line shows, and its label.
+"""Finds the party that sent a request, from the request's line in the log, and makes its label.
 
 A party is a tenant in a class. A tenant's batch and chat requests are separate parties, because
-only batch can be moved to another time. If no line names a tenant, the client's address is used
-instead; if there is only one address, the model. The report states which attribute was used.
+only batch requests can be moved to another time. If no line of the log names a tenant, the client's
+address distinguishes parties; if there is only one address, the model does. The report states which
+attribute was used.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ from typing import Final, Literal, NamedTuple
 from router.audit.rows import Row
 
 By = Literal["tenant", "class", "model"]
-# the attribute that actually distinguishes parties, which may differ from the requested one
+# The attribute that actually distinguishes parties. It may differ from the requested attribute.
 Grouping = Literal["tenant", "class", "model", "client"]
 
 OTHERS: Final = "all others"
-HEAD_ROWS: Final = 10_000  # rows that are examined to find the available attributes
+HEAD_ROWS: Final = 10_000  # number of rows that are examined to find the available attributes
 
 
 class Party(NamedTuple):
-    name: str  # name of the tenant, address or model; "": the line has none
+    name: str  # tenant, address or model; "": the line has none
     priority: str  # class of the request; "" if there is none or it is not used
 
 
 def told_by(by: By, head: Iterable[Row]) -> Grouping:
-    """The attribute that distinguishes parties. `by`: the requested one; `head`: the first rows."""
+    """Return the attribute that distinguishes parties.
+
+    `by`: the requested attribute; `head`: the first rows.
+    """
     if by != "tenant":
         return by
     clients: set[str] = set()
@@ -50,7 +54,10 @@ def namer(told: Grouping) -> Callable[[Row], Party]:
 
 
 def label(party: Party, told: Grouping) -> str:
-    """`tenant 3f9a0c61d2b4 (batch)`; a text if the line names no party."""
+    """Return a label such as `tenant 3f9a0c61d2b4 (batch)`.
+
+    If the line has no tenant, address or model, the label says so.
+    """
     if party.name == OTHERS:
         name = OTHERS
     elif party.name:

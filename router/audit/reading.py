@@ -1,7 +1,8 @@
-"""One pass over one or several logs: their stays in the order of their starts, and the progress.
+"""Reads one or several logs once: yields the stays of requests at replicas, and reports progress.
 
-Several logs are those of several routers in front of one fleet, or the parts of a rotated log. Must
-never hold more rows of each log than `residency.InOrder` holds.
+Stays are in the order of their starts. Several logs are those of several routers in front of one
+fleet, or the parts of a rotated log. Must never hold more rows of each log than `residency.InOrder`
+holds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _TELL_EVERY: Final = 1024  # rows between two calls of `Progress`
 
 
 class Reading:
-    """A context manager; iterate `stays` once. Raises OSError for an unreadable file."""
+    """One pass over the logs. Use it as a context manager, and iterate over `stays` once.
+
+    Raises OSError for an unreadable file.
+    """
 
     def __init__(self, paths: Sequence[str], on_progress: Progress | None = None) -> None:
         self._on_progress = on_progress
@@ -42,7 +46,10 @@ class Reading:
     def stays(
         self, of: Callable[[Iterable[Row]], Iterator[Stay]], longest_s: float | None = None
     ) -> Iterator[Stay]:
-        """The stays that `of` makes of each file's rows. `longest_s`: longest stay, if known."""
+        """Yield the stays that `of` makes from each file's rows.
+
+        `longest_s`: the duration of the longest stay in seconds; None: not known.
+        """
         self._orders = [InOrder(of(self._rows(lines)), longest_s) for lines in self._files]
         if len(self._orders) == 1:
             return iter(self._orders[0])

@@ -1,6 +1,7 @@
-"""Formats findings as text: first the conclusions, then the numbers behind them. Pure.
+"""Formats findings as text: first the conclusions, then the numbers that support them.
 
-Must never name a culprit below the thresholds here, or call an estimate a measurement.
+All functions are pure. Must never name a party as a cause below the thresholds of this module, or
+call an estimate a measurement.
 """
 
 from __future__ import annotations
@@ -16,20 +17,24 @@ from router.audit.tables import causes, company, queue, replicas, short, waits
 from router.replay.report.words import seconds
 
 MATTERS: Final = 0.05  # minimum share of a party's p99 TTFT for a cause to be named
-STREAMS_MIN: Final = 20  # minimum number of streams of a victim; a p99 of fewer is not reliable
-_OWN_MATTERS: Final = 0.25  # share of its p99 TTFT that a party loses to its own other requests
-_SLOW: Final = 0.15  # share of a replica's times to first token that the log does not explain
-_BURST: Final = 4.0  # concurrent requests as a multiple of the average
+# Minimum number of streams of a delayed party; a p99 of fewer streams is not reliable.
+STREAMS_MIN: Final = 20
+# Minimum share of a party's p99 TTFT for a delay by its own other requests to be named.
+_OWN_MATTERS: Final = 0.25
+# Minimum unexplained share of a replica's times to first token for it to be named.
+_SLOW: Final = 0.15
+_BURST: Final = 4.0  # minimum peak of concurrent requests of a burst, as a multiple of the average
 _BURST_MIN: Final = 8
 _KNOWN: Final = 0.9  # minimum share of streams whose time on an idle replica is known
 _WIDTH: Final = 100
-_MARK: Final = re.compile(r"- |\d+\. | +")  # start of a list entry, or of a further line of it
+# Begin of a list entry, or of a further line of the entry.
+_MARK: Final = re.compile(r"- |\d+\. | +")
 _LABEL_CHARS: Final = 60
 _PLURALS: Final = {"class": "classes"}
 
 
 def report_text(findings: Findings, top: int = 10) -> str:
-    """The whole report, with at most `top` entries per list."""
+    """Return the whole report, with at most `top` entries per list."""
     sections = [
         ("Delays by other requests", _answers(findings, top)),
         ("Parts of the time to first token", waits(findings, top)),
@@ -64,7 +69,10 @@ def _heading(findings: Findings) -> list[str]:
 
 
 def _answers(findings: Findings, top: int) -> list[str]:
-    """One sentence per victim and culprit, the worst first; or a sentence that there is none."""
+    """Return sentences about each party that delays another party, the largest delay first.
+
+    If no delay is large enough, a sentence says so.
+    """
     parties = {party.label: party for party in findings.parties}
     known = [pair for pair in findings.pairs if parties[pair.victim].ttft.requests >= STREAMS_MIN]
     others = [pair for pair in known if not pair.itself]
@@ -116,7 +124,7 @@ def _answer(number: int, pair: PairFinding, victim: PartyFinding, *, first: bool
 
 
 def _bursts(findings: Findings, top: int) -> list[str]:
-    """The parties that send bursts."""
+    """Return a sentence about each party that sends bursts."""
     found = [
         party
         for party in findings.parties
@@ -132,7 +140,7 @@ def _bursts(findings: Findings, top: int) -> list[str]:
 
 
 def _slow(findings: Findings, top: int) -> list[str]:
-    """Replicas that take longer than their known load explains."""
+    """Return a sentence about each replica that takes longer than its known load explains."""
     usual = findings.unexplained_share
     found = [
         replica
@@ -190,7 +198,7 @@ def _capital(text: str) -> str:
 
 
 def _span(length_s: float) -> str:
-    """A duration in minutes, hours or days."""
+    """Format a duration in minutes, hours or days."""
     for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
         if length_s >= 2.0 * size:
             return f"{length_s / size:.3g} {unit}"
@@ -198,7 +206,7 @@ def _span(length_s: float) -> str:
 
 
 def _until(begin: float, end: float) -> str:
-    """The end of a span; the date is included only if it differs from the date of the begin."""
+    """Format the end of a span. The date is included only if it differs from that of the begin."""
     first, last = _moment(begin), _moment(end)
     return last.split()[1] if first.split()[0] == last.split()[0] else last
 

@@ -1,10 +1,11 @@
 """A request's stay at the replica that answered it: its arrival, wait, prefill, decoding and end.
 
-The log has the times of arrival, first token and end, and the answering attempt's own time, which
-gives the time of its dispatch to the replica. No log separates waiting from prefill before the
-first token. But an engine prefills a prompt in one go once it has begun, and the first token ends
-the prefill. So the prefill is taken to be the last part of the time before the first token, as
-long as such a prompt takes on an idle replica (`Alone`). The time before the prefill is the wait.
+The log has the times of arrival, first token and end, and the duration of the answering attempt.
+This duration gives the time of dispatch to the replica. No log separates waiting from prefill
+before the first token. But an engine prefills a prompt in one go once it has begun, and the first
+token ends the prefill. So the prefill is assumed to be directly before the first token. Its assumed
+duration is the time that such a prompt takes on an idle replica (`Alone`). The time from dispatch
+to the begin of the prefill is the wait.
 
 Only streams show the time of their first token. For other answers the time of the first token is
 computed back from their end, with the fleet's usual time per token.
@@ -26,7 +27,7 @@ from router.fleet.prefix.token_ratio import TokenRatio
 from router.intake.prompt import GENERATES
 
 STAYS_MAX: Final = 500_000  # maximum number of stays held while the log is sorted: about 200 MB
-SLACK_S: Final = 5.0  # tolerance for lines written in batches, and for clock adjustments
+SLACK_S: Final = 5.0  # seconds of tolerance for lines written in batches, and for clock adjustments
 
 
 class Stay:
@@ -52,7 +53,7 @@ class Stay:
     )
 
     def __init__(self, row: Row, replica: str, start: float, party: int) -> None:
-        self.party = party  # number of the party that sent it
+        self.party = party  # number of the party that sent the request
         self.replica = intern(replica)
         self.model = intern(row.model or "")
         # Seconds in the router before the dispatch, including other attempts.
@@ -71,15 +72,15 @@ class Stay:
         # Whether the engine reported prompt tokens and cached tokens.
         self.counted = row.prompt_tokens is not None and row.cached_tokens is not None
         self.ok = row.reason == Reason.OK
-        self.output = row.output_tokens  # output tokens; None: not counted
-        self.mark: object = None  # for the code that iterates over the stays
+        self.output = row.output_tokens  # number of output tokens; None: not counted
+        self.mark: object = None  # a value that the code that iterates over the stays may set
 
     def place(self, alone_s: float, pace_s: float) -> None:
         """Place the prefill, which takes `alone_s` on an idle replica, directly before the first
         token.
 
-        If the time of the first token is unknown, it is computed from the end and the fleet's
-        `pace_s` seconds per further token.
+        If the time of the first token is unknown, it is computed from the end, with `pace_s`
+        seconds per further token: the fleet's usual time.
         """
         if not self.streamed:
             decode = pace_s * max((self.output or 0) - 1, 0)
@@ -98,7 +99,7 @@ class Stay:
 
 
 def stay_of(row: Row, party: int = 0) -> Stay | None:
-    """The stay of a row; None: no replica answered it."""
+    """Return the stay of a row, or None if no replica answered the request."""
     if not row.replica:
         return None
     start = row.ts
@@ -110,16 +111,20 @@ def stay_of(row: Row, party: int = 0) -> Stay | None:
 
 
 def prompt_tokens(row: Row) -> int:
-    """Prompt tokens: the engine's count, else the router's estimate, else from the body's size."""
+    """Return the number of prompt tokens, estimated if the engine did not report it.
+
+    The value is the engine's count, else the router's estimate, else derived from the body's size.
+    """
     return row.prompt_tokens or row.estimated_tokens or int(row.bytes_in / TokenRatio.DEFAULT)
 
 
 class InOrder:
-    """Sorts stays by start; the input is sorted by end. Iterate it once.
+    """Sorts requests' stays at replicas by start; the input is sorted by end. Iterate it once.
 
-    A stay can be released when no later line can have started before it: once the log is ahead of
-    it by the longest stay. The longest stay is `longest_s`, or the longest so far if `longest_s` is
-    not given. A later stay that breaks this order is counted in `late` and passed on.
+    A stay is yielded when no stay of a later line can have started before it. This is so when the
+    latest end so far is later than its start by more than the longest stay. The longest stay is
+    `longest_s`, or the longest so far if `longest_s` is not given. A stay that comes too late to be
+    sorted is counted in `late`, and yielded nevertheless.
     """
 
     def __init__(

@@ -1,7 +1,9 @@
-"""The parties of the second pass, by number: the heaviest by name, the rest grouped by class.
+"""Gives numbers to the parties of the second pass.
 
-Party numbers are small and without gaps, so that matrices by party are small. Must never hold more
-than `named` parties and `CLASSES_MAX` classes of the rest.
+A party is a tenant in a class (see `parties`). The parties with the most tokens have their own
+numbers; all other parties of a class share one number. Numbers are small and without gaps, so that
+matrices by party are small. Must never hold more than `named` parties with their own number, and
+`CLASSES_MAX` classes of other parties.
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ CLASSES_MAX: Final = 16
 
 
 class Roster:
-    """The parties by number. Created once, from the results of the first pass."""
+    """The numbers of parties. Created once, from the results of the first pass."""
 
     def __init__(self, watched: Heavy[Party, PartyFigures], named: int) -> None:
         self.parties: list[Party] = []
         self.figures: list[PartyFigures] = []
-        self.unwatched = watched.displaced  # number of times a party was dropped as too light
+        # How often the first pass dropped a party, because it had the fewest tokens.
+        self.unwatched = watched.displaced
         self._numbers: dict[Party, int] = {}
         for party, entry in watched.heaviest():
             if len(self.parties) < named:

@@ -1,9 +1,9 @@
 """Reads lines of Hedgerow's access log as rows with replica, tokens and times.
 
 Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. An incomplete
-last line ends the file and is reported: the log is still being written, or a disk was full.
+last line ends the file and is noted: the log is still being written, or a disk was full.
 
-Must never hold more than one line, and never accept a broken line.
+Must never hold more than one line, and never accept an invalid line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CUT: Final = "last line, still being written"
 
 
 class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
-    """One request, with the fields of `router.observe.log.access_log.Record`.
+    """One request, with the fields of `router.observe.log.record.Record`.
 
     `ts` and `reason` are in every line: a file without them is not an access log.
     """
@@ -33,7 +33,7 @@ class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     model: str | None = None
     stream: bool = False
     replica: str = ""
-    attempts: list[tuple[str, str, str, Milliseconds]] = []  # replica, kind, reason, ms
+    attempts: list[tuple[str, str, str, Milliseconds]] = []  # (replica, kind, reason, duration)
     ttft_ms: Milliseconds | None = None
     duration_ms: Milliseconds = 0.0
     bytes_in: Annotated[int, msgspec.Meta(ge=0)] = 0
@@ -51,7 +51,10 @@ class Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
 
 
 def rows(lines: Lines) -> Iterator[Row]:
-    """All rows in the order of the file, which is the order of their ends. Raises TraceError."""
+    """Yield all rows in the order of the file, which is the order in which the requests ended.
+
+    Raises TraceError.
+    """
     decode = msgspec.json.Decoder(Row).decode
     for line in lines:
         try:

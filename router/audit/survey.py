@@ -1,7 +1,8 @@
-"""The first pass over the log: parties, load, speed, and the time of a prompt on an idle replica.
+"""The first pass over the log: collects parties, their load, and the speed of the replicas.
 
-Keeps counts, and a bounded number of parties and replicas (`Heavy`). The second pass (`blame`)
-needs these results before it begins. Must never keep a row or a stay.
+The speed includes the time of a prompt on an idle replica. Keeps counts, and a bounded number of
+parties and replicas (`Heavy`). The second pass (`blame`) needs these results before it begins. Must
+never keep a row or a stay.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from router.intake.prompt import GENERATES
 
 PARTIES_MAX: Final = 1024  # maximum number of parties watched in the first pass
 REPLICAS_MAX: Final = 4096
-_ONE_STEP_S: Final = 0.003  # first tokens within this time of each other are from one step
+_ONE_STEP_S: Final = 0.003  # first tokens within this time of each other are from one engine step
 
 
 class PartyFigures:
-    """Figures of one party. Tokens are the engine's counts, or the best available."""
+    """The figures of one party. Token counts are the engine's, or else the router's estimates."""
 
     __slots__ = ("cached", "failed", "known", "output", "prompt", "requests", "ttft")
 
@@ -57,7 +58,7 @@ class PartyFigures:
 
 
 class QueueFigures:
-    """Figures of one class's requests."""
+    """The figures of one class's requests in the router's queue."""
 
     __slots__ = ("in_vain", "requests", "waits")
 
@@ -68,37 +69,38 @@ class QueueFigures:
 
 
 class ReplicaFigures:
-    """Figures of one replica."""
+    """The figures of one replica."""
 
     __slots__ = ("attempts", "failures", "retries")
 
     def __init__(self) -> None:
         self.attempts = 0
-        self.retries = 0  # attempts here after another attempt had failed
-        # attempts that failed because of the replica, by reason
+        self.retries = 0  # attempts at this replica after another attempt had failed
+        # Attempts that failed because of the replica, by reason.
         self.failures: Counter[str] = Counter()
 
 
 class _Place:
-    """The state of one replica while it has requests."""
+    """The requests at one replica, while it has requests."""
 
     __slots__ = ("came", "here", "served_at", "straight")
 
     def __init__(self) -> None:
         self.here = 0
         self.came = 0
-        self.served_at = -inf  # time of the last first token
-        # arguments for `Alone`, unless another first token follows in the same step
+        self.served_at = -inf  # time of the latest first token at the replica
+        # Arguments for `Alone.add_straight`. They are dropped if another first token follows in the
+        # same step.
         self.straight: tuple[str, int, float] | None = None
 
 
 class Survey:
-    """Processes rows in the file's order, then events at replicas in order of time."""
+    """Processes the rows of a file, and then the events at replicas in order of time."""
 
     def __init__(self, name_of: Callable[[Row], Party]) -> None:
         self.rows = 0
         self.unanswered = 0  # requests that no replica answered
-        self.failed = 0  # rows that ended because of the replica or the router
+        self.failed = 0  # requests that failed because of the replica or the router
         self.answers = 0  # answers of routes that generate tokens
         self.streams = 0  # streams with a known first token
         self.uncounted = 0  # prompts without an engine's count
@@ -115,7 +117,7 @@ class Survey:
         self._places: dict[str, _Place] = {}
 
     def stays(self, rows: Iterable[Row]) -> Iterator[Stay]:
-        """Count rows, and yield their stays."""
+        """Count rows, and yield the stays of their requests at replicas."""
         for row in rows:
             self._count(row)
             stay = stay_of(row)
@@ -126,14 +128,15 @@ class Survey:
                 yield stay
 
     def happens(self, now: float, what: int, stay: Stay) -> None:
-        """Learn prompt times from requests that were alone or served straight on."""
+        """Learn prompt times from requests that were alone or served straight on (see `alone`)."""
         place = self._places.get(stay.replica)
         if place is None:
             place = self._places[stay.replica] = _Place()
         if what == START:
             place.here += 1
             place.came += 1
-            # The stream was alone: no other request was at the replica at its start or since.
+            # A stream is alone if no other request is at the replica at its start, and none arrives
+            # before its first token.
             stay.mark = place.came if place.here == 1 else 0
         elif what == FIRST:
             if stay.streamed:
@@ -147,12 +150,13 @@ class Survey:
                 del self._places[stay.replica]
 
     def _served(self, now: float, stay: Stay, place: _Place) -> None:
-        """Handle a first token: check whether the stream was served straight on, in its own
-        step.
+        """Handle a first token.
+
+        Check whether the stream was served straight on, and in a step without other first tokens.
         """
         passed = now - place.served_at
         if passed < _ONE_STEP_S:
-            place.straight = None  # two first tokens in one step
+            place.straight = None  # there are two first tokens in one step
         else:
             self._settle(place)
             if stay.start < place.served_at:
@@ -160,7 +164,7 @@ class Survey:
         place.served_at = now
 
     def _settle(self, place: _Place) -> None:
-        """No other first token came in the same step as the last one."""
+        """Record the latest stream served straight on: its step had no other first token."""
         if place.straight is not None:
             self.alone.add_straight(*place.straight)
             place.straight = None
@@ -217,7 +221,7 @@ class Survey:
 
 
 def _source(reason: str) -> Source:
-    """The source of a failure; an unknown reason of a newer router is attributed to the router."""
+    """Return the source of a failure. A reason of a newer router is attributed to the router."""
     try:
         return source_of(Reason(reason))
     except ValueError:

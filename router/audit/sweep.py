@@ -1,8 +1,8 @@
-"""All events at all replicas, in order of time.
+"""Yields all events at all replicas, in order of time.
 
-The events of a stay are: start (sent to the replica), begin of the prefill, first token, end.
-Simultaneous events are in the order of the stays' starts, and an end is before a start: a request
-that left when another arrived did not delay it.
+The events of a stay are: start (the request is sent to the replica), begin of the prefill, first
+token, end. Simultaneous events are in the order of the stays' starts. But an end is before a start,
+because a request that ends when another arrives does not delay it.
 
 Must never hold more than the running stays.
 """
@@ -24,8 +24,8 @@ END: Final = 3
 def sweep(stays: Iterable[Stay]) -> Iterator[tuple[float, int, Stay]]:
     """Yield (time, event, stay) in order of time, from stays in the order of their starts.
 
-    A stay's `prefill` and `first` are read after its START was yielded, so a caller that knows
-    better values sets them then. A late stay's start happens at the time at which it is read.
+    A stay's `prefill` and `first` are read after its START was yielded, so the caller may change
+    them when it gets START. If a stay comes too late, its START has the time of the latest event.
     """
     heap: list[tuple[float, int, int, Stay]] = []
     order = 0

@@ -1,4 +1,7 @@
-"""The tables of the report, as lines of text. Pure. Times in ms, shares in percent."""
+"""Builds the tables of the report, as lines of text. Times are in ms, and shares in percent.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,17 @@ from router.replay.report.table import Column, build, plain
 
 T = TypeVar("T")
 
-_MATRIX_MAX: Final = 10  # parties in a matrix, so that its columns fit into 100 characters
+# Maximum number of parties in a matrix, so that it fits into 100 characters.
+_MATRIX_MAX: Final = 10
 _NAME_CHARS: Final = 30
-_KINDS_MAX: Final = 2  # failure reasons listed per replica
+_KINDS_MAX: Final = 2  # maximum number of failure reasons listed per replica
 
 
 def waits(findings: Findings, top: int) -> list[str]:
-    """Each party's time to first token, its estimate without others, and the parts of its p99."""
+    """Return the times to first token of each party.
+
+    The table also has the estimated times without other parties, and the parts of the p99.
+    """
     parties = [party for party in findings.parties if party.ttft.requests][:top]
 
     def of_p99(field: Callable[[Parts], float]) -> Callable[[PartyFinding], float | None]:
@@ -52,7 +59,7 @@ def waits(findings: Findings, top: int) -> list[str]:
 
 
 def queue(findings: Findings) -> list[str]:
-    """The wait of each class's requests in the router's own queue."""
+    """Return the waits of each class's requests in the router's own queue."""
     if not findings.queue:
         return []
     columns: list[Column[QueueFinding]] = [
@@ -72,7 +79,7 @@ def queue(findings: Findings) -> list[str]:
 
 
 def causes(findings: Findings, top: int) -> list[str]:
-    """The parties that delay others, the worst first."""
+    """Return the parties that delay others, the largest total delay first."""
     whole = sum(party.caused_s for party in findings.parties)
     parties = sorted(findings.parties, key=lambda party: -party.caused_s)[:top]
 
@@ -104,7 +111,11 @@ def causes(findings: Findings, top: int) -> list[str]:
 
 
 def company(findings: Findings, top: int) -> list[str]:
-    """Two matrices: shared time at replicas, and p99 lost to each party."""
+    """Return two matrices of parties.
+
+    The first has the time that two parties share at replicas. The second has the part of a party's
+    p99 that it waits for another party.
+    """
     parties = findings.parties[: min(top, _MATRIX_MAX)]
     if len(parties) < 2:
         return []
@@ -122,7 +133,7 @@ def company(findings: Findings, top: int) -> list[str]:
 
 
 def replicas(findings: Findings, top: int) -> list[str]:
-    """Replicas with failures first, then the slowest."""
+    """Return the replicas, those with failures first, then the slowest."""
 
     def trouble(replica: ReplicaFinding) -> tuple[float, float]:
         failed = sum(replica.failures.values()) / max(replica.attempts, 1)
@@ -146,7 +157,7 @@ def replicas(findings: Findings, top: int) -> list[str]:
 
 
 def name(party: PartyFinding) -> str:
-    """The label without the attribute's name, which is in the column's head."""
+    """Return the party's label without the name of the attribute, which is the column's title."""
     if not party.name:
         return short(party.label)
     shown = short(party.name)
@@ -154,7 +165,7 @@ def name(party: PartyFinding) -> str:
 
 
 def short(text: str, chars: int = _NAME_CHARS) -> str:
-    """An external name, made printable and truncated."""
+    """Make a name from the log printable, and truncate it."""
     shown = "".join(char if char.isprintable() else "?" for char in text)
     return shown if len(shown) <= chars else shown[: chars - 3] + "..."
 

@@ -1,7 +1,7 @@
-"""Adds up the waits of the second pass: by victim, by cause, and for the slowest hundredth of
-requests.
+"""Adds up the waits of the second pass: by delayed party, by causing party, and by replica.
 
-Must never keep a wait.
+The waits of each party's slowest hundredth of requests are also added up separately. Must never
+keep a single wait.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Parts:
     alone_s: float = 0.0  # the requests' own prefills, as on an idle replica
     others_s: float = 0.0  # waits for other parties' requests
     itself_s: float = 0.0  # waits for other requests of the same party
-    router_s: float = 0.0  # before dispatch to the replica that answered
+    router_s: float = 0.0  # time in the router, before dispatch to the replica that answered
     unexplained_s: float = 0.0
 
     def add(self, wait: Wait, others_s: float, itself_s: float) -> None:
@@ -42,20 +42,20 @@ class Parts:
 
 
 class Victim:
-    """One party's waits."""
+    """The waits of one party."""
 
     __slots__ = ("all", "by", "tail", "tail_by", "without")
 
     def __init__(self) -> None:
         self.all = Parts()
-        self.tail = Parts()  # parts for requests at or above the party's p99
-        self.by: dict[int, float] = {}  # causing party: seconds of wait
+        self.tail = Parts()  # the parts of requests at or above the party's p99
+        self.by: dict[int, float] = {}  # seconds of wait by causing party
         self.tail_by: dict[int, float] = {}
         self.without = Sketch()  # TTFT minus the part attributed to others
 
 
 class Site:
-    """One replica's waits."""
+    """The waits at one replica."""
 
     __slots__ = ("seconds", "ttft", "unexplained_s")
 
@@ -66,7 +66,10 @@ class Site:
 
 
 class Tally:
-    """`tails`: by party, the TTFT from which a request is in the party's slowest hundredth."""
+    """The sums of all waits.
+
+    `tails`: by party, the TTFT from which a request is in the party's slowest hundredth.
+    """
 
     def __init__(self, tails: Mapping[int, float]) -> None:
         self.victims: dict[int, Victim] = {}
@@ -74,7 +77,10 @@ class Tally:
         self._tails = tails
 
     def add(self, wait: Wait, replica: str | None) -> None:
-        """`replica`: where the wait was; None: figures of that replica are not needed."""
+        """Add one wait.
+
+        `replica`: where the request waited; None: figures of that replica are not needed.
+        """
         party = wait.stay.party
         victim = self.victims.get(party)
         if victim is None:

@@ -1,4 +1,4 @@
-"""Makes the IDs of files and batches (random) and of requests (from their batch and line)."""
+"""Makes the IDs of files and batches, which are random, and of the requests of a batch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ def new_batch_id() -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a client's text is a valid ID; no other text is used as a name on disk."""
+    """Returns whether a client's text is a valid ID. Only valid IDs are used as names on disk."""
     return _ID.match(text) is not None
 
 
 def request_id(batch_id: str, line: int) -> str:
-    """The request ID of a line: equal for every attempt, so the access log shows repetitions."""
+    """Returns the request ID of a line of a batch file.
+
+    The ID is the same for each retry of the line, so the access log shows the retries.
+    """
     digest = hashlib.blake2b(f"{batch_id}/{line}".encode(), digest_size=16)
     return "batch_req_" + digest.hexdigest()

@@ -1,7 +1,8 @@
-"""Limits how much each owner may store, and all owners together: files, and their bytes.
+"""Limits the number and the size of the files of each owner, and of all owners together.
 
-Stored files count, results among them, and so do uploads in progress. Results are always stored,
-because the requests were already executed. An owner above the limit may not upload more.
+An owner is an API key or a credential. Stored files count, including result files, and so do
+uploads in progress. Results are always stored, because the requests were already executed. An owner
+above a limit cannot upload more files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from router.config.model import Batches
 
 
 class Usage:
-    """Files and bytes, of each owner and of all owners. An owner without files is removed."""
+    """The numbers of files and bytes of each owner, and of all owners together."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -19,7 +20,7 @@ class Usage:
         self._owners: dict[str, tuple[int, int]] = {}
 
     def of(self, owner: str) -> tuple[int, int]:
-        """Returns the files and bytes of one owner."""
+        """Returns the number of files and the number of bytes of one owner."""
         return self._owners.get(owner, (0, 0))
 
     def add(self, owner: str, files: int, size: int) -> None:
@@ -34,7 +35,7 @@ class Usage:
 
 
 def check_quota(rules: Batches, usage: Usage, owner: str, files: int, size: int) -> None:
-    """Checks whether an owner may store this many more files and bytes. Raises Refused."""
+    """Raises Refused if an owner may not store `files` more files with `size` more bytes."""
     own_files, own_bytes = usage.of(owner)
     if own_files + files > rules.files:
         message = f"You have {own_files} files of {rules.files}; delete some, or let them expire."

@@ -1,7 +1,7 @@
-"""The lifecycle of the batch server: open the folder, answer requests, send lines, drain, stop.
+"""The lifecycle of the batch server: open the folder, serve requests, send batches, drain, stop.
 
-The batch server does not listen on a port. The data plane gives it connections (`connect`), each
-one half of a socket pair, so every client of the batch server has passed the data port.
+The batch server does not listen on a port. The data plane calls `connect` for a connection to it,
+which is a socket pair. So every request to the batch server has passed the data port.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ if TYPE_CHECKING:
     from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
-CLOSE_TIMEOUT_S: Final = 1.0  # seconds for running requests when the server stops
+CLOSE_TIMEOUT_S: Final = 1.0  # seconds that requests in progress may take when the server stops
 
 
 class BatchServer:
-    """Call `open`, then `run` once the data port listens, `rest` to drain, and `stop`."""
+    """The batch server.
+
+    Call `open`, then `run` when the data port listens, `rest` to drain, and `stop` at the end.
+    """
 
     def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
-        """`token`: authenticates our lines at the data port. `waiting`: see `sending.py`."""
+        """`token`: the secret that proves to the data port that a request is from this server.
+
+        `waiting`: see `sending.py`.
+        """
         self._rules = rules
         self._token = token
         self._waiting = waiting
@@ -54,11 +60,14 @@ class BatchServer:
 
     @property
     def lines(self) -> int:
-        """Number of lines in progress."""
+        """The number of batch lines whose requests are in progress."""
         return 0 if self.runner is None else self.runner.lines.under_way
 
     async def open(self) -> None:
-        """Open the folder and get ready to answer. Raises ConfigError if the folder is unusable."""
+        """Opens the folder, and gets ready to serve requests.
+
+        Raises ConfigError if the folder cannot be used.
+        """
         from aiohttp import web
 
         from router.batches.api.application import build
@@ -78,8 +87,8 @@ class BatchServer:
             build(files, batches, runner),
             access_log=None,
             handle_signals=False,
-            handler_cancellation=True,  # a disconnected client's handler is cancelled
-            auto_decompress=False,  # a small upload must not become a large one
+            handler_cancellation=True,  # a handler is cancelled if its client disconnects
+            auto_decompress=False,  # a small compressed upload could be very large in memory
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
         await self._web.setup()
@@ -92,7 +101,10 @@ class BatchServer:
         return blobs, store
 
     async def run(self, accept: Accept) -> None:
-        """Start the unfinished batches. `accept` creates the data plane's end of a connection."""
+        """Starts the unfinished batches.
+
+        `accept` creates the data plane's protocol for a connection on which lines are sent.
+        """
         assert self._sender is not None
         assert self.runner is not None
         self._sender.open(accept)
@@ -100,7 +112,7 @@ class BatchServer:
         self._house = asyncio.create_task(self._keep_house())
 
     async def connect(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseTransport:
-        """A connection to the endpoints, for a protocol made by `factory`. Raises OSError."""
+        """Opens a connection to this server, with a protocol from `factory`. Raises OSError."""
         assert self._web is not None
         server = self._web.server
         assert server is not None
@@ -118,13 +130,14 @@ class BatchServer:
         return transport
 
     def rest(self) -> None:
-        """Begins no more lines."""
+        """Begins no more lines. Lines in progress may end."""
         if self.runner is not None:
             self.runner.rest()
 
     async def stop(self) -> None:
-        """Stop everything and close the folder. A second call, or a call without `open`, does
-        nothing.
+        """Stops everything and closes the folder.
+
+        A second call does nothing, and neither does a call without `open`.
         """
         if self._is_closed:
             return

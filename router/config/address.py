@@ -1,7 +1,7 @@
 """Parses the addresses of the configuration: `host:port` to listen on, URLs of replicas.
 
-Pure: no function resolves a name. Every function raises ValueError. Its message states the error
-and, for a common mistake, the correct form.
+No function resolves a name. For an invalid text, every function raises ValueError. The message of
+the error states what is wrong and, for a common mistake, the correct form.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from ipaddress import IPv4Address, IPv6Address
 # names, and every resolver accepts the underscore.
 _LABEL = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
 _PORT = re.compile(r"[0-9]{1,5}\Z")
-# RFC 3986 section 3.3: the characters of a path, percent-escapes included.
+# A path of a URL: the characters that RFC 3986 section 3.3 allows, including percent-escapes.
 _PATH = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*\Z")
 _DEFAULT_PORT = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaUrl:
-    """A replica's URL in parts. `host` is bare (no brackets); `base_path` is "" or "/prefix"."""
+    """A replica's URL in parts. `host` has no brackets; `base_path` is "" or "/prefix"."""
 
     scheme: str  # "http" or "https"
     host: str
@@ -46,14 +46,15 @@ class ReplicaUrl:
 
     @property
     def engine(self) -> tuple[str, int, str]:
-        """A value that is equal for two URLs that certainly lead to the same engine."""
+        """A value that two URLs have in common only if they lead to the same engine."""
         host = "127.0.0.1" if self.host == "localhost" else self.host
         return host, self.port, self.base_path
 
 
 def split_host_port(text: str) -> tuple[str, int]:
-    """Split `127.0.0.1:8080`, `name:8080`, `[::1]:8080` or a bare port. A bare port means every
-    interface; port 0 means any free port.
+    """Splits `127.0.0.1:8080`, `name:8080` or `[::1]:8080` into host and port.
+
+    A text that is only a port means every interface. Port 0 means any free port.
     """
     if _PORT.match(text):
         return "0.0.0.0", _parse_port(text, lowest=0)
@@ -70,7 +71,7 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def parse_host(text: str) -> str:
-    """A host as one canonical text: lower case, IPv6 compressed and without its brackets."""
+    """Returns a host in its canonical form: in lower case; IPv6 compressed and without brackets."""
     if text.startswith("[") and text.endswith("]"):
         return _parse_ipv6(text[1:-1])
     if ":" in text:
@@ -89,7 +90,7 @@ def parse_host(text: str) -> str:
 
 
 def parse_replica_url(text: str) -> ReplicaUrl:
-    """Parse a replica's URL. Without a port, it has the default port of its scheme."""
+    """Parses a replica's URL. Without a port, the URL has the default port of its scheme."""
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator:

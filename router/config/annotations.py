@@ -1,4 +1,4 @@
-"""Reads the facts about a setting from its annotations in `model`. Pure."""
+"""Reads the range, the unit and the reload rule of a setting from its annotation in `model`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ def is_struct(kind: Any) -> bool:
 
 @cache
 def hints(cls: type[msgspec.Struct]) -> dict[str, Any]:
-    """The annotations of a section, by field."""
+    """Returns the annotations of a section, by field."""
     return get_type_hints(cls, include_extras=True)
 
 
 def without_none(kind: Any) -> tuple[Any, bool]:
-    """`X | None` -> (X, True); any other type T -> (T, False). `Annotated` is removed."""
+    """Returns (X, True) for `X | None`, and (T, False) for any other type T.
+
+    `Annotated` is removed from the result.
+    """
     if get_origin(kind) in (Union, types.UnionType):
         members = [member for member in get_args(kind) if member is not type(None)]
         if len(members) < len(get_args(kind)):
@@ -32,7 +35,7 @@ def without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def metas(kind: Any) -> Iterator[msgspec.Meta]:
-    """The facts that `Annotated` adds to a type: ranges, unit, whether a restart is needed."""
+    """Yields what `Annotated` adds to a type: ranges, its unit, and whether it needs a restart."""
     if get_origin(kind) is Annotated:
         yield from (item for item in get_args(kind)[1:] if isinstance(item, msgspec.Meta))
         yield from metas(get_args(kind)[0])
@@ -42,13 +45,13 @@ def metas(kind: Any) -> Iterator[msgspec.Meta]:
 
 
 def unit_of(kind: Any) -> str | None:
-    """`units.DURATION` or `units.SIZE`; `None`: the values have no unit."""
+    """Returns `units.DURATION` or `units.SIZE`; `None` if values of this type have no unit."""
     unit: str | None = _extra(kind, "unit")
     return unit
 
 
 def needs_restart(kind: Any) -> bool:
-    """Whether a reload cannot change the setting, or the whole section."""
+    """Returns whether a reload cannot change a setting or section with this annotation."""
     return _extra(kind, "restart") is not None
 
 
@@ -59,7 +62,7 @@ def _extra(kind: Any, name: str) -> Any:
 
 
 def fixed_changes(old: msgspec.Struct, new: msgspec.Struct, path: str = "") -> Iterator[str]:
-    """Paths of the settings that differ and that a reload cannot change."""
+    """Yields the paths of the settings that differ, and that a reload cannot change."""
     for field in msgspec.structs.fields(type(old)):
         before, after = getattr(old, field.name), getattr(new, field.name)
         kind = hints(type(old))[field.name]

@@ -1,7 +1,7 @@
-"""Checks that a type cannot express, such as a condition between two settings.
+"""Checks of a configuration that a type cannot express, such as a condition on two settings.
 
-Every check adds its errors to `Problems` and continues. No check raises or changes anything. A
-check is skipped if one of its fields is already known to be invalid.
+Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
+configuration. A check is skipped if a setting that it compares is already known to be invalid.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ from router.config.tls import FileProblem, listening_context, replica_context, u
 from router.config.units import amount_text, duration_text
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
-# A replica's id appears in log lines, metric labels and the debug header.
+# A valid replica ID. It appears in log lines, metric labels and the header X-Router-Replica.
 _ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
 _TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
-_VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")  # a subset of a pseudonym (RFC 9110 section 7.6.3)
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")  # RFC 9110, without the underscore
-# Header fields that a setting cannot name: the router drops them or reads them in another way.
+# A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
+_VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+# A valid name of a header field (RFC 9110), except that the underscore is not allowed.
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")
+# Header fields that a setting cannot name: the router drops them or uses them for something else.
 _NOT_SEEN = frozenset(
     [
         "host",
@@ -67,7 +69,7 @@ _VISIBLE = re.compile(r"/[!-~]*\Z")
 
 
 def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
-    """Adds every problem of `config` that the types of its fields do not exclude.
+    """Adds every error in `config` that the types of its fields do not exclude.
 
     `serves`: a router will run with this configuration, so replicas are required."""
     _check_listeners(config, problems)
@@ -111,7 +113,7 @@ def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
     if serves and not config.replicas and config.emulate.count == 0:
         problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
     if config.replicas and config.emulate.count > 0:
-        # An emulated engine must never answer real requests by accident.
+        # An emulated engine must never serve real requests by accident.
         problems.add(
             "emulate.count", "cannot be used with replicas: configure either of them, not both"
         )
@@ -216,7 +218,7 @@ def _check_classes(config: Config, problems: Problems) -> None:
 def _check_slos(config: Config, problems: Problems) -> None:
     """Checks that no class has a tighter SLO than a more urgent class.
 
-    The SLO of the more urgent class limits what a client of the less urgent class may state."""
+    A client cannot set an SLO below the SLO of the next more urgent class."""
     for field in ("ttft_slo_s", "tpot_slo_s"):
         before, before_path = 0.0, ""
         for name, rules in config.classes.by_name.items():
@@ -235,7 +237,7 @@ def _check_slos(config: Config, problems: Problems) -> None:
 
 
 def _check_exact(config: Config, problems: Problems) -> None:
-    """Checks that the optional packages for KV events are installed."""
+    """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
     for index, replica in enumerate(config.replicas):
         events = replica.kv_events
         if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):

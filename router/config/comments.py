@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def comments_of(cls: type) -> dict[str, str]:
-    """By field: the comment lines directly above it and the comments on its lines, joined."""
+    """Returns the text of each field: the comment lines directly above it, and on its lines."""
     source = _source(cls)
     tree = ast.parse(source)
     found = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name == cls.__name__]
@@ -44,7 +44,7 @@ def _source(cls: type) -> str:
 
 
 def _comments(source: str) -> dict[int, str]:
-    """The text of the comment on each line that has one."""
+    """Returns the texts of all comments, by line number."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {
         token.start[0]: token.string.lstrip("#").strip()

@@ -1,9 +1,10 @@
-"""Decodes plain data into structs, such as those of `model.py`, and continues after each error.
+"""Decodes dicts, lists and scalars into structs, such as those of `model.py`, and finds all errors.
 
-msgspec checks every single value (type and range). This file walks the structs, so that one run
-finds all invalid values and all unknown keys. An invalid value is replaced by the field's default,
-or by an empty value ("" or an empty mapping) if there is no default. A result with problems may be
-used for further checks only, never as a configuration.
+msgspec checks the type and the range of every single value. This file walks the structs and
+continues after each error, so that one run finds all invalid values and all unknown keys. An
+invalid value is replaced by the field's default, or by an empty value ("" or an empty mapping) if
+the field has no default. A result with errors may only be used for further checks, never as a
+configuration.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from router.config.units import DURATION, SIZE, amount_text, seconds, size_bytes
 
 _MISSING = object()
 
-# The names of msgspec's types in messages.
+# For each type in msgspec's error messages: the word in the messages of the router.
 _WORDS = {
     "str": "text",
     "int": "a whole number",
@@ -53,13 +54,13 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode(cls: type[S], data: dict[str, Any], problems: Problems) -> S:
-    """`data` as a `cls`. The module's docstring limits the use of an invalid result."""
+    """Returns `data` decoded as a `cls`. The result is invalid if errors were added."""
     found: S = _struct(cls, data, "", problems, cls)
     return found
 
 
 def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
-    """An error of msgspec about one value, in the terms of the configuration file."""
+    """Returns the message of msgspec's error about one value, in the words of the file."""
     text = str(err)
     if found := _RANGE.match(text):
         return f"must be {_RANGE_WORDS[found[1]]} {amount_text(float(found[2]), unit)}"
@@ -73,7 +74,7 @@ def explain(err: msgspec.ValidationError, unit: str | None = None) -> str:
 
 
 def did_you_mean(key: str, known: list[str]) -> str:
-    """A hint to append to the message about an unknown `key`, or nothing."""
+    """Returns a hint to append to the error message about an unknown `key`; "" if none fits."""
     near = get_close_matches(key, known, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 
@@ -81,10 +82,13 @@ def did_you_mean(key: str, known: list[str]) -> str:
 def _struct(
     cls: type[msgspec.Struct], data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
 ) -> Any:
-    """`data` as a `cls`. `root`: the struct of the whole file, for hints about unknown keys."""
+    """Returns `data` decoded as a `cls`.
+
+    `root`: the struct of the whole file, for hints about unknown keys.
+    """
     fields = msgspec.structs.fields(cls)
     kinds = hints(cls)
-    if data is None:  # `limits:` with nothing under it
+    if data is None:  # the file has a line `limits:` without any setting below it
         data = {}
     if not isinstance(data, dict):
         if not problems.is_spoiled(path):
@@ -112,7 +116,10 @@ def _struct(
 
 
 def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]) -> Any:
-    """`data` as a value of the annotation `kind`; _MISSING if `data` is invalid (and reported)."""
+    """Returns `data` decoded as the annotated type `kind`.
+
+    If `data` is invalid, adds an error to `problems` and returns _MISSING.
+    """
     if problems.is_spoiled(path):
         return _MISSING
     inner, is_optional = without_none(kind)
@@ -130,7 +137,8 @@ def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgsp
             problems.add(path, f"must be {_EXAMPLES[unit]}, not {data!r}")
             return _MISSING
         data = amount
-    if isinstance(data, float) and not math.isfinite(data):  # a comparison with NaN is false
+    # msgspec would accept NaN, because any comparison of NaN with a bound is false.
+    if isinstance(data, float) and not math.isfinite(data):
         problems.add(path, "must be a finite number")
         return _MISSING
     try:
@@ -147,7 +155,7 @@ def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgsp
 def _list(
     item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
 ) -> Any:
-    if data is None:  # `replicas:` with nothing under it
+    if data is None:  # the file has a line `replicas:` without any item below it
         return ()
     if not isinstance(data, list | tuple):
         problems.add(path, f"must be a list, not {_kind(data)}")
@@ -156,14 +164,14 @@ def _list(
         _value(item_kind, item, f"{path}[{index}]", problems, root)
         for index, item in enumerate(data)
     ]
-    # An invalid item keeps its place, so that the indexes in later messages are correct.
+    # "" stands for an invalid item, so that the indexes in later error messages are correct.
     return tuple("" if item is _MISSING else item for item in items)
 
 
 def _mapping(
     item_kind: Any, data: Any, path: str, problems: Problems, root: type[msgspec.Struct]
 ) -> Any:
-    """A mapping of free keys to structs or strings."""
+    """Returns `data` decoded as a mapping with any keys, whose values have the type `item_kind`."""
     if data is None:
         return {}
     if not isinstance(data, dict):
@@ -177,13 +185,18 @@ def _mapping(
 
 
 def _has_places(kind: Any) -> bool:
-    """Whether each value of a mapping is checked separately, so that a message names its key."""
+    """Returns whether the values of a mapping are checked one by one, to name the key in errors."""
     return is_struct(kind) or get_origin(kind) is Literal
 
 
 def _hint(key: str, siblings: list[str], path: str, root: type[msgspec.Struct]) -> str:
-    """The key that was probably meant: a key of this section with nearly the same spelling, the
-    same key in another section, or a similar key of this section.
+    """Returns a hint with the key that the user probably meant instead of the unknown `key`.
+
+    Four keys are tried in this order:
+    1. the new name of a renamed setting;
+    2. a key of this section with nearly the same spelling;
+    3. the same key in another section;
+    4. a similar key of this section.
     """
     renamed = _RENAMED.get(join(path, key)) if root is Config else None
     successor = renamed or (in_file(key) if in_file(key) in siblings else None)

@@ -1,10 +1,9 @@
-"""Parses YAML text into plain dicts, lists and scalars, and reports duplicate keys and unsupported
-syntax by path.
+"""Parses YAML text into dicts, lists and scalars. Reports duplicate keys and unsupported syntax.
 
-The parser creates only str, int, float, bool, None, list and dict. The parser refuses features that
-make a small file large in memory (aliases, deep nesting, size). Scalars follow the core schema of
-YAML 1.2, not PyYAML's 1.1: a model called `no` stays a name, `1e3` is a number and `10:30` is not
-630.
+The parser creates only str, int, float, bool, None, list and dict. It refuses aliases, deep nesting
+and large files, because a small file could need much memory. Scalars follow the core schema of YAML
+1.2, not of YAML 1.1 as in PyYAML. So a model called `no` stays a name, `1e3` is a number, and
+`10:30` is not 630.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import yaml
 
 from router.config.problems import Problems, join
 
-MAX_BYTES = 1024 * 1024  # a thousand replicas take about 100 KiB
-_MAX_DEPTH = 32  # the model itself is four deep; policy options may nest
+MAX_BYTES = 1024 * 1024  # maximum size of a file; a thousand replicas take about 100 KiB
+_MAX_DEPTH = 32  # maximum nesting; the settings have four levels, options of policies may have more
 
 _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str"))
 _NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool", "int", "float"))
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes YAML nodes only; `_plain` below creates the values."""
+    """Parses YAML into nodes. The function `_plain` creates the values from the nodes."""
 
-    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML's own protocol)
+    yaml_implicit_resolvers: dict[str, list[Any]] = {}  # noqa: RUF012  (PyYAML reads this)
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -59,9 +58,9 @@ for _tag, _pattern, _first in (
 
 
 def parse_document(text: str, problems: Problems) -> dict[str, Any]:
-    """The document's top mapping; an empty document is an empty mapping.
+    """Returns the mapping of a document. Errors are added to `problems`.
 
-    Errors are added to `problems`. Text that is not YAML gives an empty mapping.
+    Returns an empty mapping for an empty document and for text that is not YAML.
     """
     try:
         loader = _Loader(text)
@@ -69,7 +68,7 @@ def parse_document(text: str, problems: Problems) -> dict[str, Any]:
     except yaml.MarkedYAMLError as err:
         problems.add("", _describe(err))
         return {}
-    except yaml.YAMLError as err:  # a character that YAML does not allow
+    except yaml.YAMLError as err:  # the text has a character that YAML does not allow
         problems.add("", f"not YAML: {' '.join(str(err).split())}")
         return {}
     if node is None or node.tag == _NULL:

@@ -1,11 +1,11 @@
-"""The file of API keys: the format of a line, and how lines are read and made.
+"""The keys file, which contains the hashes of the API keys: reads its lines, and makes new lines.
 
-The file has one JSON object a line; empty lines and lines that begin with `#` are ignored. `hash`
-is "sha256:" and the SHA-256 of the key in hexadecimal digits. SHA-256 is enough for random keys of
-at least 128 bits, as `hedgerow key` draws them. (A slow hash protects short secrets, and its cost
-would apply to every request.) Keys with the same `name` belong to one tenant and share its limits,
-so that a new key can be issued before the old one is removed. Except for `hash`, their lines must
-be equal.
+Each line of the file is a JSON object. Empty lines and lines that begin with `#` are ignored. The
+member `hash` is "sha256:" and the SHA-256 hash of the key in hexadecimal digits. SHA-256 is enough
+for random keys of at least 128 bits, which `hedgerow key` creates. A slow hash, as for passwords,
+would make every request slower. Keys with the same `name` belong to one tenant and share its
+limits, so that a new key can be issued before the old key is removed. Their lines must be equal
+except for `hash`.
 
 Must never: store or print a key itself.
 """
@@ -22,53 +22,57 @@ import msgspec
 from router.config.model import ClassName, Count, Weight
 from router.core.unreadable import NOT_JSON
 
-PREFIX: Final = "hr-"  # prefix of generated keys, which people and secret scanners recognise
+PREFIX: Final = "hr-"  # the prefix of generated keys, by which secret scanners recognise them
 _BITS: Final = 256
-SHORTEST: Final = 20  # characters of a key; a shorter key can be guessed
+SHORTEST: Final = 20  # minimum characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
 _BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SloMs = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
-# A name appears in log lines and metric labels.
+# A valid name of a key. Names appear in log lines and metric labels.
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
 
 class KeyLine(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One line of the file. A field that is not given sets no limit, or uses the general
-    default.
+    """One line of the keys file.
+
+    A limit that is not set does not apply. Another field that is not set has its general default.
     """
 
-    name: str  # the tenant of the key
+    name: str  # the name of the tenant to which the key belongs
     hash: str
-    tier: str = ""  # one of `priority.tiers`: the class of its requests
-    # The most urgent class of its requests; None: that of its tier.
+    # A tier of `priority.tiers`, which sets the priority class of the key's requests.
+    tier: str = ""
+    # The most urgent class that the key's requests may have; None: the class of its tier.
     ceiling: ClassName | None = None
-    models: tuple[str, ...] | None = None  # allowed models, including adapters; None: any
-    # The limits apply to all classes but batch, which gets the rest (`admission/limits.py`).
-    # Requests at replicas at once. More requests wait in the queue, or get 429 without a queue.
+    # The models, including adapters, that the key may use; None: all models.
+    models: tuple[str, ...] | None = None
+    # The maximum number of requests at replicas at once. Further requests wait in the queue;
+    # without a queue they return 429. This limit and the next two apply to all classes except
+    # batch, which gets what the other classes leave (`admission/limits.py`).
     concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
-    weight: Weight = 1.0  # the tenant's share relative to other tenants
-    # SLOs of its requests in milliseconds, instead of the SLOs of their class, and the shortest
-    # ones that its clients may state. They apply to all classes but batch.
+    weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
+    # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client
+    # with this key cannot set shorter SLOs. They apply to all classes except batch.
     ttft_slo_ms: SloMs | None = None
     tpot_slo_ms: SloMs | None = None
-    names_users: bool = False  # its requests may name the tenant's user
-    may_hedge: bool = False  # `x-hedge: on` is accepted in its requests
+    names_users: bool = False  # whether requests with this key may name a user of the tenant
+    may_hedge: bool = False  # whether requests with this key may ask for hedging (`x-hedge: on`)
 
 
 class KeysProblem(Exception):
-    """The keys file cannot be used. The text of the error names the line."""
+    """The keys file cannot be used. The error message states the number of the invalid line."""
 
 
 _decode = msgspec.json.Decoder(KeyLine).decode
 
 
 def hash_of(key: bytes) -> str:
-    """Returns the hash of a key, as the file contains it."""
+    """Returns the hash of a key in the form that the keys file contains."""
     return "sha256:" + hashlib.sha256(key).hexdigest()
 
 
@@ -78,16 +82,16 @@ def new_key() -> str:
 
 
 def line_of(line: KeyLine) -> str:
-    """Returns a line of the file, without its line end. Fields at their default are left out."""
+    """Returns a line for the keys file, without a line end and without fields at their default."""
     return msgspec.json.encode(line).decode()
 
 
 def read_keys(path: str) -> tuple[KeyLine, ...]:
-    """Reads every line of the file. Raises KeysProblem for the first error."""
+    """Reads all lines of the keys file. Raises KeysProblem for the first error."""
     try:
         with open(path, "rb") as file:
             raw = file.read(_BYTES + 1)
-    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         raise KeysProblem(f"cannot be read: {why}") from None
     if len(raw) > _BYTES:
@@ -96,7 +100,7 @@ def read_keys(path: str) -> tuple[KeyLine, ...]:
 
 
 def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
-    """The same as `read_keys`, for bytes that were already read."""
+    """Does the same as `read_keys` for the content of a keys file. Raises KeysProblem."""
     found: list[KeyLine] = []
     hashes: dict[str, int] = {}
     tenants: dict[str, tuple[int, KeyLine]] = {}

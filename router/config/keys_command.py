@@ -1,4 +1,5 @@
-"""`hedgerow key`: prints a new API key to stderr, and its line for the keys file to stdout.
+"""The command `hedgerow key`: prints a new API key to stderr, and its line of the keys file to
+stdout.
 
 Must never: write the key into a file, or take it from the command line, which other users can see.
 """

@@ -1,7 +1,8 @@
 """Loads YAML text and flags into one frozen Config, or reports every problem.
 
-A configuration is used only if all of it is valid: `load` never returns a part of one, and it does
-not stop at the first error. The same call serves start, `hedgerow check` and reload.
+A configuration is used only if all of it is valid: `load` never returns a part of a configuration.
+It does not stop at the first error. The start, the command `hedgerow check` and a reload all call
+`load`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def load(
     *,
     serves: bool = True,
 ) -> Config:
-    """Read a configuration from the file at `path` (None: no file) and apply `overrides` to it.
+    """Reads a configuration from the file at `path` (None: no file) and applies `overrides` to it.
 
-    `overrides` has the shape of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`. Mappings
-    are merged; any other value replaces that of the file. `serves`: a router will run with the
-    configuration, so replicas are required; a replay takes its replicas from the log. Raises
-    ConfigError with all problems.
+    `overrides` has the structure of the file: `{"listen": "…", "routing": {"policy": "p2c"}}`.
+    Mappings are merged; any other value replaces the value in the file. `serves`: a router will run
+    with the configuration, so replicas are required. (A replay takes its replicas from the log.)
+    Raises ConfigError with all errors.
     """
     problems = Problems()
     text = "" if path is None else read_text(path, problems)
@@ -40,7 +41,7 @@ def load(
 
 
 def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool = True) -> Config:
-    """`load` for YAML text instead of a file."""
+    """Does the same as `load` for YAML text instead of a file."""
     problems = Problems()
     data = parse_document(text, problems)
     if problems.is_unreadable:
@@ -53,11 +54,11 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
-    """The text of a configuration file; a file that cannot be read is a problem."""
+    """Returns the text of a configuration file, or adds an error if the file cannot be read."""
     try:
         with open(path, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
-    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         problems.add(str(path), f"cannot be read: {why}")
         return ""
@@ -79,12 +80,12 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
             merged[key] = value
         elif below is None or isinstance(below, Mapping):
             merged[key] = _merged(below or {}, value)
-        # else: the file has no mapping at this path; `decode` reports that
+        # If the file has no mapping at this path, `decode` reports the error.
     return merged
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """Replace each replica that is written as a bare URL by a mapping with that URL."""
+    """Replaces each replica that is written as only a URL by a mapping with that URL."""
     replicas = data.get("replicas")
     if isinstance(replicas, list | tuple):
         short = [{"url": item} if isinstance(item, str) else item for item in replicas]
@@ -93,7 +94,7 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _completed(config: Config) -> Config:
-    """Set the fields that are derived from others: the ID of a replica without one."""
+    """Sets the ID of each replica that has none in the file."""
     replicas = tuple(
         replica
         if replica.id

@@ -1,13 +1,13 @@
-"""Every setting: its name, type, range, default and text. The configuration file has this shape.
+"""Declares every setting of the configuration file: its name, type, range, default and text.
 
 This module only declares settings. `load` reads YAML and flags, and `checks` compares settings with
 each other. `hedgerow config reference` prints these settings and the policies' options
 (`reference`).
 
-To declare a setting, add one field. The field's text is the comment on its line and the comment
-lines directly above it. The name in the file is the field's name, without the suffix `_s` of a
-duration, because the value in the file has a unit (`connect_s` here is `connect: 2s` in the file).
-`Restart` marks settings that a reload cannot change.
+To declare a setting, add one field. The text of the setting is the comment on the field's line and
+the comment lines directly above it. The setting's name is the field's name, without the suffix `_s`
+of a duration, because a value in the file has a unit: `connect_s` here is `connect: 2s` in the
+file. `Restart` marks settings that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KiB = 1024
 MiB = 1024 * KiB
 GiB = 1024 * MiB
 
-_LONGEST_S = 1e7  # 115 days; a longer timer is a mistake and would overflow the event loop
+_LONGEST_S = 1e7  # 115 days; a longer duration is a mistake and would overflow the event loop
 _IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
 _IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
@@ -41,57 +41,68 @@ Weight = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
 
 def in_file(name: str) -> str:
-    """The name of a field in the configuration file."""
+    """Returns the name in the configuration file of the field `name`."""
     return name.removesuffix("_s")
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=in_file):
-    """Base of every section. Subclasses repeat `frozen=True` because type checkers ask for it."""
+    """The base class of every section of the file.
+
+    Subclasses repeat `frozen=True` because type checkers require it.
+    """
 
 
 if TYPE_CHECKING:
     Engine = str
     EnginePriority = str
     Dialect = str
-else:  # the list comes from the files in router/fleet/engines
+else:  # the names of engines and dialects come from the files in router/fleet/engines
     Engine = Literal[tuple(ENGINES)]
-    # The dialect in which priorities are sent to a replica.
+    # The dialect (an engine's scale of priorities) in which priorities are sent to a replica.
     EnginePriority = Literal[(*DIALECTS, "none")]
-    # The meaning of a number in a body's `priority`. engine: as for the model's engines.
+    # The meaning of a number in a body's `priority`. engine: the meaning that the model's engines
+    # give it.
     Dialect = Literal[("engine", "hedgerow", *DIALECTS)]
-ClassName = Literal["critical", "high", "normal", "low", "batch"]  # the most urgent class first
+# The priority classes, the most urgent class first.
+ClassName = Literal["critical", "high", "normal", "low", "batch"]
 
 
 class KvEvents(Frozen, frozen=True):
     """Where an engine publishes its KV cache events (ZMQ, with the framing of vLLM and SGLang)."""
 
-    endpoint: str  # The publisher, such as tcp://gpu-1:5557.
-    replay: str | None = None  # The replay socket, such as tcp://gpu-1:5558. Unset: no replay.
-    topic: str = ""  # The topic to subscribe to. "": all topics.
+    endpoint: str  # The address of the publisher's socket, such as tcp://gpu-1:5557.
+    # The address of the replay socket, such as tcp://gpu-1:5558. Unset: missed events are not read
+    # again.
+    replay: str | None = None
+    topic: str = ""  # The ZMQ topic that the router subscribes to. "": all topics.
 
 
 class Replica(Frozen, frozen=True):
-    """One engine endpoint. A list item may also be the bare URL."""
+    """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
 
     # The replica's address: http://host:port or https://host:port, with an optional path prefix.
     url: str
-    id: str = ""  # Name in logs and metrics. "": host:port, and the path prefix if the URL has one.
-    # The models the replica serves. If "*" is among them, it accepts any other name, too. Unset:
-    # read from the replica's /v1/models.
+    # The replica's name in logs and metrics. "": host:port, and the path prefix if the URL has one.
+    id: str = ""
+    # The models that the replica serves. If the list contains "*", the replica also accepts any
+    # other name. Unset: the list is read from the replica's /v1/models.
     models: tuple[str, ...] | None = None
-    # What happens to a model name that no replica lists: the router rejects it, or forwards it and
-    # the engine decides. Unset: as the engine treats unknown names.
+    # What happens to a request for a model that no replica lists. reject: the router refuses it.
+    # forward: the engine decides. Unset: it depends on how the engine treats unknown names.
     unknown_models: Literal["reject", "forward"] | None = None
-    weight: Weight = 1.0  # A replica with twice the weight gets twice the requests.
-    max_inflight: Count | None = None  # Most attempts at this replica at once. Unset: no limit.
-    engine: Engine | None = None  # The engine. Unset: detected from its answers.
-    # Where the replica publishes KV cache events. Unset: detected if `prefix.exact` is on.
+    weight: Weight = 1.0  # A replica with twice the weight gets twice as many requests.
+    # Maximum number of requests at this replica at once. Unset: no limit.
+    max_inflight: Count | None = None
+    engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
+    # Where the replica publishes KV cache events. Unset: it is detected if `prefix.exact` is on.
     kv_events: KvEvents | None = None
-    # The dialect of priorities sent to it. Unset: the engine's own. none: no priority is sent.
+    # The engine whose scale of priorities is used for requests to this replica. Unset: its own
+    # engine. none: no priority is sent.
     priority: EnginePriority | None = None
-    # The machine of the replica. A second copy of a request prefers another machine.
+    # The machine of the replica. The second copy of a hedged request prefers another machine.
     node: str = ""
-    zone: str = ""  # The zone of the replica. A second copy of a request prefers another zone.
+    # The zone of the replica. The second copy of a hedged request prefers another zone.
+    zone: str = ""
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -102,13 +113,13 @@ class PolicyChoice(Frozen, frozen=True):
 
 
 class Routing(Frozen, frozen=True):
-    """Which replica a request goes to."""
+    """How the router chooses the replica for a request."""
 
     policy: str = "kv_aware"  # The routing policy.
     options: dict[str, Any] = {}  # The policy's options.
-    models: dict[str, PolicyChoice] = {}  # Another policy for single models.
-    # Number of replicas that a policy compares. They are drawn at random; replicas that hold the
-    # prefix are compared in addition.
+    models: dict[str, PolicyChoice] = {}  # Other policies for single models, by model name.
+    # Number of replicas, drawn at random, that a policy compares. Replicas that have the prompt's
+    # prefix in their cache are compared in addition.
     sample: Count = 64
 
 
@@ -117,8 +128,8 @@ class Polling(Frozen, frozen=True):
 
     # Time between two reads of a replica's metrics, with 20 % jitter. 0: never.
     interval_s: SecondsOrOff = 1.0
-    timeout_s: Seconds = 1.0  # Longest time one read may take.
-    size: Bytes = 4 * MiB  # A longer metrics answer is ignored.
+    timeout_s: Seconds = 1.0  # Maximum time that one read may take.
+    size: Bytes = 4 * MiB  # A response with more bytes of metrics is ignored.
     stale_s: Seconds = 10.0  # Metrics that are older than this count as unknown.
 
 
@@ -126,158 +137,196 @@ class Prefix(Frozen, frozen=True):
     """What the router remembers about prompt prefixes in replicas' KV caches."""
 
     enabled: bool = True  # Hash prompt prefixes and remember which replica received them.
-    # Bytes of the prompt in one block.
+    # Size of the blocks into which a prompt is divided for hashing.
     block_bytes: Annotated[int, msgspec.Meta(ge=64, le=65536), _IS_SIZE] = 512
-    blocks: Count = 512  # Leading blocks of a prompt that are hashed.
-    entries: Count = 1_000_000  # Most pairs of block and replica, about 150 bytes of memory each.
-    kv_tokens: Count = 500_000  # KV cache size of a replica that does not report it, in tokens.
-    # Share remembered prefixes within one API key (or one client address) only.
+    blocks: Count = 512  # Maximum number of blocks at the beginning of a prompt that are hashed.
+    # Maximum number of remembered pairs of block and replica, with about 150 bytes of memory each.
+    entries: Count = 1_000_000
+    kv_tokens: Count = 500_000  # KV cache size in tokens of a replica that does not report it.
+    # Use a remembered prefix only for requests of the same API key (or the same client address).
     isolate_tenants: bool = False
-    # Use KV cache events and token IDs instead of estimates. Needs the extra `kv-events`.
+    # Use the engines' KV cache events and token IDs instead of estimates. This needs the optional
+    # packages `kv-events`.
     exact: bool = False
     tokenizers: dict[str, str] = {}  # For `exact`: each model's tokenizer folder or file.
-    tokens_wait_s: SecondsOrOff = 0.02  # For `exact`: longest wait for a prompt's token IDs.
+    tokens_wait_s: SecondsOrOff = 0.02  # For `exact`: maximum wait for a prompt's token IDs.
 
 
 class Price(Frozen, frozen=True):
     """The price of a million tokens of one model. All prices have the same currency."""
 
-    input: Amount  # Prompt tokens.
-    cached: Amount | None = None  # Prompt tokens from the engine's cache. Unset: as `input`.
-    output: Amount = 0.0  # Output tokens.
+    input: Amount  # The price of prompt tokens.
+    # The price of prompt tokens from the engine's cache. Unset: the value of `input`.
+    cached: Amount | None = None
+    output: Amount = 0.0  # The price of output tokens.
 
 
 class Usage(Frozen, frozen=True):
     """How tokens are counted."""
 
-    # Ask engines for the token counts of streams (`stream_options.include_usage`) and remove the
-    # extra chunk again if the client did not ask for it.
+    # Ask engines for the token counts of streams (`stream_options.include_usage`). If the client
+    # did not ask for these counts, the router removes them from the response.
     inject: bool = True
-    prices: dict[str, Price] = {}  # By model. GET /usage computes costs from them.
+    # The price of a million tokens, by model. GET /usage on the admin port computes costs from it.
+    prices: dict[str, Price] = {}
 
 
 class Limits(Frozen, frozen=True):
-    """Bounds on what clients and replicas can make the router hold in memory.
+    """Limits on the size of requests and responses, on connections, and on the router's memory.
 
     The defaults follow RFC 9112, nginx, Envoy and HAProxy.
     """
 
-    request_line: Bytes = 8 * KiB  # A longer request line or header line returns 414 or 431.
+    request_line: Bytes = 8 * KiB  # A request with a longer request line returns 414.
     head: Bytes = 64 * KiB  # A larger request head returns 431.
-    header_count: Count = 100  # More header lines in a request return 431.
+    header_count: Count = 100  # A request with more header lines returns 431.
     body: Bytes = 64 * MiB  # A larger request body returns 413.
-    bodies_total: Bytes = 512 * MiB  # Request bodies in memory at once. More return 503.
+    # Maximum size of all request bodies in memory. A request that would exceed it returns 503.
+    bodies_total: Bytes = 512 * MiB
     response_head: Bytes = 64 * KiB  # A larger response head is an error of the replica.
-    response_header_count: Count = 200  # More header lines are an error of the replica.
-    # Bytes of one response that are held before its first content event.
+    # More header lines in a response are an error of the replica.
+    response_header_count: Count = 200
+    # Maximum bytes of a stream that are buffered while the router waits for generated content.
     response_hold: Bytes = 256 * KiB
-    early_data: BytesOrNone = 64 * KiB  # Pipelined bytes kept while a response is under way.
-    # Client connections at once. 0: as many as the open-file limit allows.
+    # Maximum bytes that are buffered of requests that a client sends before its current response
+    # has ended. With more bytes, the connection is closed.
+    early_data: BytesOrNone = 64 * KiB
+    # Maximum number of client connections. 0: as many as the open-file limit allows.
     connections: CountOrNone = 0
-    write_high: Bytes = 64 * KiB  # Bytes waiting for a client at which its replica is paused.
-    write_low: BytesOrNone = 32 * KiB  # Bytes waiting for a client at which the replica resumes.
-    pool_idle: CountOrNone = 64  # Idle connections kept to each replica.
-    connecting: Count = 64  # Connections to one replica that are opened at once.
-    retry_body: BytesOrNone = 1 * MiB  # A larger body is not kept for another attempt.
+    # With this many unsent bytes for a client, the router stops reading from its replica.
+    write_high: Bytes = 64 * KiB
+    # With this many unsent bytes for a client, the router reads from its replica again.
+    write_low: BytesOrNone = 32 * KiB
+    pool_idle: CountOrNone = 64  # Maximum number of idle connections to each replica.
+    connecting: Count = 64  # Maximum number of connections to one replica being opened at once.
+    retry_body: BytesOrNone = 1 * MiB  # A request with a larger body is not sent a second time.
 
 
 class Timeouts(Frozen, frozen=True):
     """How long each step of a request may take."""
 
     head_s: Seconds = 10.0  # From a request's first byte to the end of its head.
-    body_idle_s: Seconds = 30.0  # Between two pieces of a request body.
-    # A request body that arrives more slowly is refused, in bytes per second. 0: no minimum.
+    body_idle_s: Seconds = 30.0  # Maximum time between two pieces of a request body.
+    # Minimum rate of a request body in bytes per second. A slower request is refused. 0: no
+    # minimum.
     body_rate: Annotated[float, msgspec.Meta(ge=0)] = 1024.0
     body_rate_over_s: Seconds = 30.0  # The time over which `body_rate` is measured.
     keep_alive_s: Seconds = 75.0  # An idle client connection is closed after this time.
-    connect_s: Seconds = 2.0  # Opening a connection to a replica.
-    first_token_s: Seconds = 300.0  # From dispatch to the first content of a stream.
-    whole_s: Seconds = 1800.0  # From dispatch to the end of an answer that is not streamed.
-    token_gap_s: Seconds = 60.0  # Between two pieces of a response.
-    total_s: SecondsOrOff = 0.0  # A whole request. 0: no limit.
+    connect_s: Seconds = 2.0  # Maximum time to open a connection to a replica.
+    # Maximum time from sending a request to a replica until the first content of its stream.
+    first_token_s: Seconds = 300.0
+    # Maximum time from sending a request to a replica until the end of its response, if the
+    # response is not a stream.
+    whole_s: Seconds = 1800.0
+    token_gap_s: Seconds = 60.0  # Maximum time between two pieces of a response.
+    # Maximum time of a request from its arrival to the end of its response. 0: no limit.
+    total_s: SecondsOrOff = 0.0
     write_stall_s: Seconds = 60.0  # A client that reads nothing for this time is disconnected.
     # An idle connection to a replica is closed after this time. It must be below the keep-alive
     # timeout of the replica (uvicorn: 5 s).
     pool_idle_s: Seconds = 3.0
-    pool_age_s: Seconds = 600.0  # Longest life of a connection to a replica, with 20 % jitter.
-    # A stream without content gets status 200 and comments after this time, so that the client does
-    # not give up. 0: never.
+    pool_age_s: Seconds = 600.0  # Maximum age of a connection to a replica, with 20 % jitter.
+    # After this time without content, the router sends status 200 and then comments to the client
+    # of a stream, so that the client does not give up. 0: never.
     commit_after_s: SecondsOrOff = 10.0
 
 
 class Retry(Frozen, frozen=True):
-    """Further attempts of a request whose attempt failed before any content.
+    """How often a request is sent again after an attempt that failed without generated content.
 
     The defaults of budget and backoff are Envoy's.
     """
 
-    attempts: Count = 3  # Attempts of one request, the first included.
-    budget: Share = 0.2  # Share of the requests under way that may be retries.
-    budget_min: CountOrNone = 3  # Retries under way that are always allowed.
-    # Longest pause before the first retry that is charged to the budget. It doubles with each
-    # retry. The pause is drawn between 0 and this value.
+    attempts: Count = 3  # Maximum number of attempts of one request, including the first attempt.
+    budget: Share = 0.2  # Maximum share of the requests in progress that may be retries.
+    budget_min: CountOrNone = 3  # Number of retries in progress that are allowed in any case.
+    # Maximum pause before the first retry that counts against the budget. The maximum doubles with
+    # each retry. The pause is drawn at random between 0 and the maximum.
     backoff_s: SecondsOrOff = 0.025
-    backoff_max_s: SecondsOrOff = 0.25  # The longest value to which the pause is doubled.
+    backoff_max_s: SecondsOrOff = 0.25  # The maximum pause is not doubled above this value.
 
 
 class Hedging(Frozen, frozen=True):
-    """When a second copy of a request races the first. Tokens are uncached prompt tokens."""
+    """When a request is hedged: a second copy is sent to another replica, and the first response
+    is used.
+    """
 
     policy: str = "adaptive"  # The hedging policy.
     options: dict[str, Any] = {}  # The policy's options.
-    dry_run: bool = False  # Send no copies; count those that would have been sent, and their gain.
-    classes: tuple[str, ...] = ("critical", "high")  # Classes whose requests may be hedged.
+    # Send no second copies, but count how many would have been sent and how much time they save.
+    dry_run: bool = False
+    # The priority classes whose requests may be hedged.
+    classes: tuple[str, ...] = ("critical", "high")
     # Let clients ask for hedging with `x-hedge: on`. `x-hedge: off` is always obeyed.
     by_header: bool = False
-    budget: Share = 0.05  # Share of all prefill tokens that copies may cost.
-    utilisation: Share = 0.7  # No copies while the pool is busier than this.
-    kv_usage: Share = 0.9  # A replica whose KV cache is fuller gets no copy.
-    prompt_tokens: CountOrNone = 0  # A longer prompt is not hedged. 0: no limit.
-    choices: bool = False  # Hedge requests for several choices (`n` above 1), too.
+    # Maximum share of all uncached prompt tokens that may be tokens of second copies.
+    budget: Share = 0.05
+    # No second copy is sent while the utilisation of the replicas is above this share.
+    utilisation: Share = 0.7
+    kv_usage: Share = 0.9  # A replica whose KV cache is fuller than this gets no second copy.
+    # A request with more uncached prompt tokens than this is not hedged. 0: no limit.
+    prompt_tokens: CountOrNone = 0
+    choices: bool = False  # Also hedge requests for several choices (`n` above 1).
 
 
 class ClassTimeouts(Frozen, frozen=True):
-    """Timeouts of one class. Unset: the value in `timeouts`."""
+    """Timeouts of one priority class. Unset: the value in `timeouts` is used."""
 
-    connect_s: Seconds | None = None  # Opening a connection to a replica.
-    first_token_s: Seconds | None = None  # From dispatch to the first content of a stream.
-    whole_s: Seconds | None = None  # From dispatch to the end of an answer that is not streamed.
-    token_gap_s: Seconds | None = None  # Between two pieces of a response.
-    total_s: SecondsOrOff | None = None  # A whole request. 0: no limit.
+    connect_s: Seconds | None = None  # Maximum time to open a connection to a replica.
+    # Maximum time from sending a request to a replica until the first content of its stream.
+    first_token_s: Seconds | None = None
+    # Maximum time from sending a request to a replica until the end of its response, if the
+    # response is not a stream.
+    whole_s: Seconds | None = None
+    token_gap_s: Seconds | None = None  # Maximum time between two pieces of a response.
+    # Maximum time of a request from its arrival to the end of its response. 0: no limit.
+    total_s: SecondsOrOff | None = None
 
 
 class ClassSettings(Frozen, frozen=True):
-    """The settings of one class. An unset limit of a replica is that of `queue.gates`."""
+    """The settings of one priority class.
 
-    # Share of turns where classes compete. The class `critical` goes first without a turn. It is
-    # also the worth of a token of this class: for the order `slide`, and in the gain of /metrics.
+    If `waiting`, `prefill_tokens`, `kv_usage` or `tpot_s` is unset, the value in `queue.gates` is
+    used.
+    """
+
+    # Classes below `critical` send waiting requests in turns, in proportion to this weight. The
+    # weight is also the worth of a token of this class: in the order `slide`, and in the gain that
+    # /metrics reports.
     weight: Weight = 4.0
-    # SLO for the time to first token, from the arrival. It is no timeout: it orders requests where
-    # a policy uses deadlines, and /metrics shows how many requests meet it. A client or a key can
-    # state another one, a client none below the SLO of the next more urgent class.
+    # SLO for the time from arrival to first token. It is not a timeout: policies with deadlines
+    # order requests by it, and /metrics shows how many requests meet it. An API key or a client can
+    # set another SLO. A client's SLO cannot be below the SLO of the next more urgent class.
     ttft_slo_s: Seconds = 2.0
     # SLO for the time per output token. Token n is due at `ttft_slo` + (n - 1) x `tpot_slo`.
     tpot_slo_s: Seconds = 0.1
-    # What happens to a stream whose first token cannot meet its TTFT SLO or the client's deadline,
-    # by the lower bound of its estimate. refuse: it returns 429 at once. serve: it is served late.
+    # What happens to a stream that cannot meet its TTFT SLO or the client's deadline, because even
+    # the lower bound of the estimated time to first token is too late. refuse: it returns 429 at
+    # once. serve: it is served late.
     late: Literal["serve", "refuse"] = "serve"
-    depth: Count = 10_000  # Requests that wait at once. More return 429.
-    # Longest wait in the queue; then the request returns 503. 0: as long as the client waits.
+    # Maximum number of waiting requests of this class. If there are more, a request returns 429.
+    depth: Count = 10_000
+    # Maximum time in the queue. After it, the request returns 503. 0: no maximum.
     wait_s: SecondsOrOff = 0.0
-    # Longest wait while no replica is up; then the request returns 503.
+    # Maximum time in the queue while no replica is up. After it, the request returns 503.
     absent_s: SecondsOrOff = 10.0
-    starvation_s: Seconds = 60.0  # Every request is sent within this time, if a replica is up.
-    # A replica with so many requests without a first token gets no more requests of this class.
+    # Every request of this class is sent to a replica within this time, if a replica is up.
+    starvation_s: Seconds = 60.0
+    # A replica on which this many requests wait for their first token gets no more requests of this
+    # class.
     waiting: Count | None = None
-    # A replica with so many uncached prompt tokens to prefill gets no more requests of this class.
+    # A replica that has this many uncached prompt tokens to prefill gets no more requests of this
+    # class.
     prefill_tokens: CountOrNone | None = None
-    # A replica whose KV cache is fuller gets no more requests of this class.
+    # A replica whose KV cache is fuller than this gets no more requests of this class.
     kv_usage: Share | None = None
-    # A replica whose streams take longer per output token gets no more requests of this class. 0:
-    # off.
+    # A replica whose streams take longer than this per output token gets no more requests of this
+    # class. 0: no limit.
     tpot_s: SecondsOrOff | None = None
-    idle: bool = False  # Send this class only to replicas on which nothing runs.
-    share: Share = 0.4  # Share of the pool's tokens, if `queue.reservations` are on.
+    # Send requests of this class only to replicas on which no other request runs.
+    idle: bool = False
+    # Share of the pool's tokens that is reserved for this class if `queue.reservations` are on.
+    share: Share = 0.4
     timeouts: ClassTimeouts = ClassTimeouts()
 
 
@@ -287,7 +336,8 @@ class CriticalClass(ClassSettings, frozen=True):
     tpot_slo_s: Seconds = 0.05
     depth: Count = 1000
     starvation_s: Seconds = 5.0
-    # One more than for other classes, so that their requests do not block a critical one.
+    # A replica on which this many requests wait for their first token gets no more critical
+    # requests. The value is higher than for other classes, whose requests then leave a place free.
     waiting: Count | None = 4
     kv_usage: Share | None = 1.0
     share: Share = 0.1
@@ -316,11 +366,12 @@ class BatchClass(ClassSettings, frozen=True):
     ttft_slo_s: Seconds = 600.0
     tpot_slo_s: Seconds = 1.0
     depth: Count = 100_000
-    # Longer than for other classes: a restart that loads a large model takes minutes.
+    # Maximum time in the queue while no replica is up. It is longer than for other classes, because
+    # a restart that loads a large model takes minutes.
     absent_s: SecondsOrOff = 600.0
     starvation_s: Seconds = 1800.0
-    # Batch requests go only to replicas on which no request waits for its first token. With more
-    # `prefill_tokens`, they go in bulk to replicas with free slots.
+    # A replica on which this many requests wait for their first token gets no batch requests. With
+    # `prefill_tokens` above 0, many batch requests at once go to replicas that have free slots.
     waiting: Count | None = 1
     prefill_tokens: CountOrNone | None = 0
     kv_usage: Share | None = 0.85
@@ -328,7 +379,7 @@ class BatchClass(ClassSettings, frozen=True):
 
 
 class Classes(Frozen, frozen=True):
-    """The settings of each class."""
+    """The settings of each priority class."""
 
     critical: CriticalClass = CriticalClass()
     high: HighClass = HighClass()
@@ -338,7 +389,7 @@ class Classes(Frozen, frozen=True):
 
     @property
     def by_name(self) -> dict[str, ClassSettings]:
-        """The settings of each class, the most urgent class first."""
+        """The settings of each priority class by its name, the most urgent class first."""
         return {
             "critical": self.critical,
             "high": self.high,
@@ -349,13 +400,16 @@ class Classes(Frozen, frozen=True):
 
 
 class PriorityRule(Frozen, frozen=True):
-    """A rule that gives requests a class. Every condition that is set must match."""
+    """A rule that gives requests a priority class. Every condition that is set must match."""
 
-    priority: ClassName  # The class of requests that match.
+    priority: ClassName  # The priority class of the requests that match.
     header: str = ""  # The name of a header field that must be present. "": no condition.
-    value: str = ""  # The field's value. "": any. `nightly-*`: any that begins with `nightly-`.
-    model: str = ""  # The model's name, or `name-*`. "": any.
-    network: str = ""  # The client's network, such as 10.0.0.0/8. "": any.
+    # The value that the header field must have. "": any value. `nightly-*`: any value that begins
+    # with `nightly-`.
+    value: str = ""
+    # The model's name. "": any model. `name-*`: any model whose name begins with `name-`.
+    model: str = ""
+    network: str = ""  # The network of the client's address, such as 10.0.0.0/8. "": any network.
 
 
 def _tiers() -> dict[str, ClassName]:
@@ -363,17 +417,19 @@ def _tiers() -> dict[str, ClassName]:
 
 
 class Priority(Frozen, frozen=True):
-    """Which class a request gets."""
+    """Which priority class a request gets."""
 
-    default: ClassName = "normal"  # The class of a request that states none.
-    # The most urgent class a request can get, unless its API key or the key's tier sets another.
+    default: ClassName = "normal"  # The priority class of a request if nothing else sets it.
+    # The most urgent class that a request can get. The API key or its tier can set another ceiling.
     ceiling: ClassName = "high"
-    dialect: Dialect = "engine"  # What a number in a body's `priority` means.
-    dialects: dict[str, Dialect] = {}  # Another dialect for single models.
+    # The meaning of a number in a body's `priority`. engine: as the model's engines read it.
+    # hedgerow: from 0 (critical) to 4 (batch). Otherwise: as the named engine reads it.
+    dialect: Dialect = "engine"
+    dialects: dict[str, Dialect] = {}  # Other values of `dialect` for single models, by model name.
     rules: tuple[PriorityRule, ...] = ()  # The first rule that matches a request applies.
-    # The class of requests by the tier of their API key.
+    # The priority class of requests, by the tier of their API key.
     tiers: dict[str, ClassName] = msgspec.field(default_factory=_tiers)
-    # What values of the body's `service_tier` mean. Empty: the field is ignored.
+    # The priority class for each value of the body's `service_tier`. Empty: the field is ignored.
     service_tier: dict[str, ClassName] = {}
     # A user's next request is less urgent while the user has other requests pending.
     steps: bool = True
@@ -382,81 +438,93 @@ class Priority(Frozen, frozen=True):
 class Keys(Frozen, frozen=True):
     """API keys. A key is sent in `Authorization: Bearer` or in `x-api-key`."""
 
-    file: str | None = None  # Made by `hedgerow key`. It is read again at every reload.
+    # The file with the hashes of the API keys. `hedgerow key` prints a line for it. The file is
+    # read again at every reload.
+    file: str | None = None
     required: bool = False  # A request without a known key returns 401.
     forward: bool = False  # Forward the client's key to the replica.
-    user_header: str = "x-user-id"  # The header that names the user. Without it: the body's `user`.
-    names_users: bool = False  # Requests without a known key may name users, too.
+    # The header that names the user of a key. Without the header, the body's `user` names the user.
+    user_header: str = "x-user-id"
+    names_users: bool = False  # Requests without a known key may also name users.
 
 
 class Continuation(Frozen, frozen=True):
-    """Another replica finishes a stream whose replica failed."""
+    """Continuation: if a replica fails during a stream, another replica generates the rest."""
 
     enabled: bool = False  # Turn continuation on.
-    text: Bytes = 256 * KiB  # Text that is kept of one stream. A longer stream is not continued.
-    text_total: Bytes = 64 * MiB  # Text that is kept of all streams together.
-    attempts: Count = 2  # Most continuations of one stream.
+    # Maximum size of one stream's generated text in memory. A longer stream is not continued.
+    text: Bytes = 256 * KiB
+    text_total: Bytes = 64 * MiB  # Maximum size of the generated text of all streams in memory.
+    attempts: Count = 2  # Maximum number of times that one stream is continued.
 
 
 class QueueGates(Frozen, frozen=True):
     """A replica gets another request while it is below `waiting` or below `prefill_tokens`."""
 
-    waiting: Count = 3  # Requests without a first token.
-    # Uncached prompt tokens; the default is one batch of an engine. 0: only `waiting` counts.
+    waiting: Count = 3  # Number of requests on the replica that wait for their first token.
+    # Number of uncached prompt tokens that the replica has to prefill. The default is the usual
+    # prefill batch of an engine. 0: only `waiting` is compared.
     prefill_tokens: CountOrNone = 8192
-    kv_usage: Share = 0.95  # A replica whose KV cache is fuller gets no more requests.
-    # A replica whose streams take longer per output token gets no more requests. 0: off.
+    kv_usage: Share = 0.95  # A replica whose KV cache is fuller than this gets no more requests.
+    # A replica whose streams take longer than this per output token gets no more requests. 0: no
+    # limit.
     tpot_s: SecondsOrOff = 0.0
 
 
 class QueueLimits(Frozen, frozen=True):
-    """Bounds on the whole queue. If one is exceeded, a request returns 429: one of the flow that
-    holds most, or the new one.
+    """Limits on the whole queue. If a limit is exceeded, a request returns 429: the new request, or
+    a request of the flow that uses most of the queue.
     """
 
-    # Waiting requests of one flow: an API key, one of its users, or a client address.
+    # Maximum number of waiting requests of one flow: an API key, a user of it, or a client address.
     flow: Count = 10_000
-    bytes: Bytes = 256 * MiB  # Size of the bodies of all waiting requests.
+    bytes: Bytes = 256 * MiB  # Maximum size of the bodies of all waiting requests.
 
 
 class Reservations(Frozen, frozen=True):
-    """Shares of a pool's tokens that are reserved for a class while it needs them."""
+    """Shares of a pool's tokens that are reserved for priority classes. A pool is the set of the
+    replicas that serve the same models.
+    """
 
-    enabled: bool = False  # Turn reservations on. `classes.*.share` has the shares.
-    strict: bool = False  # Other classes cannot borrow an unused share.
+    enabled: bool = False  # Turn reservations on. `classes.*.share` sets the share of each class.
+    strict: bool = False  # Do not let other classes use a share while its class does not need it.
 
 
 class Preemption(Frozen, frozen=True):
-    """Preemption: a request without content is put back into the queue, so that a high or critical
-    request is sent instead.
+    """Preemption: a request that has generated no content goes back into the queue, so that a
+    request of the class `high` or `critical` is sent instead.
     """
 
     enabled: bool = False  # Turn preemption on.
-    after_s: SecondsOrOff = 0.2  # How long an urgent request waits before it preempts another.
-    # The least distance between the two classes.
+    # How long an urgent request waits before it preempts another request.
+    after_s: SecondsOrOff = 0.2
+    # By how many priority classes the urgent request must be more urgent than the preempted one.
     gap: Annotated[int, msgspec.Meta(ge=1, le=4)] = 2
-    budget: Share = 0.05  # Most preemptions for each dispatch.
-    times: Count = 2  # How often one request can be preempted.
-    # A request that is not streamed is not preempted later than this after its dispatch.
+    budget: Share = 0.05  # Maximum ratio of preemptions to requests that are sent to replicas.
+    times: Count = 2  # Maximum number of times that one request is preempted.
+    # A request that is not streamed is not preempted when this time has passed since it was sent.
     whole_s: SecondsOrOff = 5.0
 
 
 class Queue(Frozen, frozen=True):
-    """In which order requests are sent while every replica is busy."""
+    """The queue, in which requests wait while every replica is busy, and its order."""
 
     enabled: Annotated[bool, Restart] = True  # Turn the queue on.
-    policy: str = "fair"  # The order policy.
-    options: dict[str, Any] = {}  # The order's options.
-    # How classes compete. weighted: critical first, then turns by weight. strict: the most urgent
-    # class first. together: the policy compares requests of all classes. policy: as the policy
-    # declares it.
+    policy: str = "fair"  # The policy that orders the waiting requests.
+    options: dict[str, Any] = {}  # The policy's options.
+    # How the requests of different classes are ordered. weighted: critical first, then classes in
+    # turns by weight. strict: the most urgent class first. together: the policy compares requests
+    # of all classes. policy: the policy declares one of these.
     order: Literal["policy", "weighted", "strict", "together"] = "policy"
-    # A waiting request becomes more urgent at this rate, up to the class `high`. 0: never.
+    # A waiting request becomes more urgent with time, up to the class `high`. This is the time from
+    # the class `batch` to the class `normal`. 0: requests do not become more urgent.
     batch_becomes_normal_after_s: SecondsOrOff = 600.0
-    # Waiting requests that are compared by cached prefix when a replica is free. 0: none.
+    # When a replica has room, this many waiting requests are compared by how much of their prefix
+    # is in its cache. 0: cached prefixes do not change the order.
     affinity: CountOrNone = 64
-    skips: CountOrNone = 16  # How often a request can be passed over for one with a cached prefix.
-    # Use the timeout that SDKs announce in a header as the deadline of requests without a stream.
+    # How often other requests with a cached prefix may be sent before a request that is next.
+    skips: CountOrNone = 16
+    # Use the timeout that SDKs send in a header as the deadline of requests that are not streamed.
     sdk_timeouts: bool = True
     gates: QueueGates = QueueGates()
     limits: QueueLimits = QueueLimits()
@@ -465,38 +533,51 @@ class Queue(Frozen, frozen=True):
 
     @property
     def aging(self) -> float:
-        """Levels per second; between `batch` and `normal` there are two."""
+        """By how many priority classes per second a waiting request becomes more urgent.
+
+        `normal` is two classes more urgent than `batch`.
+        """
         after_s = self.batch_becomes_normal_after_s
         return 2.0 / after_s if after_s else 0.0
 
 
 class Aborts(Frozen, frozen=True):
-    """Abort calls, for engines that continue a request after its connection closes (SGLang)."""
+    """Calls of the abort endpoint of engines that continue a request after its connection closes
+    (SGLang).
+    """
 
-    # Add a request ID (`rid`) to the body for such engines, and call their abort endpoint.
+    # Add a request ID (`rid`) to the body for engines that have an abort endpoint. When a request
+    # is cancelled, call that endpoint.
     enabled: bool = True
-    timeout_s: Seconds = 1.0  # Longest time for the call.
+    timeout_s: Seconds = 1.0  # Maximum time of a call.
 
 
 class Health(Frozen, frozen=True):
-    """Which replicas are used."""
+    """How the router decides which replicas to use. A replica that is down or ejected gets no
+    requests. A suspect replica gets requests only if no other replica can.
+    """
 
-    interval_s: Seconds = 5.0  # Time between two active probes, with 20 % jitter.
-    timeout_s: Seconds = 5.0  # Longest time one probe may take.
-    rise: Count = 1  # Good probes in a row that bring a replica up.
-    fall: Count = 3  # Failed probes in a row that take a replica down.
+    interval_s: Seconds = 5.0  # Time between two health probes of a replica, with 20 % jitter.
+    timeout_s: Seconds = 5.0  # Maximum time that one probe may take.
+    rise: Count = 1  # A replica that is down is up after this many successful probes in a row.
+    fall: Count = 3  # A replica that is up is down after this many failed probes in a row.
     path: str | None = None  # The path of the probe. Unset: /health, then /v1/models.
-    eject_after: Count = 5  # Failed requests in a row that eject a replica.
-    eject_base_s: Seconds = 10.0  # The first ejection's time, with 20 % jitter. It doubles.
-    eject_max_s: Seconds = 300.0  # The longest ejection.
-    # Most replicas of a model that are ejected at once. One of them always stays.
+    eject_after: Count = 5  # A replica is ejected after this many failed requests in a row.
+    # Duration of a replica's first ejection, with 20 % jitter. The duration doubles with each
+    # further ejection.
+    eject_base_s: Seconds = 10.0
+    eject_max_s: Seconds = 300.0  # Maximum duration of an ejection.
+    # Maximum share of a model's replicas that are ejected at once. One replica is never ejected.
     eject_share: Share = 0.5
-    # With fewer usable replicas of a model than this share, ejected ones that are up are used, too.
+    # If less than this share of a model's replicas is usable, ejected replicas that are up are used
+    # as well.
     panic_share: Share = 0.2
-    slow_start_s: SecondsOrOff = 30.0  # A replica that came up gets its full share after this time.
-    # A replica is suspect if a first token takes so many times its usual time, ...
+    # A replica that came up gets more and more requests during this time, then its full share.
+    slow_start_s: SecondsOrOff = 30.0
+    # A replica becomes suspect if a first token takes this many times the usual time, and the
+    # replica shows no other progress meanwhile.
     suspect_factor: Annotated[float, msgspec.Meta(ge=1)] = 10.0
-    # ... at least this time, and the replica shows no other progress meanwhile.
+    # A replica does not become suspect before a first token has taken this time.
     suspect_min_s: Seconds = 5.0
     models_interval_s: Seconds = 30.0  # Time between two reads of /v1/models.
 
@@ -504,79 +585,89 @@ class Health(Frozen, frozen=True):
 class Tls(Frozen, frozen=True):
     """HTTPS on the data port. Turning it on or off needs a restart."""
 
-    cert: str  # A PEM file: the certificate chain.
-    key: str  # A PEM file: the private key.
+    cert: str  # The PEM file with the certificate chain.
+    key: str  # The PEM file with the private key.
 
 
 class Upstream(Frozen, frozen=True):
     """How the router connects to replicas."""
 
-    token: str | None = None  # Sent as `Authorization: Bearer`; replaces the client's.
-    token_file: str | None = None  # The same token, read from a file at start and at every reload.
-    ca_file: str | None = None  # PEM certificates to trust. Unset: the system's.
+    # The token that is sent to replicas as `Authorization: Bearer`, instead of the client's token.
+    token: str | None = None
+    # A file with the token, instead of `token`. It is read at start and at every reload.
+    token_file: str | None = None
+    # A PEM file with the certificates to trust. Unset: the certificates that the system trusts.
+    ca_file: str | None = None
     verify: bool = True  # Verify the replicas' certificates.
-    server_name: str | None = None  # The name for TLS. Unset: the URL's host.
+    # The server name for TLS and for verifying the certificate. Unset: the URL's host.
+    server_name: str | None = None
 
 
 class AccessLog(Frozen, frozen=True):
-    """One JSON line for each request."""
+    """The access log, which has one line of JSON for each request."""
 
-    path: str = "-"  # A file. "-": standard output. "": no log.
-    flush_s: Seconds = 0.5  # Longest time until a line is written.
-    queue: Bytes = 4 * MiB  # Bytes that wait for a slow disk before lines are dropped.
-    # Leading pairs of prefix blocks whose hashes are logged; `hedgerow replay` needs them.
+    path: str = "-"  # The file to which the log is written. "-": standard output. "": no log.
+    flush_s: Seconds = 0.5  # Maximum time until a line is written.
+    queue: Bytes = 4 * MiB  # If more bytes than this wait for a slow disk, lines are dropped.
+    # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
+    # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
-    salt: str = ""  # Salt of the hashes in the log. "": a new one at each start.
+    salt: str = ""  # Salt of the hashes in the log. "": a new random salt at each start.
 
 
 class Batches(Frozen, frozen=True):
     """OpenAI's /v1/files and /v1/batches, served by the router itself."""
 
     enabled: bool = False  # Turn the batch API on.
-    # The folder for files and batches. No other router may use it. Its parent must exist.
+    # The folder for files and batches. No other router may use it. Its parent folder must exist.
     folder: str = "batches"
-    file: Bytes = 512 * MiB  # Largest uploaded file.
-    # Most lines of one batch.
+    file: Bytes = 512 * MiB  # Maximum size of an uploaded file.
+    # Maximum number of lines in the file of one batch. Each line is one request.
     lines: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 50_000
-    line: Bytes = 16 * MiB  # Longest line.
-    result: Bytes = 16 * MiB  # Largest answer to one line.
-    files: Count = 1000  # Most files of one owner, results included.
-    files_total: Count = 100_000  # Most files of all owners.
-    bytes: Bytes = 16 * GiB  # Size of one owner's files.
-    bytes_total: Bytes = 256 * GiB  # Size of all files.
-    unfinished: Count = 100  # Unfinished batches of one owner.
-    unfinished_total: Count = 1000  # Unfinished batches of all owners.
-    # Most lines under way at once. The router sends fewer while enough of them wait in the queue.
+    line: Bytes = 16 * MiB  # Maximum size of one line of a batch file.
+    result: Bytes = 16 * MiB  # Maximum size of the response to one line of a batch file.
+    # Maximum number of files of one owner (API key), including result files.
+    files: Count = 1000
+    files_total: Count = 100_000  # Maximum number of files of all owners.
+    bytes: Bytes = 16 * GiB  # Maximum size of all files of one owner.
+    bytes_total: Bytes = 256 * GiB  # Maximum size of all files.
+    unfinished: Count = 100  # Maximum number of unfinished batches of one owner.
+    unfinished_total: Count = 1000  # Maximum number of unfinished batches of all owners.
+    # Maximum number of batch lines whose requests are in progress. The router sends fewer requests
+    # while enough of them wait in the queue.
     concurrency: Count = 1024
-    # Attempts of a line whose request fails. A busy fleet does not count as a failure.
+    # How often the request of a batch line is sent if it fails. A refusal because the fleet is busy
+    # does not count.
     attempts: Count = 5
     retention_s: Seconds = 30 * 86400.0  # Files and finished batches are deleted after this time.
-    # Space left free on the disk; results wait until there is more.
+    # Space that is left free on the disk. While less is free, uploads are refused and results wait.
     disk_free: BytesOrNone = 1024 * MiB
 
 
 class Drain(Frozen, frozen=True):
-    """What happens between SIGTERM and the end."""
+    """What happens between the signal SIGTERM and the end of the process."""
 
-    # First, /readyz returns 503 for this time, and requests are still accepted.
+    # During this time after SIGTERM, /readyz returns 503, but requests are still accepted.
     lame_duck_s: SecondsOrOff = 5.0
-    grace_s: SecondsOrOff = 600.0  # Then requests under way may finish within this time.
+    # After `lame_duck`, no new connection is accepted. Requests in progress may finish within this
+    # time.
+    grace_s: SecondsOrOff = 600.0
 
 
 class Emulator(Frozen, frozen=True):
-    """The fleet of `--emulate N`: emulated engines in a process of their own."""
+    """The fleet of the flag `--emulate N`: emulated engines in a separate process."""
 
-    count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # Emulated engines. 0: none.
+    count: Annotated[int, msgspec.Meta(ge=0, le=64)] = 0  # Number of emulated engines.
     model: str = "emulated"  # The model that the emulated engines serve.
 
 
 class Config(Frozen, frozen=True):
-    """The whole file."""
+    """The top-level settings of the configuration file."""
 
-    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port: clients connect here.
-    # The admin port: metrics, health, reload and drain. Keep it private.
+    listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
+    # The admin port: metrics, health, reload and drain. Clients must not reach this port.
     admin: Annotated[str, Restart] = "127.0.0.1:9901"
-    replicas: tuple[Replica, ...] = ()  # The inference engines.
+    replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
     routing: Routing = Routing()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
@@ -598,11 +689,14 @@ class Config(Frozen, frozen=True):
     batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
     emulate: Annotated[Emulator, Restart] = Emulator()
-    allow_paths: tuple[str, ...] = ()  # Control endpoints of the engines that are forwarded.
+    # Paths of the engines' control endpoints that clients may use. All others return 404.
+    allow_paths: tuple[str, ...] = ()
     # Networks of proxies whose X-Forwarded-* and x-request-id headers are trusted.
     trusted_proxies: tuple[str, ...] = ()
-    # A client that closes its sending side after a request still gets the answer.
+    # A client that closes its sending side after a request still gets the response.
     allow_half_close: bool = False
-    # The router's name in `Via`. A request that already has it there is refused as a loop.
+    # The router's name in the header `Via`. A request whose `Via` has this name is refused as a
+    # loop.
     via: str = "hedgerow"
-    debug_headers: bool = False  # Add X-Router-Replica to responses.
+    # Add the header X-Router-Replica, which names the replica, to responses.
+    debug_headers: bool = False

@@ -1,8 +1,8 @@
-"""Collects everything that is wrong with a configuration, each with the path of its setting.
+"""Collects all errors in a configuration, each with the path of its setting.
 
-A check that finds an error adds it here and continues, so that one run reports all errors. A field
-that is known to be invalid is "spoiled". Later checks skip a spoiled field, because they would only
-repeat or distort the first error.
+A check that finds an error adds it to `Problems` and continues, so that one run reports all errors.
+A setting with an error is "spoiled". Later checks skip a spoiled setting, because they would repeat
+the first error or report a wrong one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from router.core.errors import ConfigError
 
 
 class Problems:
-    """Collects `path: what is wrong` lines."""
+    """A list of errors, each as a line `path: message`."""
 
     __slots__ = ("_paths", "lines")
 
@@ -22,17 +22,17 @@ class Problems:
         self._paths: set[str] = set()
 
     def add(self, path: str, text: str) -> None:
-        """Add a problem at `path`; an empty path means the whole configuration."""
+        """Adds an error in the setting at `path`; an empty path means the whole configuration."""
         self._paths.add(path)
         self.lines.append(f"{path}: {text}" if path else text)
 
     def is_spoiled(self, *paths: str) -> bool:
-        """Whether one of the paths, or something that contains it, has a problem already."""
+        """Returns whether one of the paths, or a section that contains it, has an error already."""
         return any(not self._paths.isdisjoint(_with_ancestors(path)) for path in paths)
 
     @property
     def is_unreadable(self) -> bool:
-        """Whether something is wrong with the document itself, so that nothing in it counts."""
+        """Whether the whole document has an error, so that none of its settings can be used."""
         return "" in self._paths
 
     def raise_if_any(self) -> None:
@@ -50,6 +50,6 @@ def join(path: str, key: str) -> str:
 
 
 def said(problems: Sequence[str]) -> str:
-    """All problems of one configuration, as a command prints them; no line break at the end."""
+    """Returns the text with which a command prints all errors, without a line break at the end."""
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
     return "\n  ".join([f"the configuration has {count}:", *problems])

@@ -1,9 +1,7 @@
-"""Prints every setting and every policy from its declaration: `hedgerow config reference`.
+"""The command `hedgerow config reference`: prints every setting, and every policy with its options.
 
 The text of each setting comes from the comments in the source of `model`, so that a setting is
-declared in one place.
-
-Must never: invent a text. A setting without a text fails a test.
+declared in one place. A test fails if a setting has no text.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ change then.
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting. `path` is its path in the file; `[]` marks list items, `*` free keys."""
+    """One setting. In its `path` in the file, `[]` stands for a list item and `*` for any key."""
 
     path: str
     type: str
@@ -54,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The settings of one class of `model`."""
+    """The settings that one class of `model` declares."""
 
     path: str
     text: str
@@ -62,7 +60,7 @@ class Section:
 
 
 def sections() -> Iterator[Section]:
-    """Every section of the file, the top-level settings first."""
+    """Yields every section of the file, the top-level settings first."""
     yield from _sections(model.Config, model.Config(), "", restart=False)
 
 
@@ -76,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def page() -> str:
-    """The reference in Markdown."""
+    """Returns the reference in Markdown."""
     lines = [_HEAD]
     for section in sections():
         lines.append(f"## {section.path or 'Top level'}\n\n{section.text}\n")
@@ -95,7 +93,7 @@ def page() -> str:
 
 
 def _policy(name: str, registry: Registry[Any]) -> Iterator[str]:
-    """The lines of one policy; only the name of a third-party policy that was not imported."""
+    """Yields the lines of one policy; only its name if it is third-party and not imported."""
     cls = registry.classes.get(name)
     if cls is None:
         yield f"- `{name}`: a third-party policy."
@@ -141,13 +139,16 @@ _MISSING = object()
 
 
 def _built(struct: type[msgspec.Struct]) -> msgspec.Struct | None:
-    """A section with its defaults; `None`: one of its settings is required."""
+    """Returns a section with its defaults; `None` if a setting of the section is required."""
     required = any(field.required for field in msgspec.structs.fields(struct))
     return None if required else struct()
 
 
 def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
-    """If a setting holds sections: their class, and the suffix of its path (``, `[]` or `.*`)."""
+    """If a setting consists of sections, returns their class, and the suffix of the setting's path.
+
+    The suffix is empty for one section, `[]` for a list, and `.*` for a mapping.
+    """
     if is_struct(kind):
         return kind, ""
     if get_origin(kind) is tuple and is_struct(get_args(kind)[0]):
@@ -158,7 +159,7 @@ def _struct_in(kind: Any) -> tuple[type[msgspec.Struct], str] | None:
 
 
 def _doc(cls: type) -> str:
-    """The docstring in one paragraph; without one, the docstring of a base class."""
+    """Returns the docstring of a class in one paragraph, or else the docstring of a base class."""
     text = cls.__doc__ or next((b.__doc__ for b in cls.__mro__[1:] if b.__doc__), "") or ""
     return " ".join(text.split())
 
@@ -214,7 +215,7 @@ def _shown(default: Any, kind: Any) -> str:
 
 
 def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """The text of each setting of a class and of its bases."""
+    """Returns the text of each setting of a class and of its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__ == model.__name__:

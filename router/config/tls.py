@@ -1,8 +1,8 @@
 """Makes TLS contexts and reads the upstream token, from the files that the configuration names.
 
-Checking a configuration and starting with it call the same functions, so both give the same result.
-Every failure is a ValueError whose message fits after `path: `. A message never contains a secret
-or the content of a key.
+`hedgerow check` and the start of the router call the same functions, so they report the same
+errors. Every error is a ValueError, whose message is printed after the path of the setting. A
+message never contains a secret or the content of a key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _MAX_TOKEN_BYTES = 16 * 1024
 
 
 class FileProblem(ValueError):
-    """A file named by the configuration cannot be used; `field` is the key that names it."""
+    """A file that the configuration names cannot be used. `field`: the setting with its name."""
 
     def __init__(self, field: str, text: str) -> None:
         super().__init__(text)
@@ -23,14 +23,15 @@ class FileProblem(ValueError):
 
 
 def listening_context(tls: Tls) -> ssl.SSLContext:
-    """The context of the data port. Raises FileProblem."""
+    """Returns the TLS context of the data port. Raises FileProblem."""
     _read("cert", tls.cert)
     _read("key", tls.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     try:
-        # Without a password callback OpenSSL would ask on the terminal and wait.
+        # If no password is given, OpenSSL asks for the password of an encrypted key on the terminal
+        # and waits.
         context.load_cert_chain(tls.cert, tls.key, password=lambda: "")
     except ssl.SSLError as err:
         if err.reason == "KEY_VALUES_MISMATCH":
@@ -42,13 +43,13 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
 class Certificate:
     """The certificate of the data port. A reload replaces it.
 
-    A listening socket keeps its context forever, and loading new files into a context may fail
-    halfway. So each handshake gets the current context from the callback for the server's name.
-    OpenSSL calls this callback whether or not the client names a server.
+    A listening socket always uses the same TLS context, and loading new files into a context may
+    fail halfway. So a callback gives each handshake the current context. It is OpenSSL's callback
+    for the server name, which OpenSSL calls even if the client names no server.
     """
 
     def __init__(self, tls: Tls) -> None:
-        """Raises FileProblem."""
+        """Reads the certificate and its key. Raises FileProblem."""
         self.context = self.in_force = listening_context(tls)
         self.context.sni_callback = self._hand_over
 
@@ -59,7 +60,7 @@ class Certificate:
 
 
 def replica_context(upstream: Upstream) -> ssl.SSLContext:
-    """The context for https replicas. Raises FileProblem."""
+    """Returns the TLS context for replicas with https URLs. Raises FileProblem."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -78,7 +79,10 @@ def replica_context(upstream: Upstream) -> ssl.SSLContext:
 
 
 def upstream_token(upstream: Upstream) -> str | None:
-    """The token to send to replicas, from the configuration or its file. Raises FileProblem."""
+    """Returns the token to send to replicas, from the configuration or from a file.
+
+    Raises FileProblem.
+    """
     if upstream.token_file is not None:
         raw = _read("token_file", upstream.token_file)
         if len(raw) > _MAX_TOKEN_BYTES:
@@ -100,6 +104,6 @@ def _read(field: str, path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read(1024 * 1024)
-    except (OSError, ValueError) as err:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
         why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
         raise FileProblem(field, f"cannot read {path!r}: {why}") from None

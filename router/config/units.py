@@ -1,7 +1,7 @@
 """Parses durations and sizes: `250ms`, `10m`, `1h30m`; `64KiB`, `1.5GiB`, `512MB`.
 
-A number without a unit is in seconds or in bytes. Pure. `decode` calls it for settings whose type
-is a duration or a size.
+A duration without a unit is in seconds, and a size without a unit is in bytes. `decode` calls these
+functions for settings whose type is a duration or a size.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BARE: Final = re.compile(rf"{_NUMBER}\Z")
 
 
 def seconds(text: str) -> float | None:
-    """The seconds of a duration such as `1h30m`; `None`: the text is no duration."""
+    """Returns the seconds of a duration such as `1h30m`; `None` if the text is not a duration."""
     text = text.strip()
     if _BARE.match(text):
         return float(text)
@@ -43,7 +43,10 @@ def seconds(text: str) -> float | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """The bytes of a size such as `64MiB`; `None`: the text is no size, or no whole byte count."""
+    """Returns the bytes of a size such as `64MiB`.
+
+    Returns `None` if the text is not a size, or not a whole number of bytes.
+    """
     text = text.strip()
     found = _SIZE.match(text)
     if found is not None:
@@ -56,7 +59,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def duration_text(amount_s: float) -> str:
-    """A duration in the largest unit that gives a whole number: 600.0 -> `10m`; 0.0 -> `0s`."""
+    """Formats a duration in the largest unit that gives a whole number: `10m` for 600.0 seconds."""
     if amount_s == 0.0:
         return "0s"
     for unit in ("d", "h", "m", "s"):
@@ -68,7 +71,7 @@ def duration_text(amount_s: float) -> str:
 
 
 def size_text(amount: int) -> str:
-    """A size in the largest binary unit that gives a whole number: 65536 -> `64KiB`."""
+    """Formats a size in the largest binary unit that gives a whole number: `64KiB` for 65536."""
     for unit in ("TiB", "GiB", "MiB", "KiB"):
         if amount and amount % _BYTES[unit] == 0:
             return f"{amount // _BYTES[unit]}{unit}"
@@ -76,7 +79,7 @@ def size_text(amount: int) -> str:
 
 
 def amount_text(amount: float, unit: str | None) -> str:
-    """A number as text, with its unit: DURATION, SIZE or none."""
+    """Formats a number in its unit: DURATION, SIZE, or None for a number without a unit."""
     if unit == DURATION:
         return duration_text(amount)
     if unit == SIZE:

@@ -1,4 +1,4 @@
-"""A configuration that differs from another one in a few settings. Pure.
+"""Creates a configuration that differs from another configuration in a few settings.
 
 Must never: check a value. `load` and `checks` do that for configuration files.
 """
@@ -14,10 +14,10 @@ from router.config.model import Config, Frozen
 
 
 def varied(base: Config | None = None, **sections: Frozen | Mapping[str, Any]) -> Config:
-    """`base` (the defaults, if it is None) with whole sections, or single settings of them.
+    """Returns `base` (None: the default configuration) with other sections or single settings.
 
-    `varied(queue=Queue(policy="fifo"), polling={"interval_s": 5.0})`. Raises AttributeError for a
-    section and TypeError for a setting that does not exist.
+    For example: `varied(queue=Queue(policy="fifo"), polling={"interval_s": 5.0})`. Raises
+    AttributeError if a section does not exist, and TypeError if a setting does not exist.
     """
     base = Config() if base is None else base
     found = {

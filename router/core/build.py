@@ -1,4 +1,4 @@
-"""The version of this program, and whether it was built compiled or as pure Python."""
+"""The version of this program, and whether its hot path is compiled or pure Python."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ VERSION = "0.1.0"
 
 
 def build_kind() -> str:
-    """Return whether the hot path is compiled or pure Python; setup.py lists its modules."""
+    """Return "compiled" or "pure Python". setup.py lists the modules that can be compiled."""
     return "compiled" if is_compiled() else "pure Python"
 
 
 def is_compiled() -> bool:
-    """Return whether the hot path is imported from extension modules (compiled with mypyc)."""
+    """Whether the modules of the hot path are extension modules, compiled with mypyc."""
     found = find_spec("router.wire.client")
     return found is not None and not (found.origin or "").endswith(".py")

@@ -1,8 +1,8 @@
 """Maps a client address to the address or network by which the router counts that client.
 
-An IPv6 client owns a whole /64 network and may change its address within it at any time. So all
-addresses of one /64 count as one client. An IPv4 address that is written as IPv6 (::ffff:a.b.c.d)
-counts as IPv4.
+An IPv6 client owns a whole /64 network and may change its address within this network at any time.
+So all addresses of one /64 network count as one client. An IPv4 address that is written as IPv6
+(::ffff:a.b.c.d) counts as an IPv4 address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _NETWORK: Final = 64  # Leading bits of an IPv6 address that identify its client
 
 
 def parsed(text: str) -> IPv4Address | IPv6Address | None:
-    """Return the address in a text; `None` if the text is not an address."""
+    """Parse an IP address; `None` if the text is not an address."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -32,6 +32,9 @@ def counted(address: IPv4Address | IPv6Address) -> str:
 
 
 def counted_peer(peer: str) -> str:
-    """Return the text by which a peer is counted; `peer` itself if it has no IP address."""
+    """Return the text by which the peer of a connection is counted.
+
+    The result is `peer` itself if `peer` is not an IP address.
+    """
     address = parsed(peer)
     return peer if address is None else counted(address)

@@ -1,19 +1,20 @@
-"""An interval for the error of predictions, learned online, with a coverage that follows drift.
+"""Learns an interval that contains the error of 90 % of all predictions, even if errors drift.
 
-A score is log(actual / predicted). The interval has the scores that 90 % of the next requests
-should have:
+The error of a prediction is its score, log(actual / predicted). The interval has a lower and an
+upper bound for the score of the next request:
 
 - The bounds are quantiles of the last `WINDOW` scores, with the ranks of split conformal
-  prediction, (n + 1) * level. If the scores come in random order, the coverage is exact for any
-  distribution.
-- The order is not random when the distribution drifts. So each side has a level that is corrected
-  after each score: it falls after a miss and rises otherwise (adaptive conformal inference, Gibbs
-  and Candes, NeurIPS 2021, equation 2). The long-run share of misses is then `MISSES` per side for
-  any sequence of scores. A level below 0 widens the interval beyond the largest score seen.
+  prediction, (n + 1) * level. If the scores come in random order, the interval contains exactly the
+  intended fraction of scores, for any distribution.
+- The order is not random when the distribution drifts. So each bound has a level, which is
+  corrected after each score. The level falls after a miss (a score beyond the bound) and rises
+  otherwise (adaptive conformal inference, Gibbs and Candes, NeurIPS 2021, equation 2). In the long
+  run, the fraction of misses is then `MISSES` on each side, for any sequence of scores. A level
+  below 0 moves the bound beyond the most extreme score seen.
 
-A request that ended without content is a censored score: its time would have been longer. The
-quantiles are those of the Kaplan-Meier estimator, so that such a request does not teach that
-answers are fast.
+A request that ended without content has a censored score: its true score is larger, because its
+time would have been longer. The quantiles are those of the Kaplan-Meier estimator, so that censored
+scores do not make the bounds too low.
 
 Must never: do I/O, read a clock, or grow with the number of scores.
 """
@@ -24,17 +25,18 @@ from bisect import bisect_left, insort
 from typing import Final
 
 COVERAGE: Final = 0.9
-MISSES: Final = (1.0 - COVERAGE) / 2.0  # The intended share of misses on each side.
+MISSES: Final = (1.0 - COVERAGE) / 2.0  # The intended fraction of misses on each side.
 WINDOW: Final = 256  # Maximum number of kept scores.
-# Number of scores from which on both ranks, 0.05 (n + 1) and 0.95 (n + 1), are within the window.
+# With at least this many scores (n), the ranks 0.05 (n + 1) and 0.95 (n + 1) are within 1 and n.
 LEAST: Final = 20
-RATE: Final = 0.02  # The change of a level by one miss.
-# With this many pending intervals, the change is half of it. They were given before the miss was
-# known, so they will probably miss as well, and each of them changes the level again.
+RATE: Final = 0.02  # Factor on the correction of a level by one score.
+# With this many pending intervals, a correction is half as large. The pending intervals were given
+# before a miss was known, so they will probably be missed as well and correct the level again.
 PENDING: Final = 10.0
 LEVEL_LEAST: Final = -0.2
 LEVEL_MOST: Final = 0.45
-# The change of a bound, beyond the outermost score, per unit of level.
+# If a level asks for a rank beyond the most extreme score, the bound lies outside that score, by
+# this much per unit of level.
 STRETCH: Final = 4.0
 
 
@@ -44,18 +46,19 @@ class ConformalInterval:
     __slots__ = ("_cut", "_is_cut", "_next", "_ring", "_shown", "high_level", "low_level")
 
     def __init__(self) -> None:
-        # The share of scores that the bounds leave out on each side.
+        # The fractions of the scores that are below the lower bound and above the upper bound.
         self.low_level = MISSES
         self.high_level = MISSES
         self._shown: list[float] = []  # The scores of first contents, sorted.
         self._cut: list[float] = []  # The censored scores, sorted.
-        # All scores in the order of their arrival; a ring once the window is full.
+        # All scores in the order of their arrival. When the window is full, a new score replaces
+        # the oldest one.
         self._ring: list[float] = []
         self._is_cut: list[bool] = []
         self._next = 0
 
     def copy(self) -> ConformalInterval:
-        """Return an interval that has learned the same."""
+        """Return a copy with the same scores and levels."""
         made = ConformalInterval()
         made.low_level = self.low_level
         made.high_level = self.high_level
@@ -72,9 +75,9 @@ class ConformalInterval:
         return len(self._shown) >= LEAST
 
     def add(self, score: float, is_cut: bool = False) -> None:
-        """Add a score. `is_cut`: the true score is larger.
+        """Add a score. `is_cut` marks a censored score: the true score is larger.
 
-        A censored score below all others contains no information and is left out.
+        A censored score below all uncensored ones contains no information and is left out.
         """
         if is_cut and (not self._shown or score < self._shown[0]):
             return
@@ -92,9 +95,10 @@ class ConformalInterval:
         self._next = (index + 1) % WINDOW
 
     def judged(self, is_below: bool, is_above: bool, pending: int = 0) -> None:
-        """Correct the levels: a score was below or above the interval that was given for it.
+        """Correct the levels after a score became known for which an interval had been given.
 
-        `pending`: intervals that were given and whose scores are not known yet.
+        `is_below` and `is_above` tell whether the score missed that interval. `pending` is the
+        number of given intervals whose scores are not known yet.
         """
         rate = RATE / (1.0 + pending / PENDING)
         low = self.low_level + rate * (MISSES - (1.0 if is_below else 0.0))
@@ -119,16 +123,16 @@ class ConformalInterval:
     def _rank(self, level: float, is_low: bool) -> float:
         """The score with the rank `level` * (n + 1).
 
-        `is_low`: the largest score whose rank is not above it; otherwise the smallest score whose
-        rank is not below it.
+        If `is_low` is set, a fractional rank is rounded down to a score, otherwise up.
         """
         shown, cut = self._shown, self._cut
         size = len(shown) + len(cut)
-        # A share of the scores, with the correction for n + 1.
+        # The rank as a fraction of the scores. The tiny number is for rounding errors.
         wanted = level * (size + 1) / size + (1e-9 if is_low else -1e-9)
-        reached = 1.0  # The share of the scores up to the largest one that is not censored.
+        # The fraction of the distribution up to the largest uncensored score.
+        reached = 1.0
         if not cut:
-            index = int(wanted * size)  # The number of whole scores within the share.
+            index = int(wanted * size)  # The rank, rounded down.
             if is_low and index >= 1:
                 return shown[min(index, size) - 1]
             if not is_low and wanted <= 1.0:
@@ -143,14 +147,15 @@ class ConformalInterval:
         return last + STRETCH * max(0.0, level - reached * size / (size + 1))
 
     def _walk(self, wanted: float, is_low: bool) -> tuple[int, float]:
-        """Find the score at a share of the Kaplan-Meier distribution.
+        """Find the score at the fraction `wanted` of the Kaplan-Meier distribution.
 
-        Returns the index in `_shown`, below 0 if there is none, and the share of the last score.
+        Returns the index of the score in `_shown`, below 0 if there is no such score, and the
+        fraction of the distribution up to the last score that was looked at.
         """
         shown, cut = self._shown, self._cut
         at_risk = float(len(shown) + len(cut))
         survives = 1.0
-        passed = 0  # Censored scores below the current one.
+        passed = 0  # Number of censored scores below the current score.
         for index in range(len(shown)):
             score = shown[index]
             while passed < len(cut) and cut[passed] < score:

@@ -1,8 +1,8 @@
 """Every error that can end a request, and which party caused it.
 
 A `RouterError` has a `Reason`, an HTTP status, the `Source` that caused it, and how long the client
-should wait before it tries again. `Reason` is a closed enum. Its value is the access log's field,
-the metric label and the `code` of the error body.
+should wait before it tries again. The value of a `Reason` is used as a field of the access log, as
+a label of metrics and as the `code` in the body of an error response.
 
 Must never: depend on sockets, HTTP bytes or engines.
 """
@@ -21,23 +21,24 @@ class Source(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why a request ended: the access log's field, the metric label and the error body's `code`."""
+    """Why a request ended. The values appear in the access log, in metrics and in error bodies."""
 
-    # The hash of `Enum` is Python code and slow; counters look up reasons for each request.
+    # `Enum.__hash__` is slow Python code, and counters look up a reason for each request.
     __hash__ = str.__hash__
 
     OK = "ok"
 
     # Reasons caused by the client: the content of the request.
     BAD_REQUEST = "bad_request"  # The framing or the head of the request is invalid.
-    BAD_TARGET = "bad_target"  # A request target that matches no possible route.
+    BAD_TARGET = "bad_target"  # The request target is invalid, so no route can match it.
     BAD_HOST = "bad_host"
     BAD_HEADER = "bad_header"
     BAD_TRANSFER_ENCODING = "bad_transfer_encoding"
     BAD_JSON = "bad_json"
     BAD_MULTIPART = "bad_multipart"
     BAD_MODEL = "bad_model"  # The model's name is not a string, is empty or is too long.
-    UNREAD_BODY = "unread_body"  # The body cannot be read, and a limit depends on its content.
+    # The router cannot read the body, but a limit of the client depends on the body's content.
+    UNREAD_BODY = "unread_body"
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
@@ -52,7 +53,8 @@ class Reason(StrEnum):
     UPGRADE_NOT_SERVED = "upgrade_not_served"
     EXPECTATION_FAILED = "expectation_failed"
     VERSION_NOT_SUPPORTED = "version_not_supported"
-    HTTP2_NOT_SERVED = "http2_not_served"  # HTTP/2 without negotiation (prior knowledge).
+    # The client sent HTTP/2 without negotiation ("prior knowledge").
+    HTTP2_NOT_SERVED = "http2_not_served"
     TARGET_TOO_LONG = "target_too_long"
     HEAD_TOO_LARGE = "head_too_large"
     BODY_TOO_LARGE = "body_too_large"
@@ -66,7 +68,8 @@ class Reason(StrEnum):
     CLIENT_GONE = "client_gone"
     # The client's own deadline passed while the request waited in the queue.
     DEADLINE_PASSED = "deadline_passed"
-    EARLY_DATA = "early_data"  # More pipelined data than the router keeps while the client waits.
+    # Before the response ended, the client sent more bytes than the router buffers.
+    EARLY_DATA = "early_data"
 
     # Reasons caused by the replica.
     CONNECT_FAILED = "connect_failed"
@@ -79,34 +82,36 @@ class Reason(StrEnum):
     EMPTY_STREAM = "empty_stream"
     STREAM_ERROR = "stream_error"  # The engine reported an error inside its stream.
     SERVER_ERROR = "server_error"  # The replica answered 500, 502 or 504.
-    # The replica answered with another 4xx, which is forwarded.
+    # The replica answered with a 4xx status other than 429. The response is forwarded.
     REPLICA_REFUSED = "replica_refused"
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
     STATE_LOST = "state_lost"  # The replica that held a stored response is gone.
 
     # Reasons caused by the router.
-    HEDGE_LOST = "hedge_lost"  # The attempt was cancelled: another copy answered first.
-    # The attempt was cancelled and its request queued again, to serve a more urgent request.
+    HEDGE_LOST = "hedge_lost"  # The attempt was cancelled, because another copy answered first.
+    # The attempt was cancelled and its request was queued again, to serve a more urgent request.
     PREEMPTED = "preempted"
     NO_REPLICA = "no_replica"  # No replica is up.
     # The model is known, but no replica serves it at the moment.
     MODEL_RESTARTING = "model_restarting"
-    FLEET_FULL = "fleet_full"  # Every replica is at its limit of attempts.
+    FLEET_FULL = "fleet_full"  # Every replica has reached its limit of concurrent attempts.
     QUEUE_FULL = "queue_full"  # The limit of waiting requests of the request's class is reached.
-    # The limit of waiting requests of the request's flow is reached.
+    # The limit of waiting requests of the request's flow (an account, or a user within an account)
+    # is reached.
     QUEUE_FLOW_FULL = "queue_flow_full"
-    # The limit of bytes of the bodies of all waiting requests is reached.
+    # The bodies of all waiting requests together have reached the limit of bytes.
     QUEUE_BYTES_FULL = "queue_bytes_full"
-    # A waiting request was removed: its flow held the largest part of a full queue.
+    # The request was removed from a full queue, because its flow had the most requests in it.
     QUEUE_EVICTED = "queue_evicted"
     QUEUE_TOO_LONG = "queue_too_long"  # The request could not be served before its deadline.
-    # The estimated time to first token misses the request's time limit, and its class refuses that.
+    # The estimated time to first token exceeds the request's time limit. The configuration of the
+    # request's class refuses such requests.
     TTFT_UNREACHABLE = "ttft_unreachable"
     QUEUE_TIMEOUT = "queue_timeout"  # The request waited as long as its class allows.
     WHOLE_TIMEOUT = "whole_timeout"  # A response that is not streamed took longer than allowed.
     NO_FILES = "no_files"  # The process has no free file descriptor.
     NO_PORTS = "no_ports"  # The host has no free ephemeral port.
-    MEMORY_LIMIT = "memory_limit"  # The limit of bytes of all request bodies in memory is reached.
+    MEMORY_LIMIT = "memory_limit"  # All request bodies in memory have reached the limit of bytes.
     DRAINING = "draining"
     INTERNAL = "internal"
 
@@ -234,7 +239,7 @@ def source_of(reason: Reason) -> Source:
 class RouterError(Exception):
     """An error for which the router writes the response itself.
 
-    `retry_after_s` becomes a Retry-After header; `None` sends none.
+    `retry_after_s` becomes a Retry-After header; `None`: the response has no such header.
     """
 
     def __init__(
@@ -259,7 +264,7 @@ class RouterError(Exception):
 
 
 class ConfigError(Exception):
-    """An invalid configuration. `problems`: lines of the form `path: what is wrong`."""
+    """An invalid configuration. Each line of `problems` has the form `path: what is wrong`."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))

@@ -1,20 +1,25 @@
-"""What was learned about the estimates of one class and state, for all accounts and the largest.
+"""Stores what was learned about the estimates of the time to first token of one kind of requests.
 
-With one window for all feedback, an account with most of the requests would decide the intervals of
-all accounts, and a burst would replace all scores of the others. So:
+A kind is a priority class and a state (see `ttft_estimate.py`). An account is an API key, a
+credential or a client address (see `intake/flow.py`). The feedback is the time to first token of a
+request, compared with its prediction. A cell stores the scores of the feedback, and computes the
+interval of the estimates from these scores. If all accounts shared one cell, an account with most
+of the requests would decide the intervals of all accounts, and a burst of its requests would
+replace all scores of the others. So:
 
-- All accounts share one cell while none of them gives most of the recent feedback.
-- Otherwise that account, the largest, has a cell of its own, which begins as a copy. It learns from
-  the account alone, and the shared cell from all others.
-- If no other account gives feedback for `ALONE_S`, the largest account's cell becomes the shared
-  one.
+- All accounts share one cell while no account gives more than half of the recent feedback.
+- If an account gives more than half, this largest account gets a cell of its own, which begins as a
+  copy of the shared cell. The own cell then learns only from the largest account, and the shared
+  cell only from the other accounts.
+- If no other account gives feedback for `ALONE_S` seconds, the largest account's cell becomes the
+  shared cell.
 
-The largest account is found by the majority vote of Boyer and Moore: an account that gives more
-than half of the feedback wins, and the vote keeps one name and one number.
+The largest account is found by the majority vote of Boyer and Moore, which finds an account that
+gives more than half of the feedback. The vote stores only one account and one counter.
 
-A request in a queue may wait for minutes. If it has waited for longer than its interval, that is
-counted at once, and not when its first token comes. Otherwise an interval that has become too short
-would be given to all requests that arrive in these minutes.
+A request in a queue may wait for minutes. When it has waited longer than the upper bound of its
+interval, the miss is counted at once, not when its first token comes. Otherwise all requests that
+arrive in these minutes would get an interval that has become too short.
 
 Must never: keep more than two cells, or read a clock.
 """
@@ -26,49 +31,54 @@ from typing import Final
 
 from router.core.conformal import WINDOW, ConformalInterval
 
-# The lead of the largest account, in feedback, from which on it has a cell of its own. A burst
-# changes at most this many of the shared scores.
+# The counter of the vote from which on the largest account has a cell of its own. So a burst of one
+# account changes at most this many of the shared scores.
 LEAD: Final = WINDOW // 16
-_LEAD_MOST: Final = 2 * LEAD  # An account becomes the largest after so much feedback in a row.
+# The maximum of the vote's counter. So another account becomes the largest after at most about this
+# much feedback in a row.
+_LEAD_MOST: Final = 2 * LEAD
 ALONE_S: Final = 300.0
 _NEVER: Final = float("-inf")
 
 
 class Awaited:
-    """An estimate whose time is not known yet."""
+    """An estimate whose actual time to first token may not be known yet."""
 
     __slots__ = ("account", "is_missed", "is_open")
 
     def __init__(self, account: str) -> None:
         self.account = account
-        self.is_open = True  # Whether no first token was noted yet.
-        self.is_missed = False  # The upper bound has passed, and the miss was counted.
+        self.is_open = True  # True: the actual time is not known yet.
+        # True: the upper bound of the interval passed while the request waited.
+        self.is_missed = False
 
 
 class Cell:
-    """What was learned from some requests of one class and state."""
+    """The interval that was learned from some requests, and their estimates that are pending."""
 
     __slots__ = ("due", "interval", "learned_at", "pending")
 
     def __init__(self) -> None:
         self.interval = ConformalInterval()
-        # Heap of (time at which the upper bound passes, number, estimate). Estimates whose times
-        # became known stay until their bounds pass, or until they are more than half of all.
+        # A heap of (time at which the upper bound passes, number, estimate). An estimate whose
+        # actual time became known stays in the heap until its bound passes, or until more than half
+        # of the entries are such estimates.
         self.due: list[tuple[float, int, Awaited]] = []
-        self.pending = 0  # Estimates that were given and whose times are not known yet.
+        # Number of estimates that were given and whose actual times are not known yet.
+        self.pending = 0
         self.learned_at = _NEVER  # Time of the last first token, in monotonic seconds.
 
     def copy(self) -> Cell:
-        """Return a cell that has learned the same and has no pending estimates."""
+        """Return a cell with a copy of the interval and without pending estimates."""
         made = Cell()
         made.interval = self.interval.copy()
         made.learned_at = self.learned_at
         return made
 
     def await_time(self, estimate: Awaited, until: float, number: int) -> None:
-        """Count a miss if the time of an estimate is not known at `until`, its upper bound.
+        """Let `EstimateCells.look` count a miss if the actual time is not known at `until`.
 
-        `number` decides among equal times.
+        `until` is the upper bound of the estimate. `number` orders estimates with equal bounds.
         """
         due = self.due
         heappush(due, (until, number, estimate))
@@ -77,22 +87,22 @@ class Cell:
             heapify(self.due)
 
     def learn(self, score: float, is_cut: bool, now: float) -> None:
-        """See `ConformalInterval.add`."""
+        """Add a score to the interval; see `ConformalInterval.add`."""
         if not is_cut:
             self.learned_at = now
         self.interval.add(score, is_cut)
 
 
 class EstimateCells:
-    """The cells of one class and state."""
+    """The cells of one class and state: the shared cell, and that of the largest account."""
 
     __slots__ = ("_largest", "_largest_at", "_lead", "_others_at", "own", "shared", "waits")
 
     def __init__(self, waits: bool = False) -> None:
-        """`waits`: requests of the state wait in the queue."""
+        """`waits` is True if requests of this state wait in the queue."""
         self.waits = waits
         self.shared = Cell()
-        self.own: Cell | None = None  # The cell of the largest account; `None`: it shares.
+        self.own: Cell | None = None  # The largest account's cell; `None`: it uses `shared`.
         self._largest: str | None = None
         self._lead = 0
         # Times of the last feedback of the largest account, and of another account.
@@ -110,11 +120,12 @@ class EstimateCells:
             estimate = heappop(due)[2]
             if estimate.is_open:
                 estimate.is_missed = True
-                if self.of(estimate.account) is cell:  # Otherwise another cell is in force.
+                # If the account now has another cell, the miss says nothing about that cell.
+                if self.of(estimate.account) is cell:
                     cell.interval.judged(False, True, cell.pending)
 
     def learn(self, account: str, score: float, is_cut: bool, now: float) -> None:
-        """Take the score of a request. See `ConformalInterval.add`."""
+        """Count the feedback of an account and add its score; see `ConformalInterval.add`."""
         if account == self._largest:
             self._lead = min(_LEAD_MOST, self._lead + 1)
         elif self._lead > 0:
@@ -131,9 +142,9 @@ class EstimateCells:
         self.of(account).learn(score, is_cut, now)
 
     def _begin_largest(self, account: str) -> None:
-        """Another account is the largest from now on."""
+        """Make another account the largest one."""
         own = self.own
-        if own is not None:  # The account has given most of the feedback of the shared cell.
+        if own is not None:  # The new largest account gave most of the shared cell's feedback.
             self.own = self.shared
             self.shared = own
         self._largest = account

@@ -1,4 +1,4 @@
-"""The error for a package that only an optional extra of the installation has."""
+"""The error for a missing Python package that only an optional extra installs."""
 
 from __future__ import annotations
 

@@ -1,26 +1,28 @@
-"""Estimates the share of a replica's KV cache that is in use now, from the engine's last report.
+"""Estimates the fraction of a replica's KV cache that is in use, from the engine's last report.
 
-A report is up to a poll interval old, and the gauges of vLLM 0.32 lag by up to another second. So
-the estimate compares two counts: the requests that held the cache according to the report, and the
-requests at the replica now (`load`).
+A report is up to a poll interval old, and the gauges of vLLM 0.32 are up to one second older. So
+the estimate compares two counts: the requests that held the cache according to the report
+(`counted`), and the requests at the replica now (`load`).
 
-1. Fewer requests now: the requests that ended freed their share. The estimate is the reported usage
-   times `load / counted`. A waiting request counts like a running one, because it takes the next
-   free place.
-2. More requests now: each additional request adds its uncached prompt tokens to the usage. This
-   covers requests sent after the report, sent before it but not yet in the gauges, and waiting at
-   the engine. The estimate is the usage once their prefill is done. The number of additional
-   requests is a net count, so the sum is reduced in proportion when other requests have ended.
-3. If the engine reports no number of running requests, rule 1 does not apply, and rule 2 counts
-   from the load at the time of the report.
-4. If the KV cache size (`kv_tokens`) is unknown, rule 2 adds nothing. The mean share of the running
-   requests would be a poor substitute: contexts differ by orders of magnitude.
+1. If `load` is lower, the requests that ended freed their part of the cache. The estimate is the
+   reported usage times `load / counted`. A waiting request counts like a running one, because it
+   takes the next free slot.
+2. If `load` is higher, each additional request adds its uncached prompt tokens to the usage.
+   Additional requests were sent after the report, or are not in the gauges yet, or wait at the
+   engine. The estimate is the usage after their prefill. If other requests have ended meanwhile,
+   fewer requests are additional than were sent, and the added tokens are reduced in proportion.
+3. If the engine does not report the number of running requests, rule 1 does not apply. Rule 2 then
+   compares with `load` at the time of the report.
+4. If the size of the KV cache (`kv_tokens`) is unknown, rule 2 adds nothing. The mean usage of the
+   running requests would be a poor substitute, because contexts differ by orders of magnitude.
 5. If the usage is unknown or too old, the estimate is unknown.
 
-Generated tokens since the report are not counted: a stream adds about 50 tokens in a second.
+Tokens that were generated since the report are not counted. A stream generates about 50 tokens per
+second.
 
-The result is stored in `kv_usage`, where gates, routing policies and the hedger read it. It is
-updated when a report arrives and when `load` changes, so reading it costs one attribute access.
+The result is stored in `kv_usage` of the replica, which the queue, routing policies and the hedger
+read. The result is updated when a report arrives and when `load` changes, so that reading it costs
+only one attribute access.
 
 Must never: do I/O, or look at a clock.
 """
@@ -31,9 +33,10 @@ from router.core.replica_load import ReplicaLoad
 
 
 def kv_estimate(place: ReplicaLoad, more: int = 0, tokens: int = 0) -> float:
-    """Return the estimated share of the KV cache in use, 0 to 1; -1: unknown.
+    """Return the estimated fraction of the KV cache in use, 0 to 1; -1: unknown.
 
-    `more`: requests that are granted but hold no lease yet; `tokens`: their uncached prompt tokens.
+    `more` is the number of requests that were assigned to the replica but have no lease yet.
+    `tokens` is the number of uncached prompt tokens of these requests.
     """
     usage = place.kv_reported
     if usage < 0.0:
@@ -62,10 +65,10 @@ def renew_kv(place: ReplicaLoad) -> None:
 
 
 def report_kv(place: ReplicaLoad, usage: float | None, running: int | None) -> None:
-    """Take an engine's report of its KV cache usage and of its running requests.
+    """Store an engine's report of its KV cache usage and of its running requests.
 
-    `usage`: `None` if it is unknown or too old. `running`: `None` if the engine did not report it.
-    Call this after `load` and `kv_tokens` were updated from the same report.
+    `usage` is `None` if it is unknown or too old. `running` is `None` if the engine did not report
+    it. Call this function after `load` and `kv_tokens` were updated from the same report.
     """
     if usage is None:
         place.kv_reported = -1.0

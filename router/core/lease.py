@@ -1,32 +1,35 @@
 """Counts the load of a replica: the router's own attempts, and the other requests that a poll
-shows.
+reports.
 
-A lease is the right to one slot at a replica. The lease is taken when the replica is chosen, and
-released exactly once: only the first call of `release` has an effect. The lease is taken before the
-request is sent, so that the requests of one burst do not all choose the same replica.
+A lease is the right to one slot at a replica. An attempt takes its lease when its replica is
+chosen, and releases it exactly once: only the first call of `release` has an effect. The lease is
+taken before the request is sent, so that the requests of a burst do not all choose the same
+replica.
 
-An engine's gauges lag: vLLM 0.32 shows a request 0.5 to 1 s after it was sent. So a poll shortly
-after a request was sent does not include it. The state of the router's own attempts therefore has
-two sources. The router sees the first event of a stream itself. An attempt that is not streamed
-("whole") shows nothing until it ends, so the gauges describe it as soon as they can include it.
+An engine's gauges lag: vLLM 0.32 reports a request 0.5 to 1 s after it was sent. So a poll shortly
+after a request was sent does not include that request. Therefore the router itself observes its
+streams: it sees the first event of each stream. An attempt that is not streamed ("whole") shows
+nothing until it ends. So the gauges determine whether it waits, as soon as they can include it.
 
 Rules for the waiting requests at a replica:
 
-1. An own stream waits from its choice until its first content event (`begun`).
-2. A whole attempt is unseen, and counts as waiting, until it ends or until a poll takes it over. A
-   poll takes over the attempts that were sent at least `SETTLE_S` before the poll began.
-3. The gauges give the number of waiting attempts among those taken over. This number is the number
-   of requests that wait at the engine, less the router's own attempts that are known to wait, plus
-   the router's own attempts that the gauges do not show.
-4. An attempt that ends after it ran frees a place in the engine's batch, so one attempt that waits
-   by rule 3 begins. The count therefore falls between two polls.
-5. Foreign load is the number of requests that a poll counted beyond the router's own attempts, now
-   or at the poll before (lagging gauges include requests that have just ended). The foreign load
-   stays until the next poll, or until the signals are too old. The foreign waiting requests never
-   exceed the foreign load.
+1. A stream of the router waits from the choice of its replica until its first content event
+   (`begun`).
+2. A whole attempt counts as waiting until it ends or until a poll takes it over. A poll takes over
+   the attempts that were sent at least `SETTLE_S` seconds before the poll began. From then on rule
+   3 determines whether they wait.
+3. The number of waiting attempts among those taken over is computed from the gauges. It is the
+   number of requests that wait at the engine, minus the router's attempts that are known to wait,
+   plus the router's attempts that the gauges do not report.
+4. When an attempt ends that had run, it frees a slot of the engine. So one attempt that waits by
+   rule 3 begins to run, and the count of rule 3 falls between two polls.
+5. The foreign load is the number of requests of other clients. It is the number of requests that
+   the engine reports, minus the router's attempts now or at the poll before, whichever are more:
+   lagging gauges include requests that have just ended. It stays until the next poll, or until the
+   last poll is too old. The foreign waiting requests never exceed the foreign load.
 6. No count is ever negative. With no lease and no foreign load, every count is 0.
 
-Every step is O(1). Must never: do I/O, or read a clock.
+Every operation is O(1). Must never: do I/O, or read a clock.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from typing import Final
 from router.core.kv_estimate import renew_kv
 from router.core.replica_load import ReplicaLoad
 
-# Seconds until the gauges of vLLM 0.32 show a sent request: at most 1 s, plus the network delay.
+# Seconds until the gauges of vLLM 0.32 include a sent request: at most 1 s, plus network delay.
 SETTLE_S: Final = 1.2
 
 
@@ -48,8 +51,10 @@ class Lease:
     def __init__(
         self, holder: ReplicaLoad, tokens: int = 0, streamed: bool = True, light: bool = False
     ) -> None:
-        """`tokens`: the tokens of the prompt that the replica does not hold in its cache. `light`:
-        the attempt uses no GPU, so only `inflight` counts it."""
+        """`tokens` is the number of prompt tokens that the replica does not have in its cache.
+
+        A `light` attempt uses no GPU, so only `inflight` counts it.
+        """
         self._holder: ReplicaLoad | None = holder
         self._tokens = tokens
         self._streamed = streamed
@@ -114,7 +119,7 @@ class Lease:
 
 
 def _one_begins(slots: ReplicaLoad) -> None:
-    """Record that a place in the engine's batch is free (rule 4)."""
+    """Record that a slot of the engine became free, so that a waiting attempt runs (rule 4)."""
     if slots.whole_seen:
         slots.whole_seen -= 1
         slots.waiting -= 1
@@ -128,17 +133,18 @@ def poll_begins(slots: ReplicaLoad, now: float) -> int:
 
 
 def poll_failed(slots: ReplicaLoad) -> None:
-    """End a poll that gave no result."""
+    """Record that a poll ended without a result."""
     slots.polls_heard += 1
 
 
 def poll_counted(
     slots: ReplicaLoad, number: int, running: int | None, waiting: int | None, now: float
 ) -> None:
-    """Take the result of a poll. `running`, `waiting`: requests of all clients at the engine;
-    `None` if not reported.
+    """Update the counts with the result of a poll.
 
-    Polls of one replica must not overlap. The answer to an earlier poll takes over no attempts.
+    `running` and `waiting` are the numbers of requests of all clients at the engine; `None` if the
+    engine does not report them. Polls of one replica must not overlap. The answer to a poll that is
+    not the latest takes over no attempts.
     """
     slots.polls_heard += 1
     if waiting is None and running is None:
@@ -147,7 +153,7 @@ def poll_counted(
     there = (running or 0) + (waiting or 0)
     if slots.whole_settled and number == slots.polls:
         _take_over(slots, waiting or 0, now)
-    # The router's own attempts that are known to wait, or that no poll has shown yet.
+    # The router's attempts that are known to wait, or that no poll has taken over yet.
     own_waiting = slots.waiting - slots.foreign_waiting - slots.whole_seen
     more_waiting = max(0, (waiting or 0) - own_waiting)
     missing = 0
@@ -165,17 +171,21 @@ def poll_counted(
 
 
 def signals_lost(slots: ReplicaLoad) -> None:
-    """Discard the last poll, because it is too old: only the router's own attempts count."""
+    """Discard the last poll, because it is too old. Only the router's attempts count then."""
     _foreign(slots, 0, 0)
 
 
 def _take_over(slots: ReplicaLoad, waiting: int, now: float) -> None:
-    """Let the gauges describe the older whole attempts; the fresh generation becomes the older."""
+    """Take over the older generation of whole attempts (see `ReplicaLoad.whole_fresh`).
+
+    The fresh generation becomes the older one. `waiting` is the number of requests that wait at the
+    engine.
+    """
     tokens = slots.whole_older_tokens
     slots.waiting -= slots.whole_older
     slots.pending_tokens -= tokens
     slots.whole_taken += slots.whole_older
-    # If no request waits at the engine, it has prefilled these tokens since the last poll.
+    # If no request waits at the engine, the engine has prefilled the tokens of these attempts.
     slots.polled_tokens //= 2
     if not waiting:
         slots.polled_tokens = max(slots.polled_tokens, tokens)

@@ -6,7 +6,7 @@ import resource
 
 
 def raise_open_files() -> int:
-    """Raise the open-file limit to its hard maximum, and return the limit that is now in force.
+    """Raise the soft limit of open files to the hard limit; return the limit that is now in force.
 
     Every stream needs two file descriptors.
     """

@@ -1,7 +1,7 @@
 """Reads numbers from text that another process has sent.
 
-Python's `int` and `float` accept more than a number: `1_000`, spaces around it, a plus sign, digits
-of other alphabets, `nan` and `inf`. `int` raises ValueError for text of more than 4,300 digits.
+Python's `int` and `float` also accept `1_000`, spaces around a number, a plus sign, digits of other
+alphabets, and (only `float`) `nan` and `inf`. `int` raises ValueError for more than 4,300 digits.
 
 Must never: raise, or accept text that an engine or another HTTP implementation would read as
 another number.

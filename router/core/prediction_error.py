@@ -1,10 +1,10 @@
 """The error of predictions, relative to the actual times.
 
-The mean absolute percentage error (MAPE) says how far off a prediction is; the mean signed error
-(bias) says in which direction. Both are exponential averages over about the last 50 predictions.
-The totals since the start are kept, too: a bench reads them.
+The mean absolute percentage error (MAPE) measures how much predictions differ from actual times.
+The mean signed error (bias) measures in which direction they differ. Both are exponential averages
+over about the last 50 predictions. The totals since the start are also kept, for benchmarks.
 
-Must never: keep a prediction.
+Must never: keep a single prediction.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 from typing import Final
 
 SMOOTHING: Final = 0.02  # Weight of a new error in the averages.
-MOST: Final = 10.0  # The largest relative error; a larger one counts as this.
+MOST: Final = 10.0  # The largest relative error that is counted; larger errors count as this.
 _SHORTEST_S: Final = 1e-6
 
 
 class PredictionError:
-    """The relative error of one kind of predictions. 0.1: 10 % of the actual time."""
+    """The relative error of one kind of predictions. An error of 0.1 is 10 % of the actual time."""
 
     __slots__ = ("absolute", "absolute_total", "count", "signed", "signed_total")
 

@@ -1,14 +1,14 @@
 """Records when a replica last showed work, and how long its work usually takes.
 
 A late first token does not show that a replica hangs, because the replica may compute for other
-requests. So a replica becomes suspect only if it shows no work at all. These count as work: a
+requests. So the router suspects a replica only if it shows no work at all. These count as work: a
 content event of any stream, a whole response, and totals of the engine that have grown between two
 polls.
 
 These do not count as work: the head of a response (vLLM sends it before it computes anything), a
 comment in a stream, and the answer to a probe. A replica that hangs sends all of them.
 
-The per-token path writes only `at`. Times are monotonic seconds.
+The code that runs for each token writes only `at`. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Progress:
         self.whole_s = 0.0
 
     def first_token(self, took_s: float, tokens: int, is_alone: bool) -> None:
-        """Record the first content of a stream. `is_alone`: no other request waited at the replica
-        with this stream.
+        """Record the first content of a stream.
 
-        If the stream waited for other requests, its time to first content measures their work, so
-        it is not used.
+        `is_alone` is True if no other request waited at the replica at the same time. Otherwise the
+        time includes the work for other requests, so it is used only if it is the first one or
+        shorter than the mean.
         """
         usual = self.first_s
         if usual <= 0.0:

@@ -1,8 +1,9 @@
-"""Keeps objects by a level that changes often, and returns one with the highest level.
+"""Stores objects with levels that change often, and returns an object with the highest level.
 
-Objects of one level share a bucket. So a change costs the same for ten objects and for ten
-thousand. Finding the highest level needs no search: the pointer to the highest level steps down
-over empty levels, at most as many steps as it was raised. Levels are small whole numbers.
+Levels are small whole numbers. Objects with the same level are in one bucket. So a change costs the
+same for ten objects and for ten thousand. `Ranking` stores the highest level. When its bucket is
+empty, `largest` tries the next lower levels, one by one; the level takes at most as many steps down
+as it was raised before.
 
 `move` only records a change. Recorded changes are applied by the next call of `largest`, or when
 there are many, because levels change with every request and the highest level is rarely needed.
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-_NOTED: Final = 256  # With this many recorded changes, they are applied at once.
+_NOTED: Final = 256  # When this many changes are recorded, they are applied.
 
 
 class Ranked:
@@ -37,10 +38,10 @@ class Ranking:
     def __init__(self) -> None:
         self._levels: dict[int, list[Ranked]] = {}
         self._noted: list[Ranked] = []
-        self._top = 0  # All levels above this one are empty.
+        self._top = 0  # No object has a higher level than this.
 
     def move(self, thing: Ranked, level: int) -> None:
-        """Set the level of an object; 0 removes it."""
+        """Set the level of an object. Level 0 removes the object from the ranking."""
         thing.level = level
         if thing._is_noted or level == thing._bucket:
             return
@@ -50,7 +51,7 @@ class Ranking:
             self._settle()
 
     def largest(self) -> Ranked | None:
-        """Return one of the objects on the highest level."""
+        """Return an object with the highest level; `None` if the ranking is empty."""
         if self._noted:
             self._settle()
         while self._top:

@@ -1,26 +1,27 @@
-"""Learns a time as a weighted sum of features, online, with errors relative to the prediction.
+"""Learns to predict a time as a weighted sum of features. Errors are relative to the prediction.
 
     predicted_s = scale * sum of shape[j] * basis[j] * feature[j]
 
 `basis` has the assumed seconds per unit of each feature, so `shape` and `scale` are 1 before any
-sample. They are learned at different speeds:
+sample. `scale` and `shape` are learned at different speeds:
 
-- `scale` follows a change of the engine's speed: each sample moves it by a share of its relative
-  residual, so that it is about the mean over the last `SCALE_S` seconds. A factor of two is learned
-  within a minute, at any rate of samples above one per three seconds.
-- `shape` says which share of the time each feature causes. It is fitted by least squares to the
-  samples of the last `SHAPE_S` seconds, each relative to its prediction, with older samples
-  forgotten exponentially. The normal equations contain ratios to the prediction only. So a change
-  of `scale` does not invalidate them. A ridge term keeps a shape that the samples do not determine
-  close to its first value.
+- `scale` follows a change of the engine's speed. Each sample moves it by a fraction of the sample's
+  relative residual, so that `scale` is about the mean over the last `SCALE_S` seconds. A factor of
+  two is learned within a minute, at any rate of samples above one per three seconds.
+- `shape` tells which part of the time each feature causes. It is fitted by least squares to the
+  samples of about the last `SHAPE_S` seconds, each relative to its prediction; older samples are
+  forgotten exponentially. The normal equations contain only ratios to the prediction, so a change
+  of `scale` does not invalidate them. A ridge term keeps coefficients that the samples do not
+  determine close to their first values.
 
-No coefficient is ever negative: the normal equations are solved by coordinate descent with a limit
-at 0, which starts from the previous solution. Each sample costs two sweeps, O(features^2).
+No coefficient is ever negative. The normal equations are solved by coordinate descent, which starts
+from the previous solution and limits each coefficient to at least 0. Each sample costs two sweeps
+over the coefficients, O(features^2).
 
-A single outlier has a bounded effect: a relative residual counts for no more than `HUBER` in the
-scale and in the shape (Huber's loss). Both have the same loss, or they would drift in opposite
-directions. The first samples are an exception, because the engine may be any factor faster than
-assumed.
+A single outlier has a limited effect: a relative residual counts for no more than `HUBER` in
+`scale` and in `shape` (Huber's loss). The two must have the same loss; otherwise they would drift
+in opposite directions. The first samples have no limit, because the engine may be faster or slower
+than assumed by any factor.
 
 Must never: read a clock, keep a sample, or return a negative coefficient.
 """
@@ -32,25 +33,26 @@ from typing import Final
 
 SCALE_S: Final = 15.0
 SHAPE_S: Final = 120.0
-# A sample ages the earlier ones by no more than this many seconds. So at low rates some samples are
-# remembered for longer: the effective number of samples is at least SHAPE_S / SHAPE_GAP_S.
+# The time since the last sample counts as at most this many seconds. So, at low rates, samples are
+# forgotten more slowly: the effective number of samples is at least SHAPE_S / SHAPE_GAP_S.
 SCALE_GAP_S: Final = 3.0
 SHAPE_GAP_S: Final = 2.0
-FIRST: Final = 8  # The scale is the geometric mean of the first samples.
-TAUGHT: Final = 3  # Number of samples that coefficients of other replicas count for.
-UNBOUNDED: Final = 2  # Number of the first samples whose errors are not limited.
+# For this many first samples, the scale is about the mean of their ratios of actual to predicted.
+FIRST: Final = 8
+TAUGHT: Final = 3  # Coefficients learned from other replicas have the weight of this many samples.
+UNBOUNDED: Final = 2  # Number of first samples whose errors are not limited.
 HUBER: Final = 0.5
-# Weight of the first shape against one sample: (relative error of a sample)^2 over (relative
-# uncertainty of the shape)^2.
+# Weight of the first shape in the fit, compared with a weight of 1 for each sample. It is the
+# square of a sample's relative error, divided by the square of the shape's relative uncertainty.
 RIDGE: Final = 0.05
 SWEEPS: Final = 2
-# The shortest and longest times in seconds.
+# The shortest and the longest time in seconds that is learned; other times count as these.
 SHORTEST_S: Final = 1e-5
 LONGEST_S: Final = 1e5
 
 
 class RelativeFit:
-    """The learned coefficients of one sum. Times are seconds."""
+    """The learned coefficients of one weighted sum. Times are in seconds."""
 
     __slots__ = (
         "_at",
@@ -66,17 +68,17 @@ class RelativeFit:
     )
 
     def __init__(self, basis: list[float]) -> None:
-        """`basis`: the assumed seconds per unit of each feature; each above 0."""
+        """`basis` has the assumed seconds per unit of each feature; each value is above 0."""
         size = len(basis)
         self.samples = 0  # Number of learned samples.
         self.scale = 1.0
         self._basis = basis
         self._shape = [1.0] * size
-        self._prior = [1.0] * size  # The shape without samples.
+        self._prior = [1.0] * size  # The shape before the first sample.
         self._moments = [0.0] * (size * size)
         self._targets = [0.0] * size
-        self._shares = [0.0] * size  # Reused by each call of `learn`.
-        self._count = 0  # Samples that the scale is the mean of, up to FIRST.
+        self._shares = [0.0] * size  # A buffer that each call of `learn` uses again.
+        self._count = 0  # Number of samples in the mean of the first samples, at most FIRST.
         self._at = 0.0  # Time of the last sample, in monotonic seconds.
 
     def start(self, coefficients: list[float]) -> None:
@@ -109,13 +111,13 @@ class RelativeFit:
     def learn_longer(self, features: list[float], waited_s: float, now: float) -> None:
         """Learn from a sample whose time is unknown, but longer than `waited_s`.
 
-        A time below the prediction says nothing, so it is ignored.
+        If `waited_s` is below the prediction, the sample contains no information and is ignored.
         """
         if waited_s > self.predict(features):
             self.learn(features, waited_s, now)
 
     def learn(self, features: list[float], took_s: float, now: float) -> None:
-        """Learn that `features` took `took_s` seconds; `now`: monotonic seconds."""
+        """Learn that `features` took `took_s` seconds. `now` is in monotonic seconds."""
         predicted_s = self.predict(features)
         ratio = min(max(took_s, SHORTEST_S), LONGEST_S) / predicted_s
         elapsed_s = max(0.0, now - self._at) if self.samples else 0.0

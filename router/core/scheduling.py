@@ -1,7 +1,7 @@
 """The clock and the timers that request drivers and queue drivers use.
 
 The proxy implements the clock and timers with the event loop, the simulator with a virtual clock.
-Both are base classes, so that compiled code calls them directly.
+`Alarm` and `Scheduler` are base classes, so that compiled code calls their methods directly.
 
 Must never: decide what a timer does.
 """
@@ -22,7 +22,7 @@ class Alarm(ABC):
 
     @abstractmethod
     def set(self, when: float) -> None:
-        """Set the time of the call to `when` (monotonic seconds), instead of an earlier one."""
+        """Schedule the call for `when` (monotonic seconds). This replaces a time set before."""
 
     @abstractmethod
     def clear(self) -> None:
@@ -41,7 +41,7 @@ class Scheduler(ABC):
 
     @abstractmethod
     def soon(self, act: Callable[[], None]) -> None:
-        """Call `act` at the end of this turn of the event loop, after calls added before."""
+        """Call `act` soon, after the calls that were added before, as `loop.call_soon` does."""
 
     @abstractmethod
     def alarm(self, act: Callable[[], None]) -> Alarm:

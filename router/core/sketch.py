@@ -1,14 +1,14 @@
 """Computes quantiles of a stream of values in bounded memory, with logarithmic buckets (DDSketch).
 
 Bucket i counts the values in (g^(i-1), g^i] with g = (1+a)/(1-a). The value 2*g^i/(g+1) differs
-from each of them by at most the relative error `a`, so every returned quantile does, too. Source:
-Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch with relative-error
-guarantees", PVLDB 12(12), 2019. Two sketches of the same accuracy can be merged. The result is the
-sketch of both streams.
+from each value in the bucket by at most the relative error `a`. So every returned quantile has at
+most this error. Source: Masson, Rim and Lee, "DDSketch: a fast and fully-mergeable quantile sketch
+with relative-error guarantees", PVLDB 12(12), 2019. Two sketches of the same accuracy can be
+merged. The result is the sketch of both streams.
 
 If there are more buckets than allowed, the lowest ones are merged. High quantiles keep their
 accuracy; low quantiles are then too high. 2,048 buckets with an error of 1 % cover more than
-seventeen powers of ten, so durations never need this.
+seventeen powers of ten, so for durations no buckets are ever merged.
 
 Must never: grow with the number of values, or read a clock.
 """
@@ -32,7 +32,7 @@ class Sketch:
     __slots__ = ("_counts", "_floor", "_per_log", "accuracy", "buckets_max", "total", "zeros")
 
     def __init__(self, accuracy: float = ACCURACY, buckets_max: int = BUCKETS_MAX) -> None:
-        """`accuracy`: the largest relative error, 0 to 1. Raises ValueError."""
+        """`accuracy` is the largest relative error. Raises ValueError if it is not in (0, 1)."""
         if not 0.0 < accuracy < 1.0:
             raise ValueError("accuracy must be between 0 and 1")
         if buckets_max < 1:
@@ -66,8 +66,8 @@ class Sketch:
         self.zeros += other.zeros
         self.total += other.total
         counts = self._counts
-        # `sorted` makes a copy, because a sketch may be merged with itself. The highest bucket is
-        # first, so that low buckets that will be merged are not created separately.
+        # `sorted` makes a copy of the buckets, because a sketch may be merged with itself. The
+        # highest bucket is added first, so that low buckets are not created only to be merged.
         for bucket, count in sorted(other._counts.items(), reverse=True):
             if bucket in counts:
                 counts[bucket] += count
@@ -85,11 +85,11 @@ class Sketch:
         return self.total / count if count else None
 
     def quantile(self, q: float, *, above: int = 0) -> float | None:
-        """Return the smallest value that a share `q` (0 to 1) of all values does not exceed.
+        """Return the smallest value that a fraction `q` (0 to 1) of all values does not exceed.
 
-        `above`: a number of further values that are larger than all counted values. An example is
-        the requests that never showed a first token. Returns infinity if the quantile is one of
-        these, and `None` if there are no values.
+        `above` is a number of further values that are larger than all counted values, such as the
+        times of requests that never got a first token. Returns infinity if the quantile is one of
+        these further values, and `None` if there are no values.
         """
         count = self.count
         if not count + above:
@@ -103,7 +103,7 @@ class Sketch:
         raise AssertionError("the last bucket is at the count")
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """Yield the cumulative distribution, ascending: a value, and how many are at most it."""
+        """Yield pairs in ascending order: a value, and the number of counted values up to it."""
         seen = self.zeros
         if seen:
             yield 0.0, seen
@@ -113,7 +113,7 @@ class Sketch:
             yield 2.0 * growth**bucket / (growth + 1.0), seen
 
     def __len__(self) -> int:
-        """The number of buckets in use, without the bucket for 0."""
+        """The number of used buckets, without the bucket for the value 0."""
         return len(self._counts)
 
     def _add_to(self, bucket: int, count: int) -> None:

@@ -1,26 +1,28 @@
 """Learns the speed of one replica's engine from the streams that it answers.
 
-`EngineSpeed` has the coefficients, which policies read. This class updates them:
+`EngineSpeed` has the coefficients, which routing policies read. `SpeedLearner` updates them from
+these samples:
 
-- A first token is a sample of the prefill: the prompts ahead of it, its own uncached and cached
-  tokens, and the sequences that decoded at its dispatch.
-- A complete stream with a known number of tokens is a sample of the decode step: its mean time per
-  token, the mean numbers of sequences and context tokens meanwhile, and the prompt tokens that were
-  prefilled per step.
-- It is also a sample of the delay by later requests: the share of its time beyond the steps that
-  were predicted from its batch at the dispatch. The mean of these shares is that of the speeds, so
-  the predicted times have no bias relative to the actual ones.
+- The first token of a stream is a sample of the prefill. Its features are the prompt tokens that
+  had to be prefilled before, the stream's own uncached and cached prompt tokens, and the number of
+  sequences that decoded when the request was sent.
+- A complete stream with a known number of tokens is a sample of the decode step. It has the mean
+  time per token, the mean numbers of sequences and context tokens meanwhile, and the prompt tokens
+  that were prefilled per step.
+- A complete stream is also a sample of the delay by later requests: the fraction of its time per
+  token beyond the time that was predicted from the batch when the request was sent. The mean of
+  these fractions is learned, so that predicted times have no bias relative to the actual times.
 
 These are not samples:
 
-- Answers that are not streamed: they show nothing before their last token.
-- A first token of a request that had to wait in the engine for a free slot or for space in the KV
-  cache, because its wait was not a prefill. The same applies while requests of other clients wait
-  there: their prompts are unknown.
+- Answers that are not streamed, because they show nothing before their last token.
+- The first token of a request that had to wait in the engine for a free slot or for space in the KV
+  cache, because the wait was not prefill. The same applies while requests of other clients wait at
+  the engine, because their prompts are unknown.
 - A stream whose client did not read all the time.
 
-An attempt that ended without content took longer than it waited. So it is a sample only if it had
-waited for longer than predicted; otherwise it would teach that the replica is fast.
+An attempt that ended without content would have taken longer than it had waited. So it is a sample
+only if it had waited for longer than predicted; otherwise the learned speed would become too high.
 
 The predictions made at the dispatch are compared with the actual times. Assumed coefficients are
 not compared.
@@ -47,18 +49,20 @@ from router.core.prediction_error import PredictionError
 from router.core.relative_fit import RelativeFit
 from router.core.replica_load import ReplicaLoad
 
-LEAST: Final = 8  # Number of samples from which on coefficients count as learned.
-OUTPUT_LEAST: Final = 8  # Fewer output tokens are no sample: single gaps differ too much.
-DELAY_WEIGHT: Final = 0.01  # Weight of a new stream in `delay_share`.
-DELAY_FIRST: Final = 4  # Number of streams that the first value, no delay, counts for.
+LEAST: Final = 8  # Coefficients count as learned after this many samples.
+# A stream with fewer output tokens is no sample, because the gaps between tokens differ too much.
+OUTPUT_LEAST: Final = 8
+DELAY_WEIGHT: Final = 0.01  # Weight of a new stream in the mean `delay_share`.
+DELAY_FIRST: Final = 4  # The first value of `delay_share`, 0, has the weight of this many streams.
 DELAY_MOST: Final = 0.8  # The largest `delay_share`.
-DELAY_LEAST: Final = -1.0  # The least share of one stream: it took half of the predicted time.
-# Share of the KV cache from which on a request may have to wait for space.
+# The smallest fraction that one stream contributes: the stream took half of the predicted time.
+DELAY_LEAST: Final = -1.0
+# Fraction of the KV cache in use from which on a request may have to wait for space.
 KV_FULL: Final = 0.97
 
 
 class SpeedSample:
-    """The facts of one streamed attempt: at its dispatch, and from its first token on."""
+    """The data of one streamed attempt, from its dispatch and from its first token."""
 
     __slots__ = (
         "ahead",
@@ -78,16 +82,18 @@ class SpeedSample:
     def __init__(
         self, ahead: float, uncached: int, cached: int, running: int, is_prefill: bool
     ) -> None:
-        self.ahead = ahead  # Tokens of other prompts that were to be prefilled first.
-        self.uncached = uncached  # The prompt's own tokens, as estimated at the dispatch.
+        self.ahead = ahead  # Number of tokens of other prompts that had to be prefilled first.
+        # The numbers of uncached and cached prompt tokens, as estimated at the dispatch.
+        self.uncached = uncached
         self.cached = cached
-        self.running = running  # Sequences that decoded.
-        self.is_prefill = is_prefill  # Whether its first token measures a prefill.
+        self.running = running  # Number of sequences that decoded at the dispatch.
+        self.is_prefill = is_prefill  # Whether the time to first token measures only prefill.
         self.ttft_s = 0.0  # The predicted seconds to the first token; 0: nothing was known.
         self.tpot_s = 0.0  # The predicted seconds per output token; 0: nothing was known.
-        self.steps_s = 0.0  # The same if the batch stays and no prompt arrives.
+        # The predicted seconds per output token if the batch does not change; 0: nothing was known.
+        self.steps_s = 0.0
         self.began_at = -1.0  # Time of the first token in monotonic seconds; below 0: none yet.
-        # The sums of `DecodeLoad` at the first token.
+        # The fields of `DecodeLoad` with the same names, at the first token.
         self.sequence_s = 0.0
         self.context_s = 0.0
         self.prefilled = 0
@@ -119,16 +125,17 @@ class SpeedLearner:
         self.decode = RelativeFit([STEP_S, SEQUENCE_S, CONTEXT_S, TOKEN_S])
         self.ttft_error = PredictionError()
         self.tpot_error = PredictionError()
-        # The error of the time per token if the load until the stream's end had been known. The
-        # rest of `tpot_error` comes from requests that arrived later.
+        # The error that predictions of the time per token would have if the load until the stream's
+        # end had been known. The rest of `tpot_error` comes from requests that arrived later.
         self.step_error = PredictionError()
         self._load = DecodeLoad()
         self._delayed = 0  # Number of streams that `delay_share` was learned from.
 
     def start(self, prefill: list[float], decode: list[float]) -> None:
-        """Begin with the coefficients of other replicas of the model; [] for unknown ones.
+        """Begin with coefficients that were learned from other replicas of the same model.
 
-        Coefficients that were learned from this replica's own answers stay.
+        An empty list means unknown coefficients. Coefficients that were learned from this replica's
+        own answers are not replaced.
         """
         if prefill and not self.prefill.samples:
             self.prefill.start(prefill)
@@ -142,10 +149,10 @@ class SpeedLearner:
     def dispatched(
         self, place: ReplicaLoad, uncached: int, cached: int, slots: float, now: float
     ) -> SpeedSample:
-        """Return the facts and predictions of a streamed attempt that has just got its lease.
+        """Return the data and predictions of a streamed attempt that has just got its lease.
 
-        `uncached`, `cached`: estimated tokens of its prompt. `slots`: requests that the engine runs
-        at once; below 0: unknown.
+        `uncached` and `cached` are the estimated numbers of its prompt tokens. `slots` is the
+        number of requests that the engine can run at once; below 0: unknown.
         """
         speed = self.speed
         pending = place.pending_tokens - uncached
@@ -167,7 +174,7 @@ class SpeedLearner:
     def expected_s(self, place: ReplicaLoad, uncached: int, cached: int, now: float) -> float:
         """Predict the seconds to the first token of an attempt that would get its lease now.
 
-        The result is the prediction that `dispatched` makes. 0: nothing is known.
+        The result is the prediction that `dispatched` would make. 0: nothing is known.
         """
         speed = self.speed
         if not speed.is_known:
@@ -178,7 +185,10 @@ class SpeedLearner:
     def shown(
         self, place: ReplicaLoad, sample: SpeedSample, ttft_s: float, is_timed: bool, now: float
     ) -> None:
-        """Learn from the first token of a stream. `is_timed`: the client has read all the time."""
+        """Learn from the first token of a stream.
+
+        `is_timed` is False if the client did not read all the time, which delays the stream.
+        """
         self.look(place, now)
         load = self._load
         load.begins(sample.uncached + sample.cached, sample.uncached, now)
@@ -195,7 +205,7 @@ class SpeedLearner:
             self._renew_prefill()
 
     def cut(self, sample: SpeedSample, waited_s: float, now: float) -> None:
-        """Learn from an attempt that ended after `waited_s` without content."""
+        """Learn from an attempt that ended without content after `waited_s` seconds."""
         if sample.is_prefill:
             self.prefill.learn_longer(sample.features(), waited_s, now)
             self._renew_prefill()
@@ -205,8 +215,8 @@ class SpeedLearner:
     ) -> None:
         """Learn from the end of an attempt, whatever its result.
 
-        Call this method once for each attempt, after its lease was released. `output`: the exact
-        number of output tokens of a complete stream; 0: unknown. `is_timed`: see `shown`.
+        Call this method once for each attempt, after its lease was released. `output` is the exact
+        number of output tokens of a complete stream; 0: unknown. For `is_timed` see `shown`.
         """
         began = sample.began_at
         if began < 0.0:
@@ -235,13 +245,13 @@ class SpeedLearner:
         self._renew_decode()
 
     def look(self, place: ReplicaLoad, now: float) -> None:
-        """Update the replica's decode load. Call this method at each poll, too."""
+        """Update the replica's decode load. This method must also be called at each poll."""
         speed, load = self.speed, self._load
         load.look(place, speed.tpot_s(load.sequences, load.context), now)
         place.context_tokens = int(load.context)
 
     def _learn_delay(self, share: float) -> None:
-        """Learn the share of one stream's time that came from requests after its dispatch."""
+        """Learn the fraction of one stream's time that requests after its dispatch caused."""
         self._delayed += 1
         weight = max(DELAY_WEIGHT, 1.0 / (DELAY_FIRST + self._delayed))
         speed = self.speed
@@ -269,7 +279,7 @@ class SpeedLearner:
 def measures_prefill(place: ReplicaLoad, load: int, slots: float) -> bool:
     """Whether a request is prefilled without a wait in the engine for a slot or for KV cache.
 
-    `load`: the replica's load with the request. `slots`: see `SpeedLearner.dispatched`.
+    `load` is the replica's load including the request. For `slots` see `SpeedLearner.dispatched`.
     """
     usage = place.kv_usage
     return (

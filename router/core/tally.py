@@ -1,4 +1,4 @@
-"""Counts connections. The counts outlive the pools and the ports that update them.
+"""Counts connections. The counts continue when connection pools or ports are replaced.
 
 Must never: make decisions, or count anything that belongs to a request.
 """
@@ -10,7 +10,7 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Tally:
-    """Counts since the start. A base class, so that compiled code counts directly."""
+    """Counts since the start of the process. Compiled code updates these fields directly."""
 
     def __init__(self) -> None:
         self.client_connections = 0  # Accepted connections of clients.

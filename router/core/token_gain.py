@@ -1,17 +1,18 @@
-"""The token-level deadline-aware gain (TDG) of one request: how many of its tokens were on time.
+"""Computes how many tokens of a request were on time: the token-level deadline-aware gain (TDG).
 
-Source: PROSERVE (arXiv 2512.12928). Each token of a request has a fixed deadline:
+The definition is that of PROSERVE (arXiv 2512.12928). Each token of a request has a fixed deadline:
 
     deadline of token i = arrival + TTFT SLO + (i - 1) * TPOT SLO,  i = 1 ... n
     gain                = worth * (number of tokens before their deadlines)
 
-All tokens of a request are worth the same (the paper's w_p = w_d = 1). A late first token does not
-make the others late, and tokens that come early leave more time for the next ones. The ratio of the
-gain to that of the same requests with all tokens on time is the figure to maximise. Here
-`first_due` is the deadline of the first token, in monotonic seconds, and `tpot_s` the TPOT SLO in
-seconds. All results are numbers of tokens; the caller multiplies them by the worth.
+All tokens of a request have the same worth (the paper's w_p = w_d = 1). A late first token does not
+make later tokens late, and tokens that arrive early leave more time for the next tokens. The router
+is good if the gain is close to the gain of the same requests with all tokens on time.
 
-Pure. Must never: read a clock, or allocate anything per token.
+In this module, `first_due` is the deadline of the first token in monotonic seconds, and `tpot_s` is
+the TPOT SLO in seconds. All results are numbers of tokens; the caller multiplies them by the worth.
+
+Must never: read a clock, or allocate memory per token.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ _NEVER: Final = float("inf")
 
 
 class StreamGain:
-    """Finds the late content events of a stream while it is relayed.
+    """Counts the late content events of a stream while the router relays it.
 
-    The relay compares the time of each read with `check_at`, and calls `reads` only for reads at or
-    after that time: all events of an earlier read are on time. A stream that stays ahead of its
-    deadlines calls `reads` a few times in all, because each call moves `check_at` to the deadline
-    of the event that comes next.
+    The relay compares the time of each read with `check_at`. It calls `reads` only for reads at or
+    after that time, because all events of an earlier read are on time. Each call moves `check_at`
+    to the deadline of the next event. So if a stream stays ahead of its deadlines, `reads` is
+    called only a few times.
     """
 
     __slots__ = (
@@ -49,20 +50,21 @@ class StreamGain:
         self._first_due = first_due
         self._tpot_s = tpot_s
         self.check_at = first_due
-        self.before = 0.0  # content events of earlier replicas, if the stream was continued
-        # The last read that was noted: its time, and the number of events before it. How many
-        # events it has is known when the next read is noted.
+        # Number of content events of earlier replicas, if another replica continued the stream.
+        self.before = 0.0
+        # The time of the last read that was noted, and the number of events before that read. The
+        # number of events in that read is known only when the next read is noted.
         self._read_at = -_NEVER
         self._index = 0.0
         self._late = 0.0
-        # The last late events that follow each other without one on time: their first index, and
-        # the index after the last one.
+        # The last series of consecutive late events: the index of its first event, and the index
+        # after its last event.
         self._late_from = self._late_until = 0.0
 
     def reads(self, now: float, events: int) -> None:
-        """Note a read at `now`, before which the replica's stream had `events` content events.
+        """Note a read at `now`. `events` is the number of the replica's content events before it.
 
-        The number may be negative, if events without content came before the first content.
+        `events` may be negative if events without content came before the first content.
         """
         index = self.before + max(0, events)
         self._count_until(index)
@@ -71,14 +73,14 @@ class StreamGain:
         self.check_at = self._first_due + index * self._tpot_s
 
     def _count_until(self, end: float) -> None:
-        """Count the late events of the last noted read, whose events are those before `end`."""
+        """Count the late events of the last noted read, which ends before the event `end`."""
         index, read_at, first_due, tpot_s = (
             self._index,
             self._read_at,
             self._first_due,
             self._tpot_s,
         )
-        # The first event on time ends the loop, because the events after it have later deadlines.
+        # If an event is on time, so are the events after it, because their deadlines are later.
         while index < end and first_due + index * tpot_s <= read_at:
             index += 1.0
         if index > self._index:
@@ -89,10 +91,10 @@ class StreamGain:
         self._read_at = -_NEVER
 
     def share(self, events: int) -> float:
-        """Return the share of the content events that were on time, 0 to 1; -1: there were none.
+        """Return the fraction of the content events that were on time, 0 to 1; -1: no events.
 
-        Called once, at the end. `events`: as for `reads`. Up to two events after them, which close
-        the stream, do not count.
+        Call this method once, at the end of the stream. `events` is the number of the last
+        replica's content events. Up to two further events, which close the stream, do not count.
         """
         count = self.before + max(0, events)
         if count <= 0.0:
@@ -104,10 +106,10 @@ class StreamGain:
 
 
 def on_time_at_once(first_due: float, tpot_s: float, tokens: float, at: float) -> float:
-    """Tokens on time of an answer that came in one piece at the time `at`.
+    """Number of tokens on time of an answer that came in one piece at the time `at`.
 
     The client cannot use a part of the answer. So all tokens are on time if the answer came before
-    the deadline of its last token, else none.
+    the deadline of its last token; otherwise no token is on time.
     """
     return tokens if at < first_due + (tokens - 1.0) * tpot_s else 0.0
 
@@ -115,7 +117,7 @@ def on_time_at_once(first_due: float, tpot_s: float, tokens: float, at: float) -
 def on_time_evenly(
     first_due: float, tpot_s: float, tokens: float, first: float, last: float
 ) -> float:
-    """Tokens on time of a stream whose tokens came at equal distances, from `first` to `last`.
+    """Number of tokens on time, if they came at equal intervals from `first` to `last`.
 
     `tokens` is a whole number, at least 1.
     """
@@ -124,7 +126,7 @@ def on_time_evenly(
 
 
 def tokens_due(first_due: float, tpot_s: float, most: float, now: float) -> float:
-    """The number of tokens whose deadline has passed; at most `most`."""
+    """The number of tokens whose deadlines have passed; at most `most`."""
     if now < first_due:
         return 0.0
     after = (now - first_due) / tpot_s
@@ -132,8 +134,8 @@ def tokens_due(first_due: float, tpot_s: float, most: float, now: float) -> floa
 
 
 def expected_tokens(predicted: int) -> float:
-    """Tokens of an answer that did not come.
+    """The number of tokens that count for an answer that did not come.
 
-    `predicted`: the prediction; below 0: unknown, and only the first token is expected.
+    `predicted` is the predicted number. If it is below 0 (unknown), only the first token counts.
     """
     return max(1.0, float(predicted))

@@ -1,19 +1,20 @@
 """Estimates the time to first token of each stream at its arrival, with a 90 % interval.
 
-A prediction comes from the learned speed of engines and, if the request waits, from the queue. The
-errors of predictions are learned by class and by state, because a wait in a queue is much less
-certain than a prefill: `ConformalInterval` gives the bounds of the ratio of the actual to the
-predicted time, and its median corrects the prediction.
+The prediction is computed from the learned speeds of the engines and, if the request waits, from
+the state of the queue. Predictions have errors, which are learned for each priority class and each
+state of a request: a wait in a queue is much less certain than a prefill. `ConformalInterval` gives
+the bounds and the median of the ratio of the actual to the predicted time. The median corrects the
+prediction.
 
-- Nothing is estimated before enough first tokens of the same class and state were compared with
+- No estimate is given before enough first tokens of the same class and state were compared with
   their predictions.
-- An account with most of the requests learns apart, so that it does not decide the intervals of
-  the others (`estimate_cells.py`).
+- The errors of an account with most of the requests are learned separately, so that this account
+  does not decide the intervals of other accounts (`estimate_cells.py`).
 - The actual time is that of the request's first content, whichever attempt it came from. A request
   that ended without content is censored (`conformal.py`).
-- Whole answers have no first token, so there are no estimates for them.
+- Answers that are not streamed have no first token, so they get no estimates.
 
-Memory is bounded; a request costs two insertions into short sorted lists, and a token nothing.
+Memory is limited. A request costs two insertions into short sorted lists; a token costs nothing.
 
 Must never: do I/O, read a clock, or hold a reference to a request.
 """
@@ -28,23 +29,23 @@ from router.core.estimate_cells import Awaited, EstimateCells
 from router.core.urgency import CLASSES
 
 # The states of a request at its arrival.
-AT_ONCE: Final = 0  # It is sent at once.
-# It is sent at once to an engine in which it may wait for a slot or for KV cache.
+AT_ONCE: Final = 0  # The request is sent at once.
+# The request is sent at once to an engine in which it may wait for a slot or for KV cache.
 ENGINE_FULL: Final = 1
-SOON: Final = 2  # It waits in the queue, behind few requests.
-LATER: Final = 3  # It waits in the queue, behind many requests.
+SOON: Final = 2  # The request waits in the router's queue, behind few requests.
+LATER: Final = 3  # The request waits in the router's queue, behind many requests.
 STATES: Final = ("at_once", "engine_full", "soon", "later")
-FEW: Final = 8  # Requests ahead, from which on a request waits behind many.
+FEW: Final = 8  # With at least this many requests ahead, the state is LATER.
 
-# A request is refused only because of first tokens in the last seconds. Otherwise an outdated
-# estimate could refuse all requests, and nothing would correct it.
+# A request is refused only if a first token was learned in the last `FRESH_S` seconds. Otherwise an
+# outdated estimate could refuse all requests, and no first token would correct the estimate.
 FRESH_S: Final = 30.0
 RETRY_MOST_S: Final = 600
 _SHORTEST_S: Final = 1e-4
 
 
 class TtftEstimate(Awaited):
-    """The estimate of one request. Times are seconds from `made_at`."""
+    """The estimate of one request. Times are in seconds since `made_at`."""
 
     __slots__ = (
         "_cell",
@@ -73,17 +74,19 @@ class TtftEstimate(Awaited):
         cell = cells.of(account)
         if cells.waits:
             cells.look(cell, now)
-        self.made_at = now  # monotonic seconds
-        self.predicted_s = predicted_s  # Before the correction.
+        self.made_at = now  # Time of the estimate in monotonic seconds.
+        self.predicted_s = predicted_s  # The prediction before its correction by the median.
         self.idle_s = idle_s  # The prediction for an idle replica.
-        # Whether enough is known; otherwise the request only teaches.
+        # False: too few first tokens were learned for an estimate. The request's own time is
+        # learned in any case.
         self.is_given = cell.interval.is_known
         self.estimate_s = self.low_s = self.high_s = 0.0
-        # Whether the actual time is known well enough to judge the interval, and was within it.
+        # `is_judged`: it is known whether the actual time was within the interval. `is_kept`: it
+        # was within the interval.
         self.is_judged = False
         self.is_kept = False
         self._cells = cells
-        self._cell = cell  # The cell that gives the interval.
+        self._cell = cell  # The cell from which the interval comes.
         if self.is_given:
             cell.pending += 1
             interval = cell.interval
@@ -100,16 +103,16 @@ class TtftEstimate(Awaited):
             self._learn(now, False)
 
     def ended(self, now: float) -> None:
-        """Note the end of the request. Without a first content before, it is censored."""
+        """Note the end of the request. If it had no content, it is learned as censored."""
         if self._close():
             self._learn(now, True)
 
     def void(self) -> None:
-        """Learn nothing from this request: its time says nothing about engines or the queue."""
+        """Learn nothing from this request, because its time was not caused by engines or queue."""
         self._close()
 
     def _close(self) -> bool:
-        """Return whether the time was not known until now."""
+        """Mark the actual time as known. Returns whether it was unknown before."""
         was_open = self.is_open
         self.is_open = False
         if was_open and self.is_given:
@@ -126,12 +129,12 @@ class TtftEstimate(Awaited):
             cell = self._cell
             if (
                 cell is cells.of(account) and not self.is_missed
-            ):  # Otherwise another cell is in force for the account.
+            ):  # The account still uses the same cell, and the miss was not counted before.
                 cell.interval.judged(is_below, is_above, cell.pending)
         cells.learn(account, log(max(took_s, _SHORTEST_S) / self.predicted_s), is_cut, now)
 
     def is_late(self, due: float, now: float) -> bool:
-        """Whether the first token cannot come by `due`, in monotonic seconds."""
+        """Whether the lower bound of the estimate is after `due`, in monotonic seconds."""
         return (
             self.is_given
             and self.made_at + self.low_s > due
@@ -141,9 +144,9 @@ class TtftEstimate(Awaited):
     def late_error(self, due: float) -> RouterError:
         """Return the error for a request that is refused because of `is_late`.
 
-        Its Retry-After is the time after which the estimate would meet the same time limit if no
-        other request came: the work ahead becomes one second shorter in each second. There is none
-        if an idle replica could not meet the limit either.
+        Retry-After is the time after which the estimate would meet the same time limit if no other
+        request arrived: the wait becomes one second shorter in each second. The error has no
+        Retry-After if even an idle replica could not meet the limit.
         """
         limit_s = max(0.0, due - self.made_at)
         correction = self.estimate_s / self.predicted_s
@@ -179,9 +182,10 @@ class TtftEstimates:
         idle_s: float,
         now: float,
     ) -> TtftEstimate:
-        """Return the estimate of a request of a class, 0 to 4, and an account.
+        """Return the estimate of a request. `urgency` is its class, 0 to 4.
 
-        `predicted_s`: from now on; above 0. `idle_s`: the same at an idle replica, without a wait.
+        `predicted_s` is the predicted time to first token, in seconds from now. `idle_s` is the
+        prediction for an idle replica, without any wait.
         """
         cells = self.cells[urgency * len(STATES) + state]
         self._count += 1
@@ -190,7 +194,7 @@ class TtftEstimates:
 
 
 def header_value(estimate: TtftEstimate, arrived: float) -> bytes:
-    """Return the response header's value: milliseconds from the request's arrival."""
+    """Return the value of the response header: milliseconds since the request's arrival."""
     before_s = estimate.made_at - arrived
     return b"%d; low=%d; high=%d" % (
         int(1000.0 * (before_s + estimate.estimate_s) + 0.5),

@@ -6,5 +6,6 @@ from typing import Final
 
 import msgspec
 
-# In this order: invalid JSON or a value of another type; text that is not UTF-8; too deep nesting.
+# The exceptions are for: invalid JSON or a value of a wrong type; text that is not UTF-8; nesting
+# that is too deep.
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,11 +1,10 @@
 """The urgency of a request: a number on one scale, and the priority class nearest to it.
 
 The scale has five classes at whole numbers: critical 0, high 1, normal 2, low 3, batch 4. A lower
-number is more urgent; fractions are allowed. A number belongs to the nearest class, and a number
-half-way between two classes to the less urgent one. So class high is the range [0.5, 1.5).
+number is more urgent; fractions are allowed. A number belongs to the nearest class. A number
+half-way between two classes belongs to the less urgent one. So class high is the range [0.5, 1.5).
 
-This module has pure values. Must never: import another module of this project, or depend on
-clients, keys or engines.
+Must never: import another module of this project, or depend on clients, keys or engines.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ NORMAL: Final = 2
 LOW: Final = 3
 BATCH: Final = 4
 
-HALF: Final = 0.5  # The distance from a class's number to the end of the class.
+HALF: Final = 0.5  # The distance from a class's number to the end of the class's range.
 # With this many steps, an urgency number moves half of the way to the end of its class.
 _STEPS_HALFWAY: Final = 3.0
 
@@ -31,9 +30,11 @@ class Urgency:
     __slots__ = ("name", "number", "rank", "source", "stated", "unstepped")
 
     def __init__(self, number: float, source: str, unstepped: float = -1.0) -> None:
-        """`number`: in [0, 4.5); steps may raise a batch request above 4. `source`: what set the
-        number, in one word; "" if it is a default. `unstepped`: the number before the steps
-        (`stepped`); below 0: there were no steps."""
+        """`number` is in [0, 4.5). Only steps (see `stepped`) move a batch request above 4.
+
+        `source` is a word for what set the number; "" if the number is a default. `unstepped` is
+        the number before the steps; below 0: there were no steps.
+        """
         self.number = number
         self.unstepped = number if unstepped < 0.0 else unstepped
         self.rank = class_of(number)  # The class as a number, 0 to 4.
@@ -47,7 +48,7 @@ class Urgency:
 
 
 def class_of(number: float) -> int:
-    """Return the class nearest to a number; outside the scale, the first or the last class.
+    """Return the class nearest to a number, also for a number outside the scale.
 
     `number` must not be NaN.
     """
@@ -59,7 +60,7 @@ def class_of(number: float) -> int:
 
 
 def within(number: float) -> float:
-    """Return `number`, limited to the scale of urgencies. It must not be NaN."""
+    """Return `number`, limited to the scale of urgencies. `number` must not be NaN."""
     if number <= CRITICAL:
         return float(CRITICAL)
     return float(BATCH) if number >= BATCH else float(number)
@@ -71,7 +72,7 @@ def clamped(number: float, ceiling: int) -> float:
 
 
 def stepped(number: float, steps: int) -> float:
-    """Return a number that is `steps` steps less urgent, but still of the same class.
+    """Return a number that is less urgent by `steps` steps, but still in the same class.
 
     The steps move the number by `steps / (steps + 3)` of the distance to the end of its class. Each
     step is smaller than the one before. So two different counts of steps give different numbers,

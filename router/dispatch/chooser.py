@@ -1,9 +1,9 @@
-"""Chooses a replica by the model's policy, with the fleet's data on the request's prefix.
+"""Chooses the replica for a request with the routing policy of the request's model.
 
-If a policy raises or returns an invalid choice, the request goes to a random candidate; the failure
-is counted and logged. In large fleets, a policy gets only a sample of the candidates, and the
-candidates that hold the prefix. Examining a thousand replicas would cost more than the slightly
-better choice is worth.
+The policy learns which replicas hold the prompt's prefix. If a policy raises or returns an invalid
+choice, the request goes to a random candidate; the failure is counted and logged. In large fleets,
+a policy gets only a sample of the candidates, and the candidates that hold the prefix. Examining a
+thousand replicas would cost more than the slightly better choice is worth.
 
 Must never: do I/O, or count load (the lease counts it).
 """
@@ -65,7 +65,7 @@ class Chooser:
         self._asked: tuple[int, ...] | None = None  # The prompt blocks of the last prefix lookup.
         # The replicas found by the last prefix lookup, with the number of blocks that each holds.
         self._held: Mapping[Replica, int] = _NOBODY
-        self._crowd: Sequence[Replica] = ()  # The candidates of a large fleet.
+        self._crowd: Sequence[Replica] = ()  # The candidates of the last choice in a large fleet.
         self._places: dict[Replica, int] = {}  # The index of each replica in `_crowd`.
         # The sum of the policies' `plan_changes`, after the last call of `closed_to`.
         self.plan_changes = 0
@@ -75,7 +75,7 @@ class Chooser:
         self._sample = sample
         self._default = policies.default
         self._by_model = policies.by_model
-        # A hook that no policy overrides is not called.
+        # A hook method that no policy overrides is not called.
         self._hears_dispatch = _overridden(policies, "on_dispatch")
         self._hears_first_token = _overridden(policies, "on_first_token")
         self._hears_finish = _overridden(policies, "on_finish")
@@ -105,10 +105,9 @@ class Chooser:
         return self._rng.choice(candidates)
 
     def closed_to(self, replica: ReplicaLoad, leaving: int = -1) -> int:
-        """Return the classes of which the policies send a replica nothing more, as bits.
+        """Return the priority classes of which a replica gets no more requests now, as bits.
 
-        If models have different policies, any of them may close a replica that it has chosen.
-        `leaving`: see `RoutingPolicy.closed_to`.
+        A class is closed if any policy closes it. `leaving`: see `RoutingPolicy.closed_to`.
         """
         found = changes = 0
         for policy in self._closes:
@@ -150,7 +149,7 @@ class Chooser:
         return window
 
     def _holders(self, view: RequestView) -> Mapping[Replica, int]:
-        """Return the replicas that hold a part of the prompt, with the number of its blocks."""
+        """Return the replicas that hold blocks of the prompt, and how many blocks each holds."""
         blocks = view.blocks
         return self._held if self._asked is blocks else self._knowledge.held(view)
 
@@ -159,7 +158,7 @@ class Chooser:
         return _uncached(view, self._holders(view).get(replica, 0) if view.blocks else 0)
 
     def uncached_at_best(self, view: RequestView) -> int:
-        """Estimate the prompt tokens that the replica with the most of them does not hold."""
+        """Estimate the uncached prompt tokens at the replica that holds most of the prompt."""
         return _uncached(view, max(self._holders(view).values(), default=0) if view.blocks else 0)
 
     # -- events of an attempt -----------------------------------------------------------------
@@ -199,7 +198,7 @@ class Chooser:
     def shown(self, view: RequestView, replica: Replica, held: int, ttft_s: float | None) -> None:
         """Handle an attempt's first content.
 
-        `ttft_s`: `None` if the content is the whole answer.
+        `ttft_s`: seconds to the first content; `None` if the content is the whole answer.
         """
         if view.blocks:
             self._knowledge.begun(replica, view.blocks, held)
@@ -207,7 +206,7 @@ class Chooser:
             self._tell("on_first_token", view, replica, ttft_s)
 
     def finished(self, view: RequestView, replica: Replica, output_tokens: int | None) -> None:
-        """Handle the end of an attempt, once for each. `output_tokens`: `None` if unknown."""
+        """Handle the end of an attempt; called once. `output_tokens`: `None` if unknown."""
         if self._hears_finish:
             self._tell("on_finish", view, replica, output_tokens)
 

@@ -18,7 +18,7 @@ from router.intake.routes import JSON, Route
 from router.intake.values import is_given, output_tokens_of
 from router.wire.http1.heads import RequestHead
 
-_CHOICES: Final = 1024  # The largest number of choices of one request that is used in estimates.
+_CHOICES: Final = 1024  # Maximum number of choices (`n`) of one request that estimates use.
 _OUTPUT: Final = 256  # Assumed tokens of each of several choices, if the client sets no limit.
 
 
@@ -66,7 +66,7 @@ class ClientRequest:
         self.fields = fields
         # Copies, because the next two fields are read often, and `fields` is slow to read in
         # compiled code.
-        self.model = fields.model  # Named in the body or in `x-router-model`, or `None`.
+        self.model = fields.model  # The model named in the body or in `x-router-model`.
         self.streamed = bool(fields.stream)
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.
@@ -87,13 +87,13 @@ class ClientRequest:
         # The body has, or may have, a request name chosen by the client. No engine may use that
         # name.
         self.has_rid = is_given(fields.rid) or is_unread
-        # The body's `parameters` as a member without a name chosen by the client; `None`: it
-        # contains no name.
+        # The body's `parameters` as a member without a name chosen by the client; `None`: the
+        # `parameters` contain no name.
         self.parameters: bytes | None = None
         if fields.parameters is not None:
             self.parameters = unnamed_parameters(fields.parameters)
-        # The client's body names the response that the request creates, so it could name another
-        # client's response.
+        # Whether the client's body chooses the id of the response that the request creates. The id
+        # could be that of another client's response.
         self.names_response = route.kind == "responses" and is_given(fields.request_id)
         options = fields.stream_options if self.streamed else None
         # A copy, because the decoded field is a view that would keep the whole body in memory.

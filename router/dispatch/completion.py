@@ -1,7 +1,7 @@
-"""Records a request that has ended: its tenant's usage, and its line in the access log.
+"""Records a request that has ended: counts its tenant's tokens, and writes the access log.
 
-The recorder is called once per request, whatever ended the request, after
-`request_end.end_request`.
+`Completion` is called once per request, whatever ended the request. `request_end.end_request` was
+called before.
 
 Must never: raise, do I/O, or keep the request.
 """
@@ -30,7 +30,7 @@ from router.wire.tunnel import Tunnel
 
 # The log encoder takes much longer for an enum member than for a string.
 _WORDS: Final[dict[Reason, str]] = {reason: str(reason.value) for reason in Reason}
-# Other values of `x-hedge` are not logged.
+# The values of the `x-hedge` header that are logged.
 _HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}
 
 
@@ -159,7 +159,7 @@ class Completion:
             )
 
     def passed(self, tunnel: Tunnel, flow: Flow, reason: Reason) -> None:
-        """Record a request that went through a tunnel."""
+        """Record a request that went through a tunnel to the batch server."""
         took_s = monotonic() - tunnel.arrived
         head = tunnel.head
         route, path = head.route

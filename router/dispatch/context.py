@@ -70,7 +70,7 @@ class Context:
             self.queue = QueueDriver(config, fleet, chooser, metrics, scheduler, self.estimates)
         self.first_probes = FirstProbes(fleet, scheduler)
         self.store = Store(config.continuation)  # Limits the text kept for continuations.
-        self.closing = False  # The router is stopping; then it begins no request and no attempt.
+        self.closing = False  # True: the router is stopping, and begins no request and no attempt.
         # Called with an unexpected exception that affects one request at most. The proxy logs it.
         self.log_defect: Callable[[Exception], None] = _raise
         self._rng = rng

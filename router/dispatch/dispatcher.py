@@ -1,10 +1,10 @@
-"""Handles each complete request: classifies it, checks its tenant, chooses a replica and starts it.
+"""Handles each complete request: classifies it, checks its tenant's limits, and starts it.
 
 The dispatcher reads each request's head and body into a `ClientRequest`, and begins an `Exchange`
-for it. `routing_facts.py` measures its prompt, and `placement.py` sends it to its first replica. A
-reload replaces the configuration; a request that has already started keeps the `Rules` and the
-header lines it began with. The dispatcher implements the `Handler` interface that client
-connections call.
+for the request. `routing_facts.py` measures the prompt, and `placement.py` sends the request to its
+first replica. A reload replaces the configuration; a request that has already started keeps the
+`Rules` and the header lines it began with. The dispatcher implements the `Handler` interface that
+client connections call.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Dispatcher(Handler, ExchangeOwner):
         tunnel.start(batch_server)
 
     def passed(self, tunnel: Tunnel, reason: Reason) -> None:
-        """Forget a tunnel that has ended, and log it."""
+        """Forget a tunnel to the batch server that has ended, and log its request."""
         self.tunnels.discard(tunnel)
         head = tunnel.head
         flow = self.tenants.flow(self.tenants.known(head), head, tunnel.client.peer)
@@ -173,7 +173,8 @@ class Dispatcher(Handler, ExchangeOwner):
         is_inference = route.inference
         if is_inference and not route.is_edited:
             tenants.check_unedited(key, fields, head.content_type, self._pool_of(fields))
-            # On routes whose bodies are not edited, fields with these names belong to another API.
+            # On routes whose bodies are not edited, `priority` and `service_tier` have another
+            # meaning.
             fields.priority = fields.service_tier = None
         urgency = UNSAID
         if is_inference:
@@ -250,7 +251,7 @@ class Dispatcher(Handler, ExchangeOwner):
         return urgency
 
     def _apply_limits(self, exchange: Exchange) -> None:
-        """Set the client's deadline, and take the request from the limits of its tenant.
+        """Set the client's deadline, and count the request against the limits of its tenant.
 
         Raises RouterError if the deadline has passed or a limit is reached.
         """
@@ -296,8 +297,8 @@ class Dispatcher(Handler, ExchangeOwner):
         """
         routing, arrived = exchange.asked.head.routing, exchange.arrived
         timeout_s, sdk_timeout_s = routing.timeout_s, routing.sdk_timeout_s
-        # An SDK timeout ends with the first byte. A waiting stream is sent comments, so the timeout
-        # does not apply to it.
+        # The timeout of a client SDK applies only until the first byte. A waiting stream is sent
+        # comments, so this timeout does not apply to a stream.
         if sdk_timeout_s < timeout_s and self._uses_sdk_timeouts and not exchange.view.stream:
             timeout_s = sdk_timeout_s
         if timeout_s <= 0.0:
@@ -326,7 +327,7 @@ class Dispatcher(Handler, ExchangeOwner):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Forget a request that has ended and is recorded."""
+        """Forget a request that has ended, release its tenant's limits, and log the request."""
         self.exchanges.discard(exchange)
         self._sweeper.discard(exchange)
         try:
@@ -337,7 +338,7 @@ class Dispatcher(Handler, ExchangeOwner):
     def _settle(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Release the request's share of its tenant's limits, and learn from its answer."""
+        """Release the request's share of its tenant's limits, learn from its answer, and log it."""
         replica = exchange.work.replica
         exchange.leave_tenant(exchange.reply.is_work, now)
         if exchange.asked.flow.within and replica is not None:

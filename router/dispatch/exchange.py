@@ -1,10 +1,10 @@
 """One request in the proxy, from the complete request to the end of its response.
 
 The request's `RequestDriver` owns the attempts and decides about them. `ProxiedRequest`, the base
-class, sends them. The exchange relays the response of one of them to the client. If that is not
-possible, it sends an error or truncates the response. In any callback the client may leave, the
-replica may fail, or the configuration may change. Every request ends in `_finish`, which takes
-effect once.
+class, sends them. The exchange relays the response of one attempt to the client. If no response can
+be relayed, the exchange sends an error or truncates the response. In any callback the client may
+leave, the replica may fail, or the configuration may change. Every request ends in `_finish`, which
+takes effect once.
 
 Each resource is released by its owner:
 
@@ -62,11 +62,11 @@ class ExchangeOwner(ABC):
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
-        """Forget a request that has ended and is recorded. Called once per request."""
+        """Forget a request that has ended, and log it. Called once per request."""
 
 
 class Exchange(ProxiedRequest, ClientExchange):
-    """A request that has not ended. Times are monotonic seconds."""
+    """A client's request in the proxy, until it ends. Times are monotonic seconds."""
 
     __slots__ = (
         "_client",
@@ -148,8 +148,8 @@ class Exchange(ProxiedRequest, ClientExchange):
     def shown_at(self) -> float:
         """Return the time of the last content, or of the request's arrival if no content came.
 
-        The result is infinity while the client does not read, because the client itself causes that
-        wait.
+        The result is infinity while the client does not read, because no content can then be
+        relayed.
         """
         return self.last_content_at() if self._stall_due == NEVER else NEVER
 
@@ -171,9 +171,10 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.reply.interim(heads)
 
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
-        """Commit to an attempt that shows its first content.
+        """Relay an attempt that shows its first content, unless another attempt was first.
 
-        Returns the reply that relays its bytes; `None` if these bytes are discarded.
+        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
+        discarded.
         """
         now = monotonic()
         attempt, replica = io.attempt, io.attempt.at
@@ -183,7 +184,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         before = self.work.shown(replica, now)
         reply.gap_due = now + reply.gap_s
         self.begin_due = self._commit_due = NEVER
-        # From here on, tokens change only `gap_due`. `on_deadline` updates `deadline` later.
+        # From now on, each token changes only `gap_due`. `on_deadline` updates `deadline` later.
         self.deadline = min(reply.gap_due, min(self.total_due, self._stall_due))
         head = reader.head
         assert head is not None
@@ -324,7 +325,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._begin_reply(reader, replica)
         reply.relay(reader)
         reason = error_of(reader.head.status)
-        # The status of the answer was 200; the error was inside the stream.
+        # If the status of the answer was 200, the error was inside the stream.
         if reason is Reason.OK:
             reason = Reason.STREAM_ERROR
         self._finish(reason, monotonic(), is_whole=True)
@@ -485,7 +486,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.crashed(err)
 
     def _check_deadlines(self, now: float) -> None:
-        # Tokens change only `gap_due`. `deadline` is updated here, a few times a minute.
+        # Each token changes only `gap_due`. `deadline` is updated here, a few times a minute.
         gap_due = self.reply.gap_due
         if self.total_due <= now:
             self.driver.timed_out(Reason.TOTAL_TIMEOUT)
@@ -570,7 +571,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.body = None
         self._client.exchange = None
         reply = self.reply
-        # An exception here must not prevent the steps below.
+        # An exception in one step must not prevent the later steps.
         try:
             self._count_tokens(is_whole)
         except Exception as err:

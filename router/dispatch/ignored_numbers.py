@@ -1,4 +1,7 @@
-"""Logs one warning per model if clients send priority numbers that the model's pool ignores.
+"""Logs one warning per model if clients send priority numbers in bodies and these are ignored.
+
+The meaning of a number depends on the engines of the model's pool, which is the set of replicas
+that serve the model.
 
 Must never: warn while the engines of the pool may still be detected, or keep the name of a model
 that the fleet does not serve.
@@ -17,7 +20,7 @@ PATIENCE_S: Final = 60.0  # Seconds within which the engines of a pool are usual
 
 
 class IgnoredNumbers:
-    """Records which warnings were logged.
+    """Records for which models the warning was logged.
 
     The size of the record is bounded by the number of served models.
     """
@@ -30,7 +33,7 @@ class IgnoredNumbers:
         self._warned: set[str] = set()
 
     def ignored(self, model: str | None, models: Container[str], dialect: str, now: float) -> None:
-        """Handle a client's priority number that a model's pool ignores.
+        """Handle a client's priority number that is ignored. Logs the warning if it is due.
 
         `models`: the models that the fleet serves. `dialect`: the pool's priority dialect.
         """

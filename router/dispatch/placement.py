@@ -7,8 +7,8 @@ The first rule that applies decides:
 3. An inference request goes to the queue, if the queue is enabled.
 4. For any other request, the routing policy of its model chooses the replica.
 
-If KV events are enabled, the request may wait for its token ids before that. A request that no
-known replica can take may wait for the first probe of a new replica.
+If KV events are enabled, the request may wait for its token ids before these rules are applied. A
+request that no known replica can take may wait for the first probe of a new replica.
 
 Must never: choose the replica of a retry, a hedge or a continuation (`driver/request_driver.py`).
 """
@@ -33,7 +33,7 @@ _SMALL: Final = 4096
 
 
 class Placement:
-    """Places the requests of one router."""
+    """Sends the requests of one router to their first replicas, or to the queue."""
 
     def __init__(self, context: Context, tenants: Tenants) -> None:
         # Gets the token ids of prompts; set when KV events are enabled.
@@ -42,7 +42,7 @@ class Placement:
         self._tenants = tenants
 
     def begin(self, exchange: Exchange, body: list[bytes]) -> None:
-        """Place a request, as soon as its token ids are known or have come too late."""
+        """Send a request to a replica or the queue, now or when its token ids have come."""
         view, asked = exchange.view, exchange.asked
         fields = asked.fields
         if self.token_ids is not None and view.blocks:
@@ -59,7 +59,7 @@ class Placement:
         self._place(exchange)
 
     def _place_with_tokens(self, exchange: Exchange, chains: TokenChains | None) -> None:
-        """Place a request that waited for its token ids.
+        """Send a request that waited for its token ids to a replica or the queue.
 
         `chains`: `None` if the token ids came too late.
         """
@@ -110,7 +110,7 @@ class Placement:
             return None
         exchange.pinned = owner = self._context.fleet.owner_of(stored, asked.flow.party)
         if owner is None and self._tenants.requires_keys:
-            # The response may be older than this process; then the owner of the response is
+            # The response may have been created before this process started; then its owner is
             # unknown.
             raise RouterError(Reason.STATE_LOST, "there is no such response")
         return owner
@@ -118,8 +118,8 @@ class Placement:
     def _least_loaded(self, exchange: Exchange) -> Replica:
         """Return the least loaded fit replica, for a request that uses no GPU.
 
-        Such a request never waits, even if all replicas are at their limits. Raises RouterError if
-        no replica is fit.
+        A request that uses no GPU never waits, even if all replicas are at their limits. Raises
+        RouterError if no replica is fit.
         """
         fleet, model = self._context.fleet, exchange.view.model
         if has_judged_body(exchange.asked.head.method):
@@ -132,5 +132,5 @@ class Placement:
 
 
 def _load(replica: Replica) -> tuple[int, int]:
-    # Replicas are compared by `inflight`, too, because light requests count only there.
+    # Replicas are compared by `inflight`, too, because requests that use no GPU count only there.
     return replica.load, replica.inflight

@@ -1,7 +1,7 @@
-"""One request in the proxy, towards its replicas: its attempts over sockets, its body, its ticket.
+"""The part of a request in the proxy that deals with replicas: attempts, body, and queue ticket.
 
-The request's driver and the queue call this half; `exchange.py` is the other half, towards the
-client.
+The request driver and the queue driver call this class. Its subclass `Exchange` (`exchange.py`)
+deals with the client.
 
 Must never: write to the client, or end the request.
 """
@@ -122,9 +122,9 @@ class ProxiedRequest(AttemptedRequest):
         return False
 
     def release_body(self) -> None:
-        """Stop keeping the body for other attempts.
+        """Stop keeping the request's body for other attempts.
 
-        The memory of the body is released after all of it was sent.
+        The memory of the body is released after all of the body was sent.
         """
         self.body = None
         self.body_sent()
@@ -139,7 +139,10 @@ class ProxiedRequest(AttemptedRequest):
     # -- learning from the answer --------------------------------------------------------------
 
     def learn_response(self, made: str, replica: Replica) -> None:
-        """Record the replica of a stored response, and its owner if this request created it."""
+        """Record which replica holds a stored response.
+
+        If this request created the response, the response's owner is recorded, too.
+        """
         affinity = self.context.fleet.response_affinity
         if not self.route.inference:
             affinity.shown(made, replica.id)
@@ -166,7 +169,7 @@ class ProxiedRequest(AttemptedRequest):
                 continue  # This attempt was not sent to an engine.
             head = conn.reader.head
             if head is not None and head.status != 200:
-                continue  # The engine of this attempt refused the request.
+                continue  # The engine of this attempt refused the request, so it used no tokens.
             asked = self.asked
             prompt = asked.prompt_tokens(self.view.prompt_tokens)
             self.work.usage = usage_before_content(attempt, prompt, most_generated(asked), now)

@@ -1,11 +1,11 @@
 """Writes the response of one request to the client: head, body, comments and the router's events.
 
 The reply frames the body (by Content-Length, by chunks, or by the end of the connection) and counts
-its bytes. Its exchange decides what is sent and when a connection may be reused. An event stream is
-read by a `UsageTap` while it is relayed.
+its bytes. The request's `Exchange` decides what is sent and when a connection may be reused. An
+event stream is read by a `UsageTap` while it is relayed.
 
 Every token causes the calls `AttemptIO.on_data` → `relay` → `client.write`. These calls need no
-task, no await, no log call and no timer, and one concatenation.
+task, no await, no log call, no timer, and only one concatenation of bytes.
 
 Must never: decide about an attempt, end the request, or write after its exchange has ended it.
 """
@@ -34,9 +34,10 @@ from router.wire.sweep import NEVER
 
 _COMMENT: Final = b": waiting for the first token\n\n"
 _FRAME_BYTES: Final = 256  # Assumed bytes of an answer that are not its text.
-_LINE_BYTES: Final = 400  # Bytes of a line with one token; the lines of /api/chat have about 130.
+# Maximum bytes of a JSON line with one token; a line of /api/chat has about 130 bytes.
+_LINE_BYTES: Final = 400
 _COLON: Final = 0x3A  # The first byte of a comment in an event stream.
-_NONE: Final = Progress()  # Used until the replica is known; nothing reads this object.
+_NONE: Final = Progress()  # `Reply.progress` until the replica is known; it is never read.
 
 
 class Reply:
@@ -135,7 +136,7 @@ class Reply:
         self.status = head.status
         length = head.content_length
         if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
-            length = None  # The length is not known yet.
+            length = None  # The length of the relayed body is not known yet.
         whole = reader.state == COMPLETE
         if length is None and whole and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
@@ -229,7 +230,7 @@ class Reply:
         return True
 
     def _look_at_gain(self, now: float) -> None:
-        """Find out whether the read at `now`, which is not counted yet, has late tokens."""
+        """Find out whether the tokens that are read at `now`, and not counted yet, are late."""
         gain, tap = self._gain, self._tap
         if gain is not None and tap is not None:
             gain.reads(now, tap.content_so_far)
@@ -292,8 +293,8 @@ class Reply:
     def timely(self, is_whole: bool) -> float:
         """Return the share of a stream's content events that came before their deadlines, 0 to 1.
 
-        -1: there were none, or they cannot be read. Called once, at the end. `is_whole`: see
-        `usage`.
+        Returns -1 if the stream has no content events, or if they cannot be read. Called once, at
+        the end of the request. `is_whole`: see `usage`.
         """
         gain, tap = self._gain, self._tap
         if gain is None or tap is None:
@@ -326,7 +327,7 @@ class Reply:
     def estimated_output(self) -> int:
         """Estimate the output tokens of an answer without counts from the bytes relayed so far."""
         lines = 0 if self._end is None else self._end.lines
-        # In a stream of JSON lines, each line has a token; a long line has several tokens.
+        # In a stream of JSON lines, each line has one token; a long line has several tokens.
         if lines > 1:
             return max(lines, self.bytes_out // _LINE_BYTES)
         return max(0, self.bytes_out - _FRAME_BYTES) // 4

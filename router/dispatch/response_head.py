@@ -56,7 +56,7 @@ def interim_head(head: ResponseHead) -> bytes:
 def stream_head(
     request_id: bytes, *, chunked: bool, keep_alive: bool, estimate: bytes = b""
 ) -> bytes:
-    """Build the head of a stream to which the router commits before a replica has answered.
+    """Build the head of an event stream that the router begins before a replica has answered.
 
     `estimate`: see `response_head`.
     """

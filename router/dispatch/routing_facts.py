@@ -1,7 +1,8 @@
-"""Computes what routing and hedging need to know about an inference request, before it is placed.
+"""Computes the facts about an inference request that are needed for routing and hedging.
 
-These facts are the prompt as a chain of block hashes, its size, the session, and the class under
-which the request may be hedged. They are stored in the request's `RequestView` and in the exchange.
+The facts are computed before a replica is chosen: the prompt as a chain of block hashes, the size
+of the prompt, the session, and the class under which the request may be hedged. They are stored in
+the request's `RequestView` and in its `Exchange`.
 
 Must never: change the body, or reject a request.
 """
@@ -23,7 +24,8 @@ class RoutingFacts:
 
     def __init__(self, context: Context, config: Config) -> None:
         self._context = context
-        # Set once: with another seed, the prefixes in the index would not be found any more.
+        # The seed is set only once: with another seed, the prefixes in the index would not be found
+        # any more.
         self._prompt_seed = prompt_seed(config.access_log.salt)
         self.adopt(config)
 
@@ -37,7 +39,7 @@ class RoutingFacts:
         self._hedges_choices = config.hedging.choices
 
     def fill(self, exchange: Exchange) -> None:
-        """Set the facts of a request in the request."""
+        """Compute the facts of a request, and store them in its view and in the exchange."""
         view, asked = exchange.view, exchange.asked
         head, fields, body_bytes = asked.head, asked.fields, asked.body_bytes
         exchange.hedges_as = self._hedges_as(exchange)
@@ -63,7 +65,7 @@ class RoutingFacts:
             )
             self._context.fleet.knowledge.measure(view, blocks, prompt_bytes)
             if asked.route.light:
-                # A light request prefills nothing, so no replica will hold the prompt's prefix.
+                # A light request uses no GPU, so no replica will hold the prompt's prefix.
                 view.blocks = ()
         session = head.routing.session
         if session is not None:

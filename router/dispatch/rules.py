@@ -1,7 +1,7 @@
-"""The settings that requests read, as plain values of compiled classes.
+"""The settings that requests read, copied from `Config` into compiled classes.
 
-The settings are built once for a configuration and replaced together on a reload. A request keeps
-the `Rules` with which it began. `Config` is not a compiled class, so its fields are slower to read.
+`Config` is not a compiled class, so its fields are slower to read. The settings are copied once for
+a configuration and replaced together on a reload. A request keeps the `Rules` with which it began.
 
 An instance must never be changed after it is made.
 """
@@ -27,7 +27,7 @@ class Times:
     )
 
     def __init__(self, usual: Timeouts, own: ClassTimeouts | None = None) -> None:
-        """`own`: the time limits that differ for the class."""
+        """`own`: the class's own time limits, which replace the usual ones."""
         self.is_own = own is not None
         # Seconds after which an early 200 is sent; 0: never.
         self.commit_after_s = usual.commit_after_s
@@ -80,8 +80,8 @@ class Rules:
             for name, settings in config.classes.by_name.items()
             if settings.timeouts != none
         }
-        self.slos = class_slos(config.classes)  # The SLOs of each class, by its number.
-        # Whether each class refuses requests whose first token would be late, by its number.
+        self.slos = class_slos(config.classes)  # The SLOs of each class, by class number.
+        # Whether each class refuses requests whose first token would be late, by class number.
         self.refuses_late = [own.late == "refuse" for own in config.classes.by_name.values()]
         self.write_stall_s = timeouts.write_stall_s
         # Maximum bytes of a response that are held before it is relayed.
@@ -97,10 +97,12 @@ class Rules:
         # Maximum number of continuations of one request.
         self.continuations = config.continuation.attempts
         self.steps = config.priority.steps  # Whether further requests of a flow become less urgent.
-        self.level_s = level_s(config.queue.aging)  # For the priority numbers sent to engines.
+        # Seconds of waiting that count as much as one priority class, in the priority numbers that
+        # are sent to engines.
+        self.level_s = level_s(config.queue.aging)
 
     def times_of(self, priority: str) -> Times:
-        """Return the timeouts of a class by name, "" for no class."""
+        """Return the time limits of the class with this name; "" means the class `normal`."""
         if not self._by_class:
             return self.times
         return self._by_class.get(priority or "normal", self.times)

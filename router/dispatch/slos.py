@@ -2,14 +2,15 @@
 
 An SLO is stated by the client (`x-slo-ttft-ms`, `x-slo-tpot-ms`), else by the operator for the key
 (`KeyLine`), else by the class (`classes.*.ttft_slo`). Looser SLOs than those of the class are
-allowed. A tighter one must not give a request the deadline of another class:
+allowed. A tighter SLO must not give a request the deadline of another class:
 
-- A client's SLO is at least that of the next more urgent class; for class critical, any is allowed.
-- The SLO of a key is not limited, because the operator has set it. It is then the limit of what
-  the key's clients may state. It applies to all classes but batch, as the key's other limits do: a
-  batch request of a key with a tight SLO is still a batch request.
+- A client's SLO is at least that of the next more urgent class; for the class critical, any SLO is
+  allowed.
+- The SLO of a key is not limited, because the operator has set it. The key's clients may not state
+  a tighter SLO than that of the key. The key's SLO applies to all classes but batch: a batch
+  request of a key with a tight SLO is still a batch request.
 
-Pure. Must never: change a request's class.
+Must never: change a request's class.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ class ClassSlo:
         tpot_min_s: float,
     ) -> None:
         self.urgency = urgency  # the class, 0 to 4
-        self.worth = worth  # the weight of a token
+        self.worth = worth  # the weight of one token in the gain
         self.ttft_s = ttft_s
         self.tpot_s = tpot_s
         self.ttft_min_s = ttft_min_s
         self.tpot_min_s = tpot_min_s
 
     def fill(self, view: RequestView, arrived: float) -> None:
-        """Set the SLOs of a request that states none."""
+        """Set the SLOs of the class for a request. `arrived`: its arrival, in monotonic seconds."""
         view.urgency = self.urgency
         view.worth = self.worth
         view.arrived = arrived
@@ -51,9 +52,10 @@ class ClassSlo:
         view.ttft_slo_min_s = self.ttft_min_s
 
     def state(self, view: RequestView, key: Key | None, ttft_s: float, tpot_s: float) -> None:
-        """Set the SLOs that are stated for a request of the class, after `fill`.
+        """Set the SLOs that the key or the client states for a request of the class, after `fill`.
 
-        `key`: the request's key, if it has one. `ttft_s`, `tpot_s`: the client's SLOs; 0: none.
+        `key`: the request's API key, if it has one. `ttft_s`, `tpot_s`: the client's SLOs in
+        seconds; 0: none.
         """
         ttft_min_s, tpot_min_s = self.ttft_min_s, self.tpot_min_s
         if key is not None and self.urgency != BATCH:
@@ -69,7 +71,7 @@ class ClassSlo:
 
 
 def class_slos(classes: Classes) -> list[ClassSlo]:
-    """Return the SLOs of each class, by its number."""
+    """Return a list of the classes' SLOs; the index is the class number."""
     found: list[ClassSlo] = []
     ttft_min_s = tpot_min_s = 0.0
     for urgency, rules in enumerate(classes.by_name.values()):

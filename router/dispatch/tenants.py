@@ -1,11 +1,11 @@
-"""Keys, flows, priorities and limits of tenants: identifies a request and checks its limits.
+"""Identifies the tenant of a request, and checks the tenant's key, priority and limits.
 
 The steps are `identify` (the API key), `urgency` (the priority), `flow` (the flow by which the
 fleet is shared), and `enter` (the limits). `enter` is called when the size of the prompt is known.
 `TenantShare.leave` releases what `enter` returned; only the first call of `leave` has an effect.
 
-On a reload, the used amounts of limits are kept: accounts are found by the key's name and the
-accounts get the new limits.
+On a reload, the used amounts of limits are kept: the account of a key is found by the key's name
+and gets the new limits.
 
 The batch server gets the name of each client (`introduce`); such a name is not secret. Later, the
 batch server sends requests on behalf of the client, with that name in the `x-router-owner` header.
@@ -41,7 +41,8 @@ from router.intake.values import output_tokens_of
 from router.wire.http1.heads import RequestHead
 from router.wire.origins import INSIDE
 
-# Prefix of the names of owners whose key is in the key file; the names of other owners are hashes.
+# Prefix of the name of a batch's owner whose key is in the key file. The names of other owners are
+# hashes.
 _NAMED: Final = b"key:"
 _REASONS = {
     LimitCheck.CONCURRENCY: Reason.KEY_CONCURRENCY,
@@ -58,7 +59,7 @@ _WORDS = {
 class TenantShare:
     """The part of a tenant's limits that one request holds.
 
-    It also counts the request as pending in its flow.
+    A `TenantShare` also counts its request as pending in the request's flow.
     """
 
     __slots__ = ("_flow", "_grant", "_pending", "concurrency", "steps")
@@ -173,8 +174,8 @@ class Tenants:
     def at_replicas(self) -> int:
         """The number of requests at replicas that count in a key's limit.
 
-        The queues that hold requests of keys with a limit are added. This number is used to check
-        that all limits were released.
+        The number of queues that hold requests of keys with a limit is added. If the sum is 0, all
+        limits were released.
         """
         limits = [account.concurrency for account in self._accounts.values()]
         return sum(limit.own + limit.batch + len(limit.rows) for limit in limits)
@@ -217,9 +218,9 @@ class Tenants:
     def introduce(self, head: RequestHead, is_replaced: bool) -> bytes:
         """Return header lines that name the client to the batch server, each with a CRLF before it.
 
-        They include the client's own credentials if these are forwarded to replicas. `is_replaced`:
-        the router replaces the client's Authorization header, so that header is left out. Raises
-        RouterError (KEY_REQUIRED).
+        The lines include the client's own credentials if these are forwarded to replicas.
+        `is_replaced`: the router replaces the client's Authorization header, so that header is left
+        out. Raises RouterError (KEY_REQUIRED).
         """
         lines = b"\r\nx-router-owner: " + owner_of(self.identify(head), head)
         if self.forwards:
@@ -249,7 +250,8 @@ class Tenants:
             user = user_of(header_of(head.joined, self._header), fields.user)
         authorization = head.authorization
         if authorization is None and peer == INSIDE:
-            # The request is a line of a batch. The owner of the batch sent a credential with it.
+            # The request is a line of a batch file. The name of the batch's owner is used in place
+            # of a credential.
             authorization = head.owner
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
 
@@ -283,9 +285,9 @@ class Tenants:
     ) -> None:
         """Reject a priority in a body that the router cannot rewrite, if a ceiling applies.
 
-        Such a body is a form, or its path is unknown. Its priority matters only if the engines
-        support priorities. `pool`: the priority dialect of these engines. Raises RouterError
-        (BAD_PRIORITY, UNREAD_BODY).
+        The router cannot rewrite a form, or the body of an unknown path. The priority matters only
+        if the engines support priorities. `pool`: the priority dialect of the engines that serve
+        the request's model. Raises RouterError (BAD_PRIORITY, UNREAD_BODY).
         """
         if self.judge.ceiling_of(key) == CRITICAL or pool == NONE:
             return
@@ -349,7 +351,7 @@ def _granted(
     waits: bool,
     now: float,
 ) -> Grant:
-    """Take the request from the account's limits. Raises RouterError."""
+    """Count the request against the account's limits. Raises RouterError if it exceeds one."""
     tokens = account.expected(prompt, most_output)
     verdict = account.ask(tokens, now, is_batch=is_batch, waits=waits)
     if verdict != LimitCheck.WITHIN:

@@ -1,7 +1,7 @@
 """Emulates LLM engines: batching, preemption, paged KV with a prefix cache, real HTTP formats.
 
-`core` and its modules (`request`, `timing`, `kv`, `kv_events`) are pure and also run on a
-simulator's virtual clock. `server` and `fleet` run them behind real sockets, with the behaviour of
-the engine chosen in `personas`. `spawn` starts a fleet in a separate process. The data plane must
-not import anything from here except `spawn` and `command`, which are light.
+The modules in `core` use no socket and no clock, so a simulator can run them on a virtual clock.
+`http` and `fleet` run them behind real sockets; `http/personas` has the differences between
+engines. `spawn` starts a fleet in a separate process. The modules that serve requests in the proxy
+must import nothing from this package except `spawn` and `command`, which are cheap to import.
 """

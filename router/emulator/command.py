@@ -1,4 +1,7 @@
-"""The options of `hedgerow emulate`, and its start. Light to import: `main` imports the server."""
+"""Defines the options of `hedgerow emulate` and starts it.
+
+This module is cheap to import, because only `main` imports the server.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _DEFAULTS = EngineSettings()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add every option with its default; names are vLLM's if vLLM has the option."""
+    """Add every option with its default. An option that vLLM also has has vLLM's name."""
     add = parser.add_argument
     add("--count", type=_positive, default=1, help="number of engines; each has its own port")
     add("--host", default="127.0.0.1")
@@ -126,7 +129,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
-    """One entry per engine. Raises ValueError with a message for the user."""
+    """Return the settings of each engine. Raises ValueError with a message for the user."""
     num_blocks = args.num_blocks
     if args.kv_tokens is not None:
         num_blocks = max(args.kv_tokens // args.block_size, 1)
@@ -167,7 +170,7 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serve until stopped; returns the exit status (2: unusable options or ports)."""
+    """Serve until stopped. Returns the exit status; 2 means unusable options or ports."""
     try:
         engines = settings_from(args)
     except ValueError as err:

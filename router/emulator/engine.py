@@ -1,8 +1,8 @@
-"""The engine core driven by the event loop: one timer for all requests, no task per token.
+"""Runs an engine core on the event loop, with one timer for all requests and no task per token.
 
-A `Job` is a request with its output text and callbacks for its tokens. The driver processes one
-step boundary per turn of the loop, so that engines that share a loop, and the sockets on it, keep
-their pace even when modelled time is zero.
+A `Job` is a request with its output text and callbacks for its tokens. `Engine` processes one step
+boundary per turn of the event loop. So other engines and sockets on the same loop are not delayed,
+even when the modelled steps take no time.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ class KvListener(Protocol):
 
 
 class Engine:
-    """One replica's engine. Belongs to the loop in which it was created."""
+    """One emulated engine. It belongs to the event loop in which it was created."""
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()
-        # Priorities of the last requests, as received; None: the request had no priority.
+        # The priorities of the last requests, as the clients sent them; None: no priority.
         self.priorities: deque[Any] = deque(maxlen=PRIORITIES_KEPT)
-        self.scrapes = 0  # number of served metrics pages
+        self.scrapes = 0  # number of answered requests for the metrics page
         self._lagging = LaggingGauges(settings.gauge_lag_s) if settings.gauge_lag_s else None
-        self.sleep_level = 0  # 0: awake; 1: weights offloaded; 2: all discarded
+        self.sleep_level = 0  # as in vLLM: 0: awake; 1: weights offloaded; 2: weights discarded
         self.on_step: Callable[[], None] | None = None  # called after each step boundary
         self.on_finished: Callable[[Job], None] | None = None
         self.kv_listener: KvListener | None = None
@@ -57,23 +57,24 @@ class Engine:
         self.set_faults(settings.faults)
 
     def submit(self, job: Job) -> None:
-        """Raises ValueError for a job that could never run."""
+        """Queue a job. Raises ValueError if the job could never run."""
         self.core.submit(job, monotonic())
         self._note_gauges()
         if self._timer is None:
             self._arm()
 
     def late_s(self, jobs: Sequence[Job], faults: Faults) -> float:
-        """Delay before a straggler's jobs enter the queue: a multiple of its prefill time here.
+        """Seconds by which the fault `straggle` delays these jobs before they enter the queue.
 
-        The delay is 0 for a job that is not slowed down.
+        The delay is a multiple of the longest prefill time of these jobs at this engine. It is 0
+        without this fault.
         """
         if faults.straggle == 1.0 or not jobs:
             return 0.0
         return (faults.straggle - 1.0) * max(self.core.alone_s(job) for job in jobs)
 
     def abort(self, job: Job) -> None:
-        """Abort a job because its client left or the rest is not needed. No effect after its end.
+        """Abort a job whose remaining output is not needed. This has no effect after its end.
 
         The job is not counted as ended by "abort", because vLLM does not count such requests.
         """
@@ -81,7 +82,7 @@ class Engine:
         self._note_gauges()
 
     def kill(self, job: Job, error: Exception | None = None) -> bool:
-        """End a job by request; its client gets the output so far, or this error.
+        """End a job although its client still waits. The client gets the output so far, or `error`.
 
         False: the job has already ended.
         """
@@ -97,7 +98,7 @@ class Engine:
         return True
 
     def gauges(self) -> Gauges:
-        """The gauges of a metrics page: running and waiting requests."""
+        """The gauges of the metrics page: running requests, waiting requests and KV usage."""
         core = self.core
         state = Gauges(core.running, core.waiting, core.kv_usage)
         return state if self._lagging is None else self._lagging.read(state, monotonic())
@@ -109,8 +110,8 @@ class Engine:
             self._lagging.note(state, monotonic())
 
     def set_faults(self, faults: Faults) -> bool:
-        """Replace the faults of all requests and of the engine. False: `faults` name another
-        engine.
+        """Replace the faults of the engine. False: nothing was changed, because `faults` are for
+        another engine.
         """
         if not self.faults.set(faults):
             return False
@@ -126,7 +127,7 @@ class Engine:
             self.reset_cache()
 
     def reset_cache(self) -> bool:
-        """Drop the prefix cache. False: not possible, because blocks are held."""
+        """Drop the prefix cache. False: nothing was dropped, because a request holds blocks."""
         is_reset = self.core.reset_cache()
         self._tell_kv()
         return is_reset
@@ -147,7 +148,7 @@ class Engine:
         return lost
 
     def close(self) -> None:
-        """Stop the timer; running requests stay unanswered."""
+        """Stop the timer. Running requests get no answer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -166,8 +167,8 @@ class Engine:
         due = self.core.next_event(now)
         if due is None:
             return
-        # uvloop's timers count whole milliseconds: round up, or the last one is spent in a busy
-        # loop.
+        # uvloop's timers count whole milliseconds. The wait is rounded up; otherwise the loop
+        # would spin during the last millisecond.
         wait_ms = -int((now - due) * 1e3 // 1)
         if wait_ms > 0:
             self._timer = self._loop.call_later(wait_ms * 1e-3, self._turn)
@@ -204,7 +205,7 @@ class Engine:
                 self.abort(job)
                 continue
             if job.done.done():
-                continue  # the job was ended by a fault, or its client left in this turn
+                continue  # a fault ended the job, or its client left in this turn of the loop
             if job.cut_after != 0:
                 if job.on_token is not None:
                     job.on_token(job.sent)

@@ -1,9 +1,10 @@
-"""Several emulated engines in one process, each on its own port.
+"""Runs several emulated engines in one process, each on its own port.
 
-Prints on standard output one JSON line per engine with its address (and the address of its KV
-events, if any), one with the address of the oracle, if there is one, then `{"ready": true}` when
-all listen, and nothing after that. Ends on SIGTERM or SIGINT and, if requested, when its standard
-input ends: on every system this shows reliably that the parent process is gone.
+The process prints JSON lines on standard output. Each engine has a line with its address (and the
+address of its KV events, if any). The oracle, if there is one, has a line with its address. When
+all ports listen, the last line is `{"ready": true}`. The process ends on SIGTERM or SIGINT. If
+requested, it also ends when its standard input ends. On every system, the end of standard input
+shows that the parent process is gone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from router.emulator.settings import EngineSettings
 if TYPE_CHECKING:
     from router.emulator.http.kv_publisher import KvPublisher
 
-_GRACE_S = 0.5  # seconds that running handlers have at the end
+_GRACE_S = 0.5  # seconds that running handlers may continue after the signal to stop
 
 
 def run(
@@ -40,10 +41,11 @@ def run(
     exit_with_stdin: bool = False,
     oracle: bool = False,
 ) -> int:
-    """Serve until stopped; returns the exit status. Port 0: any free one for each.
+    """Serve until stopped; returns the exit status.
 
-    `oracle`: one more port, after the engines' (`http/oracle.py`). Raises OSError if a port is not
-    available; nothing listens then.
+    Engines have the ports from `base_port` on; 0 means any free port for each engine. `oracle` adds
+    a port after the engines' ports (see `http/oracle.py`). Raises OSError, and listens on no port,
+    if one of the ports is not available.
     """
     sockets: list[socket.socket] = []
     with contextlib.ExitStack() as opened:
@@ -56,7 +58,7 @@ def run(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A listening socket. Raises OSError that names the address."""
+    """A listening socket. Raises OSError with a message that contains the address."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -73,7 +75,7 @@ def _listen(host: str, port: int) -> socket.socket:
 async def _serve(
     settings: Sequence[EngineSettings], sockets: Sequence[socket.socket], exit_with_stdin: bool
 ) -> None:
-    """`sockets`: one for each engine; a further one is the oracle's."""
+    """Serve until a signal to stop. `sockets` has one for each engine, then one for the oracle."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -124,8 +126,8 @@ async def _serve(
 
 
 def _publisher(settings: EngineSettings, sock: socket.socket) -> KvPublisher:
-    """Raises OSError without a free port."""
-    # Imported here, because it needs pyzmq.
+    """The publisher of an engine's KV events. Raises OSError if no port is free."""
+    # Imported only here, because it needs pyzmq, which is optional.
     from router.emulator.http.kv_publisher import KvPublisher
 
     url, host = _url(sock), sock.getsockname()[0]

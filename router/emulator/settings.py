@@ -10,7 +10,7 @@ from router.emulator.http.faults import NONE, Faults
 from router.fleet.engines.common.priority import SILENT
 from router.fleet.engines.common.registry import ENGINES
 
-# Engines that have a persona, in the file of the engine's name.
+# The engines that can be emulated. `http/personas` has a file for each, with the engine's name.
 PERSONAS = tuple(name for name, engine in ENGINES.items() if engine.is_recognised)
 
 
@@ -21,28 +21,31 @@ class EngineSettings:
     name: str = "emulated-0"
     persona: str = PERSONAS[0]
     engine_version: str | None = None  # reported version; None: the persona's newest
-    models: tuple[str, ...] = ("emulated",)  # the first one labels the metrics
+    models: tuple[str, ...] = ("emulated",)  # served models; metrics are labelled with the first
     profile: str = DEFAULT_PROFILE
-    speed: float = 1.0  # factor on the profile's speed
+    speed: float = 1.0  # multiple of the profile's speed
     seed: int = 0  # seed of the faults' random draws; answers depend on the prompt alone
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
     num_blocks: int = 8192
     block_size: int = 16
     max_model_len: int = 65536
-    # A request above this number is refused; None: unlimited.
+    # Maximum number of waiting requests; more are refused. None: no limit. The personas of some
+    # engines count running requests, too.
     max_queued_requests: int | None = None
-    scheduling_policy: str = "priority"  # or "fcfs", which is every engine's own default
-    # Used where the persona can reverse its order of priorities.
+    scheduling_policy: str = "priority"  # or "fcfs", which is the default of the real engines
+    # True: lower priority numbers go first. Only personas that can reverse the order use this.
     low_priority_values_first: bool = False
-    forgets_leavers: bool = False  # used where the persona may continue abandoned streams
+    # True: streams of disconnected clients run to their end. Only some personas use this.
+    forgets_leavers: bool = False
     prefix_caching: bool = True
-    wait_first_token: bool = False  # a stream's response head comes with the first token
-    keep_alive_s: float | None = None  # silence before an SSE comment; None: the persona's default
-    gauge_lag_s: float = 0.0  # age of the gauges in /metrics, where they can lag
+    wait_first_token: bool = False  # True: a stream's response head is sent with the first token
+    # Seconds without data after which a stream gets an SSE comment. None: the persona's default.
+    keep_alive_s: float | None = None
+    gauge_lag_s: float = 0.0  # age of the gauges in /metrics, in seconds; only some personas use it
     metrics: bool = True  # False: like an engine started without its metrics flag
-    kv_events: bool = False  # publish changes of the prefix cache over ZMQ
-    kv_events_topic: str = ""  # {address}, {url}, {name} and {model} are replaced
+    kv_events: bool = False  # True: changes of the prefix cache are published over ZMQ
+    kv_events_topic: str = ""  # ZMQ topic; {address}, {url}, {name} and {model} are replaced
     faults: Faults = NONE
 
     def __post_init__(self) -> None:

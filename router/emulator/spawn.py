@@ -15,11 +15,14 @@ import msgspec
 
 
 class FleetError(RuntimeError):
-    """The child did not start; the reason is on standard error, which parent and child share."""
+    """Raised if the child did not start. The child has written the reason to standard error."""
 
 
 class EmulatedFleet:
-    """Call `start` once and `stop` once (again has no effect). `options`: of `hedgerow emulate`."""
+    """A fleet of emulated engines in a child process. Call `start` once, then `stop`.
+
+    `options` are further options of `hedgerow emulate`. A second `stop` has no effect.
+    """
 
     def __init__(
         self,
@@ -29,8 +32,9 @@ class EmulatedFleet:
         start_timeout_s: float = 30.0,
     ) -> None:
         self.urls: list[str] = []
-        self.oracle = ""  # URL of the port that sees all engines; empty: not requested
-        self.kv_events: list[str] = []  # publishing endpoints, in order; empty: not requested
+        self.oracle = ""  # URL of the oracle's port; empty: not requested
+        # ZMQ endpoints of the engines' KV events, in the engines' order; empty: not requested.
+        self.kv_events: list[str] = []
         self.kv_replays: list[str] = []
         self._arguments = ["--count", str(count), "--model", model, *options]
         self._start_timeout_s = start_timeout_s
@@ -41,7 +45,7 @@ class EmulatedFleet:
         return None if self._child is None else self._child.pid
 
     async def start(self) -> list[str]:
-        """The engines' URLs, in order, once all of them listen. Raises FleetError."""
+        """Start the child; returns the engines' URLs when all of them listen. Raises FleetError."""
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",

@@ -1,8 +1,8 @@
-"""Records since when a known name (a model or one replica) has had no fit replica.
+"""Records the time since which a model, or one replica, has been unavailable.
 
-The fleet table computes which replicas are fit; this class keeps the time of each change. A request
-that finds no fit replica compares this time with the limit of its class
-(`classes.*.absent`).
+A model is unavailable while no replica that serves it is fit for requests. The fleet table computes
+which replicas are fit; this class keeps the time of each change. A request that finds no fit
+replica compares this time with the limit of its priority class (`classes.*.absent`).
 
 Must never: keep a name that the fleet does not know, or read a clock.
 """
@@ -13,7 +13,8 @@ from collections.abc import Collection
 
 
 class Absences:
-    """The known names that have no fit replica, each with the time since which it has none."""
+    """The names of unavailable models or replicas, each with the time at which it became
+    unavailable."""
 
     __slots__ = ("_since",)
 
@@ -21,9 +22,10 @@ class Absences:
         self._since: dict[str, float] = {}
 
     def update(self, known: Collection[str], present: Collection[str], now: float) -> None:
-        """Update the times.
+        """Update the times of all names.
 
-        `known`: the names that the fleet knows. `present`: the known names that have a fit replica.
+        `known`: the names that the fleet knows. `present`: the known names of which a replica is
+        fit for requests.
         """
         since = self._since
         for name in known:
@@ -34,5 +36,8 @@ class Absences:
                 del since[name]
 
     def since(self, name: str) -> float | None:
-        """Return since when the name has had no fit replica; `None` if it has one or is unknown."""
+        """Return the time since which no replica of this name has been fit for requests.
+
+        `None`: a replica of this name is fit, or the name is unknown.
+        """
         return self._since.get(name)

@@ -1,9 +1,9 @@
 """Maps a model name that no replica lists to the listed model under which its requests are handled.
 
-Some engines accept any name; others accept more names than they list (`model:adapter`). For such a
-name, queues, routing and the prefix index use a listed model, which "stands for" the name. The
-request body keeps the name that the client wrote, and the engine accepts or rejects it. The rules,
-in this order:
+Some engines accept any name; others accept more names than they list (`model:adapter`). For an
+unlisted name, queues, routing and the prefix index use a listed model, which "stands for" the name.
+The request body keeps the name that the client wrote, and the engine accepts or rejects it. These
+rules find the listed model; the first rule that applies decides:
 
 1. `model:adapter` stands for `model`, if the engines of all replicas of `model` accept such names.
 2. `ANY` stands for every name if a replica lists it by its configuration (`models: ["*"]` or
@@ -24,7 +24,7 @@ from typing import Final
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
-_MORE: Final = ":"  # Separates the model from the adapter.
+_MORE: Final = ":"  # Separates the model from the adapter in a name.
 
 
 def _refuses(replica: Replica) -> bool:
@@ -37,7 +37,7 @@ def _has_adapters(replica: Replica) -> bool:
 
 
 class Aliases:
-    """Maps unlisted model names of one fleet."""
+    """Maps the model names that no replica of one fleet lists."""
 
     __slots__ = ("_engines", "_extended", "_is_stale", "_replicas", "_stand_in")
 
@@ -45,12 +45,14 @@ class Aliases:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
         self._engines: dict[Replica, str | None] = {}
-        self._extended: frozenset[str] = frozenset()  # Models that accept the form `model:adapter`.
+        # Models that may be requested with an adapter, in the form `model:adapter`.
+        self._extended: frozenset[str] = frozenset()
         self._stand_in = ""
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or the models of a replica have changed."""
+        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        table."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
@@ -59,7 +61,10 @@ class Aliases:
             self._is_stale = True
 
     def of(self, name: str) -> str:
-        """Return the model that stands for an unlisted name, or `ANY`; without a rule, the name."""
+        """Return the model that stands for an unlisted name, or `ANY`.
+
+        Returns `name` itself if no rule applies.
+        """
         if self._is_stale:
             self._build()
         model = name.rpartition(_MORE)[0]

@@ -1,12 +1,12 @@
 """Measures the current speed of a replica's streams, in seconds per output token.
 
-A stream counts its events while it is relayed: one addition per event. `look` divides the time that
-the streams ran since the last call by the tokens that came in that time. So the result describes
-the streams that run now, and it is `None` when no stream runs. An average over finished streams
-would not change while only long streams run, or while no stream runs.
+A stream counts its server-sent events while it is relayed; each event costs one addition. `look`
+divides the time that the streams ran since the last call of `look` by the tokens that came in that
+time. So the result describes the streams that run now, and it is `None` when no stream runs. An
+average over finished streams would not change while only long streams run, or while no stream runs.
 
-An event may carry several tokens (speculative decoding, `stream_interval`). The tokens per event
-are learned from streams whose engine reports an exact token count.
+A server-sent event may carry several tokens (speculative decoding, `stream_interval`). The number
+of tokens per event is learned from streams whose engine reports an exact token count.
 
 Must never: read a clock, or cost more than one addition per token.
 """
@@ -15,11 +15,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# Seconds of running time, summed over all streams, that one measurement needs. A shorter time is
-# carried over to the next call of `look`.
+# Minimum running time of a replica's streams for one measurement: the sum over all streams, in
+# seconds. A shorter time is carried over to the next call of `look`.
 LEAST_S: Final = 0.25
-SMOOTHING: Final = 0.1  # Weight of one finished stream in the average of tokens per event.
-MOST_TOKENS: Final = 64.0  # Upper limit of tokens per event.
+# Weight of one finished stream in the average number of tokens per server-sent event.
+SMOOTHING: Final = 0.1
+MOST_TOKENS: Final = 64.0  # Upper limit of the learned number of tokens per server-sent event.
 
 
 class Cadence:
@@ -28,10 +29,13 @@ class Cadence:
     __slots__ = ("_at", "_event_tokens", "_last_s", "_ran_s", "_streams", "events")
 
     def __init__(self) -> None:
-        self.events = 0  # Relayed events since the last `look`, without those that carry no token.
+        # Number of events that were relayed since the last `look` and carry a token.
+        self.events = 0
         self._streams = 0  # Number of streams that run now.
-        self._ran_s = 0.0  # Running time of all streams since the last `look`, until `_at`.
-        self._at = 0.0  # Time (monotonic seconds) until which `_ran_s` was counted.
+        # Running time from the last `look` until `_at`: the sum over all streams, in seconds.
+        self._ran_s = 0.0
+        # Time (monotonic seconds) until which the running time `_ran_s` was counted.
+        self._at = 0.0
         self._event_tokens = 1.0
         self._last_s: float | None = None
 
@@ -43,7 +47,7 @@ class Cadence:
     def begins(self, now: float, events: int = 0) -> None:
         """Add a stream that starts to run.
 
-        `events`: number of later events of the stream that carry no token.
+        `events`: how many of the stream's coming events carry no token; they are not counted.
         """
         self._ran(now)
         self._streams += 1
@@ -55,8 +59,10 @@ class Cadence:
         self._streams -= 1
 
     def learn(self, tokens: int, events: int) -> None:
-        """Learn the tokens per event: a finished stream had `tokens` in `events` events with
-        content."""
+        """Learn the number of tokens per event from a finished stream.
+
+        `tokens`: number of tokens in the stream. `events`: number of its events with content.
+        """
         found = min(MOST_TOKENS, max(1.0, tokens / max(1, events)))
         self._event_tokens += (found - self._event_tokens) * SMOOTHING
 

@@ -1,12 +1,12 @@
-"""The own models of replicas: the models that they serve if a request names no model.
+"""Finds each replica's own models: the models that it serves if a request names no model.
 
 An engine that ignores the field `model` of a request serves its own model, even if the request
-names one of its adapters. This table decides whether an API key with a list of allowed models may
-use such a replica (`intake/authority.py`).
+names one of its adapters. So `intake/authority.py` reads this table to decide whether an API key
+with a list of allowed models may use a replica with such an engine.
 
-The table is rebuilt at the first lookup after a change. Every other lookup is one dict access.
-Replicas with the same models share one entry, so the cost of a rebuild is proportional to the total
-length of the distinct model lists.
+The table is rebuilt at the first lookup after the fleet has changed. Every other lookup is one dict
+access. Replicas with the same models share one entry, so the cost of a rebuild is proportional to
+the total length of the distinct model lists.
 
 Must never: do I/O, or look at replicas for each request.
 """
@@ -18,27 +18,28 @@ from collections.abc import Sequence
 from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 
-# Key of an entry: engine name ("" if not detected), the names of the replica's own model, the names
-# of its adapters.
+# An entry of the table: the engine's name ("" if not detected), the names of the replica's own
+# models, and the names of its adapters.
 ModelsOfReplica = tuple[str, frozenset[str], frozenset[str]]
 
 
 class Defaults:
-    """The own models of the replicas in each pool of one fleet."""
+    """The own models of one fleet's replicas, by each model that the replicas serve."""
 
     __slots__ = ("_all", "_by_model", "_is_stale", "_replicas", "_seen")
 
     def __init__(self, replicas: dict[str, Replica]) -> None:
         """`replicas`: the fleet's own dict, which changes over time."""
         self._replicas = replicas
-        # Value: the engine's name and the adapters.
+        # For each replica, the engine's name and the adapters when the table was built.
         self._seen: dict[Replica, tuple[str | None, frozenset[str]]] = {}
         self._by_model: dict[str, list[ModelsOfReplica]] = {}
         self._all: Sequence[ModelsOfReplica] = ()
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or the models of a replica have changed."""
+        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        table."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:
@@ -47,7 +48,7 @@ class Defaults:
             self._is_stale = True
 
     def of(self, model: str | None) -> Sequence[ModelsOfReplica]:
-        """Return the entries of the replicas that serve `model`; for `None`, of the whole fleet."""
+        """Return the entries of the replicas that serve `model`; `None`: of all replicas."""
         if self._is_stale:
             self._build()
         return self._all if model is None else self._by_model.get(model, ())

@@ -1,8 +1,9 @@
 """The priority dialect of each model's pool: the meaning of a number in a client's `priority`.
 
-A dialect is the way in which an engine reads the request field `priority`. The dialect of a pool is
-the one that all its replicas with a known dialect share. The table is rebuilt at the first lookup
-after a change. Every other lookup is one dict access.
+A dialect is the way in which an engine reads the request field `priority`. A model's pool is the
+set of replicas that serve the model. The dialect of a pool is the one that all its replicas with a
+known dialect share. The table of dialects is rebuilt at the first lookup after the fleet has
+changed. Every other lookup is one dict access.
 
 Must never: do I/O, or look at replicas for each request.
 """
@@ -17,12 +18,15 @@ from router.fleet.replica import Replica
 
 # Every engine of the pool is known, and none of them supports priorities.
 NONE: Final = SILENT.name
-MIXED: Final = "mixed"  # The engines of the pool read numbers in different ways.
+MIXED: Final = "mixed"  # The engines of the pool read priority numbers in different ways.
 UNKNOWN: Final = "unknown"  # No engine of the pool has been detected yet.
 
 
 def spoken(replica: Replica) -> str:
-    """Return the dialect of a replica: the configured or its engine's; or NONE or UNKNOWN."""
+    """Return the configured priority dialect of a replica, else the dialect of its engine.
+
+    UNKNOWN: the replica has no configured dialect, and its engine was not detected yet.
+    """
     configured = replica.config.priority
     if configured is not None and configured != NONE:
         return configured
@@ -39,7 +43,8 @@ def dialect_of_engine(replica: Replica) -> Dialect:
 
 
 def common(dialects: Iterable[str]) -> str:
-    """Return the common dialect of replicas that have these dialects."""
+    """Return the dialect of a pool whose replicas have `dialects`: a common one, or MIXED, NONE or
+    UNKNOWN."""
     found = set(dialects)
     known = found - {NONE, UNKNOWN}
     if len(known) == 1:
@@ -50,7 +55,7 @@ def common(dialects: Iterable[str]) -> str:
 
 
 class Dialects:
-    """The dialects of the pools of one fleet."""
+    """The priority dialect of each model's pool in one fleet."""
 
     __slots__ = ("_all", "_any_model", "_by_model", "_is_stale", "_replicas", "_spoken")
 
@@ -64,7 +69,8 @@ class Dialects:
         self._is_stale = True
 
     def changed(self) -> None:
-        """Note that the fleet or the models of a replica have changed."""
+        """Note that the fleet or a replica's models have changed: the next lookup rebuilds the
+        table."""
         self._is_stale = True
 
     def noticed(self, replica: Replica) -> None:

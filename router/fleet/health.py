@@ -1,8 +1,8 @@
 """Decides whether a replica is fit for requests, by active probes and by the results of requests.
 
 *Active*: probes run periodically. `rise` good probes in a row bring a replica up, `fall` bad probes
-take it down. A replica that waits for its first probe (`await_probe`) is not up; that first probe
-alone decides.
+take it down. A replica that waits for its first probe (`await_probe`) is not up; its first probe
+alone decides whether it comes up.
 
 *Passive*: requests that fail in a row eject a replica for a period that doubles with each ejection
 (Envoy's outlier detection). After the period, one trial request decides (half-open). A good probe
@@ -16,30 +16,33 @@ or else for a short pause that doubles each time. A busy replica is not unhealth
 ejected for this.
 
 *Zombie*: a replica that answers probes and accepts requests, but generates nothing. A busy replica
-is not a zombie. So the caller counts an overdue token, a timeout or a lost race only while the
-replica shows no work for any request (`core/progress.py`). The first overdue first token makes a
-replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects it.
-Only work clears the suspicion; a good probe, or an answer without generated content, does not.
+is not a zombie. So the caller counts an overdue token, a timeout or a lost hedging race only while
+the replica shows no work for any request (`core/progress.py`). The first overdue first token makes
+a replica suspect. A second overdue first token, or the failure of the overdue attempt, ejects the
+replica. Only work clears the suspicion; a good probe, or an answer without generated content, does
+not.
 
-With hedging, an attempt is mostly cancelled before it is overdue. A race is lost if the copy of an
-attempt shows content first. Several lost races in a row, without any work in between, also make a
-replica suspect. One more lost race after the suspicion has expired ejects it.
+Hedging sends a copy of a slow attempt to another replica. The first attempt is then mostly
+cancelled before it is overdue. Its replica loses the race if the copy shows content first. Several
+lost races in a row, without any work in between, also make a replica suspect. One more lost race
+after the suspicion has expired ejects the replica.
 
-If an ejected zombie shows work, its ejection ends at once (`revived`).
+If a replica that was ejected as a zombie shows work, its ejection ends at once (`revived`).
 
-*Half-open*: one attempt at a time is the trial, in addition to the attempts that were in progress
-when the ejection ended. Only an attempt that was sent after that time decides whether the ejection
-is over.
+*Half-open*: after an ejection, one attempt at a time is the trial, in addition to the attempts that
+were in progress when the ejection ended. Only an attempt that was sent after the end of the
+ejection decides whether the replica may again get more than one request at a time.
 
-`breaker` returns the whole state as the state of a circuit breaker: closed, suspect, open or
-half_open.
+`breaker` returns the health of a replica as the state of a circuit breaker: closed, suspect, open
+or half_open.
 
-*Slow start*: a replica that came up, or returned from an ejection, is cold. `factor` is the share
-of its weight that it should get (Envoy's slow start, aggression 1).
+*Slow start*: a replica that came up, or returned from an ejection, first gets only a part of its
+weight. `factor` is the share of its weight that it should get (Envoy's slow start, aggression 1).
 
-*Lagging*: a replica that lost a race is slow, even if it shows work. Its weight is lowered for
-`LAG_S`, so that fewer requests follow, most of which are not hedged. Its load does not show that it
-is slow, because the attempt that lost was cancelled.
+*Lagging*: a replica is slow, even if it shows work, if a hedged copy of its attempt shows content
+first at another replica. The weight of the slow replica is lowered for `LAG_S` seconds, so that it
+gets fewer requests. Its load does not show that it is slow, because the slower attempt was
+cancelled.
 
 Must never: read a clock, or draw random numbers except from the generator that is passed in.
 """
@@ -52,7 +55,7 @@ from typing import Final
 from router.config.model import Health as Rules
 from router.core.errors import Reason
 
-# Results of an attempt that count against the replica.
+# Results of an attempt that count as failures of the replica.
 BLAMED: frozenset[Reason] = frozenset(
     {
         Reason.CONNECT_FAILED,
@@ -68,31 +71,31 @@ BLAMED: frozenset[Reason] = frozenset(
     }
 )
 
-# The results in BLAMED that only show silence. A replica that works for other requests is not
-# blamed for them.
+# The results in BLAMED that only show that a replica was silent. A replica that works for other
+# requests is not blamed for these results.
 SILENT: frozenset[Reason] = frozenset(
     {Reason.TTFT_TIMEOUT, Reason.WHOLE_TIMEOUT, Reason.TOKEN_GAP_TIMEOUT}
 )
 
-# After this many failures in a row a replica counts as dead. A request that fails there may then be
-# retried without the retry budget, because overload is not the cause of its failures.
+# After this many failures in a row a replica counts as dead. A request that fails at a dead replica
+# may be retried without the retry budget, because overload is not the cause of its failures.
 KNOWN_DEAD = 3
 
 # The smallest share of its weight that a replica gets in its slow start (Envoy: 10 %).
 COLDEST = 0.1
 
-# Lost races in a row that make a replica suspect. A healthy replica may lose one race by chance,
-# but hardly three in a row.
+# Number of lost hedging races in a row that makes a replica suspect. A healthy replica may lose one
+# race by chance, but hardly three in a row.
 RACES: Final = 3
 
-# Seconds until a replica that lost a race gets its full share again.
+# Seconds until a replica that lost a hedging race gets its full share of requests again.
 LAG_S: Final = 15.0
 
-# The pause for a busy replica that sends no Retry-After: the first pause, and the longest.
+# The first and the longest pause, in seconds, for a busy replica that sends no Retry-After.
 PAUSE_S: Final = 0.1
 PAUSE_MAX_S: Final = 2.0
 
-# The states of a circuit breaker, the best first. The index is the number in the metric.
+# The states of a circuit breaker, the best first. The metric shows a state as its index.
 BREAKERS: Final = ("closed", "suspect", "half_open", "open")
 
 
@@ -124,31 +127,35 @@ class Health:
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
-        self.up = True  # Result of the probes; a replica without probes is up.
-        self.is_new = False  # No probe has returned yet; see `await_probe`.
+        self.up = True  # Whether the probes show that the replica is up; True without probes.
+        self.is_new = False  # True: the first probe has not returned yet; see `await_probe`.
         # Above 0: number of good probes in a row; below 0: number of bad probes in a row.
         self.probe_streak = 0
-        self.failures = 0  # Failed attempts in a row that count against the replica.
+        # Number of attempts in a row that failed and count against the replica.
+        self.failures = 0
         # Number of recent ejections without a long healthy time between them; each doubles the
         # period of the next one.
         self.ejections = 0
         self.ended = 0.0  # Time at which the last ejection ended.
         self.ejected_at = 0.0
         self.ejected_until = 0.0
-        self.half_open = False  # One trial request is allowed.
+        self.half_open = False  # True: the ejection is over, and one trial request is allowed.
         # When the replica became suspect, by an overdue first token or lost races; `None`: it is
         # not suspect.
         self.suspected_at: float | None = None
-        # The replica was ejected because it showed no work, so its trial request must show content.
+        # True: the replica was ejected because it showed no work, so its trial request must show
+        # content.
         self.zombie = False
         # When the replica's slow start began; `None`: the slow start is over.
         self.warm_since: float | None = None
-        self.races_lost = 0  # Races lost in a row by first attempts, without content in between.
-        # When a first attempt last lost a race, whether or not the replica showed work.
+        # Number of hedging races that first attempts lost in a row, without content in between.
+        self.races_lost = 0
+        # When a first attempt last lost a hedging race, whether or not the replica showed work.
         self.lost_at: float | None = None
         self.busy_since = 0.0  # When the replica last answered that it is busy.
         self.busy_until = 0.0  # Until when the replica is avoided because it is busy.
-        self.refusals = 0  # Pauses in a row without a Retry-After; each pause doubles the next one.
+        # Number of pauses in a row without a Retry-After; each pause doubles the next one.
+        self.refusals = 0
         self.why = ""  # The reason of the last suspicion or ejection, as text for people.
         # The problem that the last probe found, as text for people; "" if there was no problem.
         self.why_down = ""
@@ -163,9 +170,9 @@ class Health:
     def is_suspect(self, now: float) -> bool:
         """Return whether other replicas should be preferred at present.
 
-        A suspicion expires after the length of a first ejection. Otherwise, if no result came in
-        that time (because the client left), the replica would never get another request. The next
-        overdue token still ejects the replica.
+        A suspicion expires after the length of a first ejection (`eject_base_s`). Otherwise a
+        replica whose last attempt has no result, because the client left, would never get another
+        request. The next overdue first token still ejects the replica.
         """
         since = self.suspected_at
         return since is not None and now - since < self.rules.eject_base_s
@@ -175,7 +182,7 @@ class Health:
         return self.busy_until > now
 
     def breaker(self, now: float) -> str:
-        """Return the whole state as one of `BREAKERS`."""
+        """Return the health of the replica as one of the states in `BREAKERS`."""
         if self.is_ejected(now):
             return "open"
         if self.half_open:
@@ -185,7 +192,7 @@ class Health:
     def factor(self, now: float) -> float:
         """Return the share of its weight that the replica should get, 0.1 to 1.
 
-        The share is below 1 in the slow start, and after a lost race.
+        The share is below 1 in the slow start, and for `LAG_S` seconds after a lost hedging race.
         """
         return min(
             _share(self.warm_since, self.rules.slow_start_s, now), _share(self.lost_at, LAG_S, now)
@@ -198,10 +205,10 @@ class Health:
         self.is_new = True
 
     def probed(self, good: bool, now: float | None = None) -> bool:
-        """Take a probe's result.
+        """Record a probe's result.
 
-        Returns True if the result decides a first probe, or changes the replica from up to down or
-        back.
+        Returns True if a new replica's first probe has returned, or if the result changes the
+        replica from up to down or back.
         """
         streak = self.probe_streak
         self.probe_streak = max(streak, 0) + 1 if good else min(streak, 0) - 1
@@ -222,8 +229,8 @@ class Health:
     ) -> bool:
         """Record that an attempt succeeded. Returns True if this ends a half-open trial.
 
-        `content`: the attempt had to generate content, and did. Any other success says nothing
-        about a suspected zombie. `dispatched`: as in `showed_content`.
+        `content`: the attempt had to generate content, and did. Any other success does not show
+        whether the replica is a zombie. `dispatched`: as in `showed_content`.
         """
         ends = content and self.showed_content(now, dispatched)
         self.took(dispatched)
@@ -284,12 +291,11 @@ class Health:
         return False
 
     def outrun(self, now: float, rng: Random, may_eject: bool) -> bool:
-        """Record that a first attempt lost to its copy. Returns True if the replica is ejected for
-        this.
+        """Record that an attempt lost the race to its hedged copy. Returns True if the replica is
+        ejected for this.
 
-        Three lost races in a row make a replica suspect. Attempts that are in progress at that
-        moment may lose as well. So another lost race counts only after the suspicion has expired,
-        because only then is it a new failure.
+        Three lost races in a row make a replica suspect. Attempts that are then in progress may
+        lose as well. So the next lost race counts only after the suspicion has expired.
         """
         self.races_lost += 1
         if self.races_lost < RACES or self.is_ejected(now) or self.is_suspect(now):
@@ -301,7 +307,10 @@ class Health:
         return False
 
     def lags(self, now: float) -> None:
-        """Record that a first attempt lost to its copy, whether or not the replica shows work."""
+        """Record that an attempt lost the race to its hedged copy.
+
+        Call this method whether or not the replica shows work.
+        """
         self.lost_at = now
 
     def refused(self, now: float, rng: Random, retry_after_s: float | None) -> bool:
@@ -336,7 +345,8 @@ class Health:
         `was_overdue`: `overdue` was called for this attempt. `dispatched`: as in `showed_content`.
         """
         if self.half_open and not self._is_trial(dispatched):
-            return False  # The replica was already ejected for failures of this kind.
+            # The attempt was sent before the ejection ended, so its failure shows nothing new.
+            return False
         self.failures += 1
         if self.is_ejected(now) or not may_eject:
             return False
@@ -349,8 +359,7 @@ class Health:
     def _eject(self, now: float, rng: Random, *, zombie: bool) -> None:
         rules = self.rules
         if now - self.ended > rules.eject_max_s:
-            # The replica was healthy for a long time, so its ejections are forgotten. If it fails
-            # repeatedly, the period stays long.
+            # The replica was healthy for a long time, so its earlier ejections are forgotten.
             self.ejections = 0
         pause = min(rules.eject_base_s * 2.0 ** min(self.ejections, 30), rules.eject_max_s)
         self.ejected_at = now

@@ -1,23 +1,26 @@
 """Learns how many requests an engine runs at once, from its polls.
 
-The learned number is needed if neither the configuration nor the engine states that number:
+The learned capacity is needed if neither the configuration nor the engine states the capacity. It
+is learned by three rules:
 
 1. Running requests hold a share of the KV cache. The number of running requests divided by this
-   share is the number that would fill the cache.
-2. If an engine has a queue, and its running count does not grow from one poll to the next, the
-   running requests are its capacity. One such poll is enough if the KV cache is full or the engine
-   has preempted a request. A queue may also consist of prompts that wait for their prefill. So more
-   polls are needed if more prompt tokens than one batch wait and the cache has free space. A
-   short queue may consist of the requests that came since the last step began, at an engine with
-   free slots. So with a short queue the number of running requests must stay exactly the same.
-3. If an engine runs more requests than its learned capacity, it was not full then. If it runs many
-   more (at least one slot), its slots are unknown again.
+   share is the number of requests that would fill the cache.
+2. If an engine has a queue, and its number of running requests does not grow from one poll to the
+   next, this number is its capacity. One poll with a queue is enough if the KV cache is full or the
+   engine has preempted a request. A queue may also consist of prompts that wait for their prefill.
+   So more polls are needed if more prompt tokens wait than one prefill batch holds, and the cache
+   has free space. At an engine that is not full, a short queue may consist of requests that came
+   since its last step began. So with a short queue the number of running requests must stay exactly
+   the same.
+3. If an engine runs more requests than its learned capacity, that capacity was too low. If it runs
+   at least one request and 10 % more, `slots` is `None` again.
 
-Until a number is learned the answer is `None`, never 0. Admission uses `guess` instead: `FIRST`
+While no capacity is learned, the answer is `None`, never 0. Admission uses `guess` instead: `FIRST`
 requests, or `GROWTH` times the running requests of a poll that showed no queue. A poll that shows
-fewer requests than were sent was taken before the last of them arrived, so it may miss their queue.
+fewer requests than the router has sent was taken before the last request arrived. Such a poll may
+miss a queue, so it does not raise `guess`.
 
-Must never: do I/O, or treat an unknown capacity as idle or as full.
+Must never: do I/O, or treat an engine of unknown capacity as idle or as full.
 """
 
 from __future__ import annotations
@@ -27,28 +30,35 @@ from typing import Final
 # Number of polls in a row, with a queue and no growth of the running requests, that show a full
 # engine.
 POLLS: Final = 2
-# Number of such polls, if the queue may consist of prompts that wait for their prefill.
+# Number of polls in a row that show a full engine, if its queue may consist of prompts that wait
+# for their prefill.
 POLLS_PREFILL: Final = 5
-# Number of such polls, if the queue is short.
+# Number of polls in a row that show a full engine, if its queue is short.
 POLLS_SHORT: Final = 4
-# A queue is short if it has fewer requests than this share of the running ones.
+# A queue is short if it has fewer requests than this share of the running requests.
 SHORT: Final = 0.03
-# Tokens of one prefill batch of vLLM 0.32. Further tokens wait for a later batch.
+# Maximum number of prompt tokens in one prefill batch of vLLM 0.32. Further prompt tokens wait for
+# a later batch.
 PREFILL_TOKENS: Final = 8192
-MUCH_MORE: Final = 1.1  # Factor above the learned capacity from which the slots are unknown again.
-# Share of the highest running count in these polls. With fewer running requests, the load is
-# falling.
+# If an engine runs more requests than this factor times its learned capacity, its capacity is
+# unknown again.
+MUCH_MORE: Final = 1.1
+# If fewer requests run than this share of the highest number in the counted polls, the engine's
+# load is falling, so the engine is not full.
 STEADY: Final = 0.9
-# Share of the requests that were sent. A poll that shows a smaller share was taken before the last
-# request arrived.
+# A poll that shows a smaller share of the requests that were sent to the engine was taken before
+# the last request arrived.
 SHOWN: Final = 0.9
-# Share of the KV cache in use. Above it, waiting requests wait for cache space.
+# From this share of the KV cache in use on, requests may wait because the cache has no space.
 KV_FULL: Final = 0.8
-# Share of the KV cache in use below which the estimate of the requests that fit is too uncertain.
+# If a smaller share of the KV cache is in use, the number of requests that fit into the cache
+# cannot be estimated.
 KV_LEAST: Final = 0.02
 SMOOTHING: Final = 0.25  # Weight of one poll in the learned averages.
-FIRST: Final = 8.0  # The guess before the first poll: twice the slots of the smallest engines.
-# Factor of the guess per poll, because a poll may be a second old. Three polls reach 256 slots.
+# The guess before the first poll, in requests: twice what the smallest engines run at once.
+FIRST: Final = 8.0
+# A poll without a queue raises the guess to this factor times the running requests, because the
+# poll may be a second old. Three polls raise the guess from 8 to more than 256 requests.
 GROWTH: Final = 4.0
 
 
@@ -61,12 +71,12 @@ class LearnedCapacity:
         self.forget()
 
     def forget(self) -> None:
-        """Forget everything: the engine has restarted, perhaps with other settings."""
+        """Forget everything, because the engine has restarted, perhaps with other settings."""
         # Number of running requests while the engine had a queue; `None`: it never had a queue.
         self._full: float | None = None
         # Number of requests that would fit into the engine's KV cache; `None`: unknown.
         self._fit: float | None = None
-        self._is_sure = False  # No later poll has contradicted `_full`.
+        self._is_sure = False  # `_full` is known, and no later poll has contradicted it.
         # Number of polls in a row that showed a queue and no growth of the running requests.
         self._queued = 0
         self._peak = 0  # The highest number of running requests in the polls that `_queued` counts.
@@ -83,7 +93,8 @@ class LearnedCapacity:
 
     @property
     def slots(self) -> float | None:
-        """The learned number of requests, only if the engine was seen to be full; else `None`."""
+        """The learned number of requests that run at once; `None` if no poll showed a full
+        engine."""
         return self.requests if self._is_sure else None
 
     def observed(
@@ -110,7 +121,7 @@ class LearnedCapacity:
         if kv_usage is not None and kv_usage >= KV_LEAST and running:
             self._fit = _smoothed(self._fit, running / kv_usage)
         if self._full is not None and running > self._full:
-            # A difference of less than one slot is caused by averaging.
+            # A difference of less than one request is caused by averaging.
             is_little = running < self._full + 1.0 or running <= MUCH_MORE * self._full
             self._is_sure = self._is_sure and is_little
             self._full = float(running)
@@ -131,7 +142,8 @@ class LearnedCapacity:
             and has_room
             and not has_preempted
         ):
-            self._queued = 0  # All of them have slots; some wait for the next step.
+            # All requests fit into the engine at once; the waiting ones wait for its next step.
+            self._queued = 0
             return
         is_short = waiting < SHORT * running
         least = float(self._peak) if is_short else STEADY * self._peak

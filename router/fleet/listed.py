@@ -1,5 +1,5 @@
-"""The models of one replica, by its configuration and by its own list, and the text for them in
-error messages.
+"""Finds the models of one replica, from its configuration and from its own model list. Also formats
+a list of models for error messages.
 
 Pure functions. Must never: look at a replica, or send a request to one.
 """
@@ -12,12 +12,15 @@ from typing import Final
 
 from router.config.model import Replica as Config
 
-ANY: Final = "*"  # A model that stands for every name that no replica lists.
+ANY: Final = "*"  # The model name that stands for every name that no replica lists.
 _NAMED: Final = 20
 
 
 def served(config: Config, learned: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the models of a replica that listed `learned`; `None` if its models are unknown."""
+    """Return the models of a replica; `None` if they are unknown.
+
+    `learned`: the models in the replica's own list; `None` if it has listed none.
+    """
     names = learned
     if config.models is not None:
         names = frozenset(config.models)

@@ -3,7 +3,7 @@
 A list may have thousands of entries, so encoding it takes milliseconds, and a client may request it
 often.
 
-An instance must never be changed. The fleet makes a new object when its list changes.
+A `ModelList` must never be changed. The fleet makes a new object when its list of models changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-_KEPT: Final = 16  # Maximum number of filtered lists that are cached.
+_KEPT: Final = 16  # Maximum number of cached partial model lists.
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -23,7 +23,7 @@ class ModelList:
 
     def __init__(self, entries: dict[str, dict[str, Any]]) -> None:
         self._entries = {name: _encode(entry) for name, entry in entries.items()}
-        # Cached filtered lists, by the model names that an API key may see.
+        # Cached partial lists. The key is the set of model names that an API key may see.
         self._parts: dict[frozenset[str], bytes] = {}
         self.whole = _listed(list(self._entries.values()))
 
@@ -31,7 +31,7 @@ class ModelList:
         return len(self._entries)
 
     def part(self, names: frozenset[str]) -> bytes:
-        """Return the list with only the models in `names`."""
+        """Return the JSON of the model list with only the models in `names`."""
         found = self._parts.get(names)
         if found is None:
             found = _listed([entry for name, entry in self._entries.items() if name in names])
@@ -41,7 +41,7 @@ class ModelList:
         return found
 
     def entry(self, name: str) -> bytes | None:
-        """Return the entry of one model; `None` if the model is not listed."""
+        """Return the JSON entry of one model; `None` if the model is not listed."""
         return self._entries.get(name)
 
 

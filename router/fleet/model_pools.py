@@ -1,4 +1,4 @@
-"""Groups the replicas of a fleet into pools by model, and counts how many of each pool are fit.
+"""Groups the replicas of a fleet into pools by model, and counts the fit replicas of each pool.
 
 A pool is the set of replicas that serve the same models. The ejection limit and the panic threshold
 apply to each pool separately, because a healthy pool of another model does not help a request.
@@ -30,7 +30,7 @@ class ModelPool:
         self.candidates = members  # Members that may get requests.
         self.fit = len(members)  # Number of members that are up and not ejected.
         self.ejected = 0
-        # True if so few members are fit that every member that is up is a candidate.
+        # True: so few members are fit that ejected members that are up also get requests.
         self.is_panicking = False
 
     def judge(
@@ -43,7 +43,7 @@ class ModelPool:
             fit = [r for r in up if r not in ejected]
             self.ejected = sum([r in ejected for r in members])
         self.fit = len(fit)
-        # The load of the whole pool would overload the few fit members.
+        # If only the few fit members got requests, the load of the whole pool would overload them.
         self.is_panicking = len(fit) < len(up) and len(fit) < panic_share * len(members)
         self.candidates = up if self.is_panicking else fit
 
@@ -69,7 +69,7 @@ class ModelPools:
             places.setdefault(replica.models, []).append(place)
         self._of: dict[Models, tuple[Models, list[ModelPool]]] = {m: (m, []) for m in places}
         lists = [models for models in places if models is not None]
-        who: dict[str, list[int]] = {}  # Model -> indexes of the lists that contain it.
+        who: dict[str, list[int]] = {}  # Model -> indexes in `lists` of the lists that name it.
         for number, models in enumerate(lists):
             for name in models:
                 who.setdefault(name, []).append(number)

@@ -1,8 +1,10 @@
-"""The learned speeds of engines, by the models that they serve: a new replica begins with these.
+"""Learns common engine speeds for replicas that serve the same models; a new replica begins with
+them.
 
-Replicas that serve the same models are assumed to have similar engines. Each poll of a replica that
-has learned its own speed moves the common coefficients towards it. A replica that has learned
-nothing takes them over at its poll. So the request path does no work for this.
+Replicas that serve the same models are assumed to have similar engines. A speed consists of
+coefficients, for prefill and for decode. Each poll of a replica that has learned its own speed
+moves the common coefficients towards the replica's coefficients. A replica that has learned nothing
+takes over the common coefficients when it is polled. So this costs no time on the request path.
 
 Must never: change what a replica has learned from its own answers.
 """
@@ -15,11 +17,11 @@ from router.core.speed_learner import LEAST
 from router.fleet.replica import Replica
 
 MODELS_MAX: Final = 256  # Maximum number of model lists with common coefficients.
-SMOOTHING: Final = 0.05  # Weight of one poll.
+SMOOTHING: Final = 0.05  # Weight of one poll in the common coefficients.
 
 
 class ModelSpeeds:
-    """The common coefficients of the replicas of each model."""
+    """The common speed coefficients of replicas that serve the same models."""
 
     __slots__ = ("_decode", "_prefill")
 
@@ -28,7 +30,10 @@ class ModelSpeeds:
         self._decode: dict[frozenset[str] | None, list[float]] = {}
 
     def share(self, replica: Replica) -> None:
-        """Let a replica teach what it has learned, or take over what the others have taught."""
+        """Move the common coefficients towards those that the replica has learned.
+
+        If the replica has learned none, copy the common coefficients to it.
+        """
         learner, models = replica.speed_learner, replica.models
         if learner.prefill.samples >= LEAST:
             _blend(self._prefill, models, learner.prefill.coefficients())

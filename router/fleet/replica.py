@@ -1,8 +1,9 @@
 """One replica: the facts that policies use, and all other data of the router about it.
 
-The fleet table owns these objects, and only the table changes them. There are two exceptions:
-leases and polls change their counts (`core/replica_load.py`), and the prober and the poller set
-`descriptor`. A replica that was removed from the fleet exists until its last lease is released.
+The fleet table owns the `Replica` objects, and only the table changes them. There are two
+exceptions: leases and polls change the counts of requests (`core/replica_load.py`), and the prober
+and the poller set `descriptor`. A replica that was removed from the fleet exists until its last
+lease is released.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
 
-# Number of missed requests that show a cache reset. A single request may miss because its blocks
-# were evicted.
+# If this many requests miss the prefix cache although their prefixes should be in it, the engine
+# has reset the cache. A single request may miss because its blocks were evicted.
 MISSES = 3
 
 
@@ -81,19 +82,20 @@ class Replica(ReplicaLoad):
         self.health = Health(rules)
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.limit = self.max_inflight
-        self.before_trial = 0  # Attempts in progress that were sent before the half-open trial.
+        # Number of attempts in progress that were sent before the half-open trial began.
+        self.before_trial = 0
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # The models that the replica listed last.
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
         self.models = served(config, None)
-        # The models of this replica are unknown, while other replicas list their models.
+        # True: the models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
         self.served = 0  # Number of attempts that succeeded.
-        # Polls that may still fail before the engine is treated as one that reports no metrics.
+        # How many more polls may fail before the engine is treated as one without metrics.
         self.polls_awaited = 0
         # All facts about the engine of this replica.
         self.descriptor: Engine = engine_of(config.engine)
@@ -101,23 +103,24 @@ class Replica(ReplicaLoad):
         self.signals_at = 0.0
         # Time at which the current poll, or else the last poll, was sent (monotonic seconds).
         self.asked_at = 0.0
-        # Replicas with the same start time that are proven to be different engines.
+        # Replicas whose engine has the same start time, but is proven to be another engine.
         self.apart: set[Replica] = set()
-        # The engine has answered 401 to a request without a valid API key.
+        # True: the engine has answered 401 to a request without a valid API key.
         self.checks_keys = False
-        # How the engine schedules requests; None if it does not report that.
-        self.by_priority: bool | None = None  # Whether the engine orders requests by priority.
-        # Whether requests with lower priority numbers are served first.
+        # Whether the engine orders requests by priority; None: the engine does not report it.
+        self.by_priority: bool | None = None
+        # Whether the engine serves lower priority numbers first; None: it does not report that.
         self.low_first: bool | None = None
-        self.metrics_on: bool | None = None  # Whether the engine has Prometheus metrics.
-        # The engine has reported that it does not support priorities.
+        # Whether the engine has Prometheus metrics; None: the engine does not report it.
+        self.metrics_on: bool | None = None
+        # True: the engine has reported that it does not support priorities.
         self.refuses_priority = False
         # The last priority number that was sent to the replica with a request.
         self.last_priority = b""
         # The last reported signals. These signals stay here when they are too old; `signals` is
         # then reset.
         self.last_signals = NO_SIGNALS
-        # Number of requests that should have been prefix-cache hits and have ended since the last
+        # Number of requests that should have hit the prefix cache, and that ended since the last
         # hit.
         self.expected_hits = 0
         # Time of the poll that showed the last prefix-cache hit. The hit belongs to a request sent
@@ -135,7 +138,8 @@ class Replica(ReplicaLoad):
         if config.engine is not None:
             self.engine = config.engine
         if config.priority != self.config.priority:
-            # The operator changed the setting, so what was learned no longer holds.
+            # The operator changed the priority setting, so the engine's earlier refusal of
+            # priorities no longer counts.
             self.refuses_priority = False
         self.config = config
         self.weight = config.weight
@@ -164,7 +168,7 @@ class Replica(ReplicaLoad):
     def engine(self) -> str | None:
         """The name of the engine; `None` if not detected yet.
 
-        Code for requests reads `descriptor` instead.
+        Code that handles requests reads `descriptor` instead.
         """
         return self.descriptor.name or None
 
@@ -198,12 +202,15 @@ class Replica(ReplicaLoad):
             self._pool.close_idle()
 
     def give_up(self) -> None:
-        """Send requests that wait for a connection to other replicas; this replica is not fit."""
+        """Release the requests that wait for a connection, so that other replicas can take them.
+
+        Call this method when the replica is no longer fit for requests.
+        """
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
-        """Close the pool, because the replica has left the fleet.
+        """Close the replica's connections, because the replica has left the fleet.
 
         A connection in use closes after its response.
         """
@@ -231,8 +238,9 @@ class Replica(ReplicaLoad):
         """Count a request that ended well and was sent at `sent_at`, when its prefix seemed to be
         cached at this replica.
 
-        Engines count a hit when a request begins. So a request that was sent before a poll showed
-        the last hit does not count: the request may be that hit, even if it ends much later.
+        Engines report a prefix cache hit when its request begins. So a request that was sent before
+        the poll with the last new hit is not counted: the hit may be its own, even if the request
+        ends much later.
         """
         if sent_at > self.hit_seen_at:
             self.expected_hits += 1
@@ -262,8 +270,8 @@ class Replica(ReplicaLoad):
         overdue.
 
         `tokens`: uncached tokens that wait at the replica, including those of this request.
-        Infinity: the usual time is unknown. An overdue replica becomes suspect if it shows no work
-        at all (`silence_s`).
+        Infinity: the usual time is unknown. A replica with an overdue first token becomes suspect
+        if it shows no work at all (`silence_s`).
         """
         progress = self.progress
         usual = progress.first_s
@@ -289,7 +297,7 @@ class Replica(ReplicaLoad):
             and self.signals.generated_tokens is not None
             and now - self.signals_at <= rules.suspect_min_s / 2
         ):
-            # The short limit is enough, because recent metrics would show any work.
+            # The shortest limit is enough, because the recent metrics would show any work.
             return rules.suspect_min_s
         wholes = self.whole_fresh + self.whole_older + self.whole_taken
         slots = self.slots
@@ -303,7 +311,8 @@ class Replica(ReplicaLoad):
     def limit_now(self) -> int:
         """Return the maximum number of attempts in progress now.
 
-        While half-open, one trial is added to the attempts that ran before the trial.
+        While the circuit breaker is half-open, one trial attempt may run in addition to the
+        attempts that were sent before the trial.
         """
         if not self.health.half_open:
             return self.max_inflight

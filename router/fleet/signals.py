@@ -20,7 +20,8 @@ class Signals(msgspec.Struct, frozen=True, kw_only=True):
     slots: int | None = None  # Maximum number of requests that the engine runs at once.
     asleep: bool = False  # The engine is sleeping, draining or scaling: it serves no request now.
     adapters: frozenset[str] = frozenset()  # Adapters that are loaded now.
-    # The next fields are totals. A total that decreases shows that the engine was restarted.
+    # The fields after the start time are totals. A total that decreases shows that the engine was
+    # restarted.
     started_at: float | None = None  # Start of the engine's process, in seconds since the epoch.
     prompt_tokens: int | None = None
     generated_tokens: int | None = None

@@ -1,16 +1,17 @@
 """The fleet: which replicas exist, which of them are fit, and which replica serves which model.
 
-Requests read two prepared structures: `ready` and the lists per model. Each change of the fleet (a
-probe, a failure, a reload, a model list) rebuilds them. Results of requests enter the table only
-through these methods: `succeeded`, `failed`, `outrun`, `busy`, `attempt_ended`, `showed_content`,
-`overdue`.
+Requests read two prepared structures: `ready`, and for each model the replicas that serve it. Each
+change of the fleet (a probe, a failure, a reload, a model list) rebuilds both structures. Results
+of requests enter the table only through these methods: `succeeded`, `failed`, `outrun`, `busy`,
+`attempt_ended`, `showed_content`, `overdue`.
 
 A replica is eligible only if its state is known: a new replica waits for its first good probe and
 for its model list. A replica that lists no models serves any model, but only if no replica of the
 fleet lists its own models.
 
-For each model, the table keeps the fit replicas, and those of them that are preferred. A suspect or
-busy replica gets no request while a replica that is neither serves the model.
+For each model, the table keeps the fit replicas, and the preferred ones among the fit replicas. A
+suspect or busy replica gets no request while another replica of the model is neither suspect nor
+busy.
 
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
@@ -53,23 +54,28 @@ from router.wire.sweep import NEVER, Register
 # Retry-After in seconds while no replica is fit: a replica that was just lost is often back within
 # seconds.
 RETRY_AFTER_S = 2
-SUSPICION_S = 1.0  # Seconds between two checks of a suspect or an ejected zombie.
-WARMING_S = 0.5  # Seconds between two steps of a weight that grows again.
-POLLS_AWAITED = 3  # Failed polls in a row after which an engine is treated as one without metrics.
+# Seconds between two checks of a replica that is suspect, or that was ejected because it generated
+# nothing.
+SUSPICION_S = 1.0
+WARMING_S = 0.5  # Seconds between two updates of a replica's weight while it is lowered.
+# Number of failed polls in a row after which an engine is treated as one without metrics.
+POLLS_AWAITED = 3
 # A poll that fails for one of these reasons makes the engine count as one without metrics at once.
 WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
-# Number of replicas in a fleet. In a larger fleet, busy answers do not cause a rebuild each; the
-# next tick of the sweep handles all of them together.
+# Number of replicas up to which each answer "busy" (429 or 503) rebuilds the table at once. In a
+# larger fleet, the next tick of the sweep handles all such answers together.
 LARGE = 64
-_KNOWN_MAX = 10_000  # Maximum of model names that are remembered while their replicas are down.
-# Tolerance in seconds: the last content of an attempt itself is not a later sign of work.
+# Maximum number of model names that are remembered while their replicas are down.
+_KNOWN_MAX = 10_000
+# Work that a replica shows within this many seconds after an attempt's last content is that
+# content, and not work for another request.
 _SAME_S = 0.001
 
 
 class Fleet:
     """All replicas by id.
 
-    `on_change` is called after each change, with the ids of the replicas in the fleet.
+    `on_change` is called after replicas were added or removed, with the ids of all replicas.
     """
 
     def __init__(
@@ -107,8 +113,8 @@ class Fleet:
         self._by_model: dict[str, tuple[Replica, ...]] = {}
         # Ready replicas, if no replica of the fleet lists its models.
         self._any_model: tuple[Replica, ...] = ()
-        # Replicas by model that are fit but not preferred; used when all preferred replicas were
-        # tried. Key None: the whole fleet.
+        # For each model, the replicas that are fit but not preferred. A request uses them after it
+        # tried all preferred replicas. Key None: the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
         self._known_models: dict[str, None] = {}
         # The answer to /v1/models; `None`: it is made at the next request for it.
@@ -117,22 +123,24 @@ class Fleet:
         self._listing: dict[Replica, frozenset[str] | None] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
-        # Since when no replica is ready; set in the constructor and in `rebuild`.
+        # Time since which no replica is ready; set in the constructor and in `rebuild`.
         self._absent_since = clock()
         self._one_pool = True
         self._lists_models = False  # Whether any replica of the fleet lists its models.
         self.awaits_probe = False  # Whether any replica of the fleet waits for its first probe.
-        # Called when a replica got its first probe, or left the fleet without one.
+        # Called when the first probe of a replica has returned, or when a replica leaves the fleet
+        # before its first probe.
         self.on_first_probe: Callable[[], None] | None = None
         self._has_limits = False
         self._sweeper = sweeper
         self._rng = rng
         self._on_change = on_change
         self._on_event = on_event
-        # The callback for a replica that may have free capacity now. None: fleet membership or
-        # fitness changed, so recompute everything.
+        # Called with a replica that may have free capacity now. Called with `None` if fleet
+        # membership or fitness changed, so that everything must be recomputed.
         self.on_room: Callable[[Replica | None], None] | None = None
-        # The next time at which an ejection, a suspicion, a pause or a slow start must be checked.
+        # The next time (monotonic seconds) at which an ejection, a suspicion, a pause or a slow
+        # start must be checked.
         self.deadline = NEVER
 
     # -- membership ---------------------------------------------------------------------------
@@ -156,8 +164,8 @@ class Fleet:
     def remove(self, replica_id: str, successor: Replica | None = None) -> None:
         """Remove a replica: it gets no new request, and the requests in progress finish.
 
-        The replica's connections close when they become free. `successor` takes over the place and
-        the id of the replica, and the requests that wait for a connection.
+        The replica's connections close when they become free. `successor`: a replica with the same
+        id, which is added before the requests that wait for a connection are told to try again.
         """
         replica = self.replicas.pop(replica_id)
         replica.removed = True
@@ -199,7 +207,7 @@ class Fleet:
         """Return the fit replicas for a model that are not in `tried`.
 
         `model`: `None` if the request names no model. `anyone`: the request needs no model, so any
-        fit replica can take it. Raises RouterError if there is no such replica.
+        fit replica can take it. Raises RouterError if no replica can take the request.
         """
         if model is None and not self._one_pool and not anyone:
             raise _unnamed()
@@ -231,8 +239,8 @@ class Fleet:
         """Return the error for requests that wait for a model that does not exist; `None`: keep
         waiting.
 
-        There is no such error while the first probe of a replica is pending, because that replica
-        may list the model.
+        The result is `None` while the first probe of a replica is pending, because that replica may
+        list the model.
         """
         if self.awaits_probe or not self._is_unknown(model):
             return None
@@ -249,16 +257,16 @@ class Fleet:
         return self.aliases.of(model)
 
     def serving(self, model: str | None) -> tuple[Replica, ...]:
-        """Return the fit replicas for a model, including those at their limit. The tuple stays the
-        same object until the fleet changes."""
+        """Return the fit replicas for a model, including those that have reached their limit of
+        requests. The tuple stays the same object until the fleet changes."""
         if model is None:
             return self.ready
         return self._by_model.get(model) or self._any_model
 
     def absent_since(self, model: str | None) -> float:
-        """Return since when no fit replica serves a model.
+        """Return the time since which no fit replica serves a model.
 
-        `model`: `None` means any model. Infinity: a fit replica serves it.
+        `model`: `None` means any model. Infinity: a fit replica serves the model.
         """
         if self.serving(model):
             return NEVER
@@ -266,9 +274,9 @@ class Fleet:
         return self._absent_since if since is None else since
 
     def replica_absent_since(self, replica_id: str) -> float:
-        """Return since when a replica is not fit.
+        """Return the time since which a replica has not been fit.
 
-        Infinity: it is fit; minus infinity: it is unknown.
+        Infinity: the replica is fit; minus infinity: the replica is unknown.
         """
         if replica_id in self.ready_ids:
             return NEVER
@@ -291,8 +299,8 @@ class Fleet:
     def owner_of(self, response: str, party: str) -> Replica | None:
         """Return the fit replica that holds a stored response; `None` if no holder is known.
 
-        Raises RouterError if the holder is known but not available, or if the response belongs to
-        another party.
+        Raises RouterError if the replica is known but not available, or if the response belongs to
+        another client (`party`).
         """
         replica_id = self.response_affinity.find(response, party)
         if replica_id is None:
@@ -419,11 +427,11 @@ class Fleet:
         return NEVER
 
     def outrun(self, replica: Replica, dispatched: float, now: float) -> bool:
-        """Record that an attempt lost the race to its copy, which was sent later.
+        """Record that an attempt lost the race to its hedged copy, which was sent later.
 
-        Call this method only for such attempts. Returns True if this makes the replica suspect or
-        ejects it. If the replica has shown work since `dispatched`, it was busy and did not hang:
-        then only its weight is lowered for a while.
+        Returns True if the lost race makes the replica suspect or ejects it. If the replica has
+        shown work since `dispatched`, it was busy and did not hang. Then only its weight is lowered
+        for a while.
         """
         if replica.removed:
             return False
@@ -443,15 +451,17 @@ class Fleet:
         return True
 
     def _turned_against(self, replica: Replica, is_ejected: bool) -> None:
-        """Note that the replica has just become suspect or was ejected."""
+        """Report that the replica has just become suspect or was ejected, and rebuild the table."""
         self._on_event("ejected" if is_ejected else "suspect", replica)
         if is_ejected:
             replica.give_up()
         self.rebuild()
 
     def busy(self, replica: Replica, retry_after: bytes | None, now: float) -> None:
-        """Record an answer 429 or 503 with this Retry-After: the replica gets fewer requests for a
-        while."""
+        """Record an answer 429 or 503: the replica is busy, and is avoided for a while.
+
+        `retry_after`: the value of the answer's Retry-After header; `None`: it has none.
+        """
         if replica.removed:
             return
         pause_s = None if retry_after is None else seconds_of(retry_after, time())
@@ -459,7 +469,8 @@ class Fleet:
             return
         if len(self.replicas) <= LARGE:
             self.rebuild()
-        # If all replicas are busy, a rebuild for each answer would take too much CPU time.
+        # If all replicas are busy, rebuilding the table for each answer would take too much CPU
+        # time.
         else:
             self.deadline = min(self.deadline, now)
             self._sweeper.add(self)
@@ -500,7 +511,7 @@ class Fleet:
             self._turned_against(replica, True)
 
     def probed(self, replica: Replica, good: bool, *, at_start: bool = False) -> None:
-        """Take the result of an active probe.
+        """Record the result of an active probe.
 
         `learned` must be called with the model list before a good probe is reported. `at_start`:
         the router itself has just started, so the replica may have been running for a long time.
@@ -529,7 +540,10 @@ class Fleet:
             tell()
 
     def learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> None:
-        """Take the replica's answer to /v1/models. The list is kept while the replica restarts."""
+        """Record the replica's answer to /v1/models.
+
+        The model list of a replica is kept while the replica restarts.
+        """
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
@@ -554,7 +568,7 @@ class Fleet:
         self.defaults.noticed(replica)
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float) -> None:
-        """Take the result of a poll of the replica's metrics. `poll`: the value from
+        """Record the result of a poll of the replica's metrics. `poll`: the poll's number, from
         `poll_begins`."""
         if replica.removed:
             return
@@ -604,8 +618,8 @@ class Fleet:
         self._room(replica)
 
     def load_reported(self, replica: Replica, value: bytes) -> None:
-        """Read the header `endpoint-load-metrics` of a response (vLLM sends it if the client asked
-        for it)."""
+        """Read the header `endpoint-load-metrics` of a response. vLLM sends this header if the
+        client's request asked for it."""
         usage = read_load_header(value).kv_usage
         if usage is not None:
             report_kv(replica, usage, max(0, replica.load - replica.waiting))
@@ -660,7 +674,8 @@ class Fleet:
         return {name: pool.is_panicking for name, pool in self._pools.names.items()}
 
     def rebuild(self) -> None:
-        """Prepare the structures that requests read."""
+        """Compute again everything that requests read: the fit and preferred replicas, the pools
+        and the model list."""
         now = self._clock()
         self.dialects.changed()
         self.aliases.changed()
@@ -781,18 +796,20 @@ def _unnamed() -> RouterError:
 
 
 def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
-    """Return the fit replicas that are neither suspect nor busy; busy ones are preferred to
-    suspects."""
+    """Return the fit replicas that are neither suspect nor busy.
+
+    If there are none, return the busy replicas that are not suspect, else the suspect ones.
+    """
     trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
     return [r for r in trusted if not r.health.is_busy(now)] or trusted
 
 
 def _by(request_id: bytes) -> str:
-    """Return text for people that names the request; "" if the request has no id."""
+    """Return text for people that names the request by its id; "" if the request has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
 def _without(fit: Sequence[Replica], preferred: Sequence[Replica]) -> tuple[Replica, ...]:
-    """Return the fit replicas that are used only after all preferred ones have failed."""
+    """Return the fit replicas that are not in `preferred`."""
     asked = set(preferred)
     return tuple([r for r in fit if r not in asked])

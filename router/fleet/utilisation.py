@@ -1,10 +1,10 @@
 """Utilisation: requests that run or wait, divided by the requests that can run at once.
 
-Hedging, admission and the admin API share this definition. The capacity of a replica is the
+Hedging, admission and the admin API use the same definition. The capacity of a replica is the
 configured limit or the engine's reported limit, whichever is less. If neither is known, the
 capacity is learned (`fleet/learned_capacity.py`).
 
-Must never: do I/O, or treat an unknown capacity as idle or as full.
+Must never: do I/O, or treat a replica of unknown capacity as idle or as full.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def capacity(replica: Replica) -> float | None:
 def slots_of(replica: Replica) -> float | None:
     """Return the number of requests that the engine runs at once, reported or learned.
 
-    `None`: the engine reports no slots, and no poll has shown it full. `max_inflight` is not used
-    here, because `max_inflight` may be far above the number of requests that the engine runs.
+    `None`: the engine reports no such number, and no poll has shown that the engine is full.
+    `max_inflight` is not used here, because it may be far above the number of requests that the
+    engine runs.
     """
     return replica.learned.slots if replica.slots is None else replica.slots
 
@@ -36,7 +37,7 @@ def slots_of(replica: Replica) -> float | None:
 def utilisation(replicas: Iterable[Replica]) -> float | None:
     """Return the utilisation of one replica or of a pool; above 1 if requests wait.
 
-    `None`: no capacity is known. Replicas with an unknown capacity are left out of both sums.
+    `None`: no capacity is known. Replicas with an unknown capacity are left out.
     """
     load = 0
     total = 0.0

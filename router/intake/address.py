@@ -1,9 +1,9 @@
-"""Finds the client address that a request counts under: the peer, or the address from a trusted
-proxy.
+"""Finds the client address of a request: the peer's, or the address that a trusted proxy forwards.
 
-Only X-Forwarded-For from a trusted proxy counts. It is read from the right, because each proxy
-appends the address of its own peer. The first address that is not a trusted proxy is the client.
-The client may have written everything to the left of it, so that part is ignored.
+X-Forwarded-For is used only if the peer is a trusted proxy. The field is read from the right,
+because each proxy appends the address of its own peer. The first address that is not a trusted
+proxy is the client. All addresses to the left of the client's address are ignored, because the
+client may have written them.
 
 Memory is bounded: results are cached for a limited number of short values.
 """
@@ -18,11 +18,11 @@ from router.core.client_address import counted, counted_peer, parsed
 
 _MEMO: Final = 4096  # maximum number of cached values in each table; a full table is cleared
 _LONGEST: Final = 256  # maximum bytes of a header field that is cached
-_HOPS: Final = 32  # maximum number of addresses that are read of one header field
+_HOPS: Final = 32  # maximum number of addresses that are read from one header field
 
 
 class Addresses:
-    """Reads client addresses under one set of trusted proxies."""
+    """Finds client addresses, with one set of trusted proxies."""
 
     __slots__ = ("_by_field", "_by_peer", "_networks", "_trusted")
 
@@ -30,7 +30,7 @@ class Addresses:
         self.adopt(trusted)
 
     def adopt(self, trusted: Sequence[str]) -> None:
-        """Trust the proxies in the networks `trusted` from now on."""
+        """Trusts the proxies in the networks `trusted` from now on."""
         self._networks: list[IPv4Network | IPv6Network] = [
             ip_network(text, strict=False) for text in trusted
         ]
@@ -52,7 +52,7 @@ class Addresses:
         return found
 
     def of(self, peer: str, forwarded_for: bytes | None) -> str:
-        """The address that a request from `peer` counts under, in one spelling."""
+        """Returns the client address of a request from `peer`, in one normal spelling."""
         if forwarded_for is not None and self.is_trusted(peer):
             found = self._by_field.get(forwarded_for)
             if found is None:
@@ -72,13 +72,16 @@ class Addresses:
         return own
 
     def _client_in(self, forwarded_for: bytes) -> str:
-        """The first address from the right that is not a trusted proxy; "": there is none."""
+        """Returns the first address from the right that is not a trusted proxy.
+
+        If all addresses are trusted proxies, returns the leftmost; "" if there is no valid address.
+        """
         found = ""
         entries = forwarded_for.rsplit(b",", _HOPS)[-_HOPS:]
         for entry in reversed(entries):
             address = parsed(_host(entry.decode("ascii", "replace").strip()))
             if address is None:
-                break  # Addresses to the left of the client's address cannot be trusted.
+                break  # the addresses to the left of an invalid entry cannot be trusted
             found = counted(address)
             if not self._is_proxy(address):
                 break
@@ -89,7 +92,7 @@ class Addresses:
 
 
 def _host(entry: str) -> str:
-    """An address without the port that some proxies append."""
+    """Returns an address without the port that some proxies append."""
     if entry.startswith("["):
         return entry[1:].partition("]")[0]
     if entry.count(":") == 1:

@@ -1,19 +1,21 @@
-"""Checks members of a body through which an engine could exceed the limits that the router applied.
+"""Refuses bodies with which a client could get a model or a priority that its API key may not use.
 
-- `lora_path` and `parameters.adapter_id` choose an adapter at some engines, whatever `model` says.
+A key may be limited to a list of models. The priority of a request may be limited by a ceiling. An
+adapter (LoRA) counts as a model. The following members of a JSON body could bypass these limits:
+
+- `lora_path` and `parameters.adapter_id` choose an adapter at some engines, even against `model`.
 - `lora` (numbers and scales; an empty list turns adapters off) and `lora_request` (a path) choose
   adapters at some engines in a way that cannot be compared with model names.
 - An engine that does not read `model` serves its own model, unless one of these members chooses an
   adapter (`check_default`).
-- `parameters` (/vertex_generate) is passed on as the request itself, so its `lora_path` and its
-  `priority` count.
-- `priority` on a path that the router does not know is neither replaced nor removed.
+- The engine treats `parameters` (/vertex_generate) as a request of its own, so its members
+  `lora_path` and `priority` are checked as well.
+- On a path that the router does not know, `priority` is neither replaced nor removed.
 
-A member is refused only if a limit applies to it: adapters for a key with a list of models,
-priorities for a request with a ceiling. In that case a member that is too long to be decoded at
-once is refused as well.
+A member is refused only if a limit applies to the request. Then a member that is too long to be
+decoded at once is refused as well.
 
-Must never: change a body, or keep a view into it.
+Must never: change a body, or keep a reference to its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from router.intake.values import NULL, is_given, value_of
 
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
-# Members by which an engine chooses the adapter that it serves (`Adapters`).
+# The members by which an engine chooses the adapter that it serves (see `Adapters` in the
+# description of the engine).
 _PATH: Final = "lora_path"
 _NESTED_PATH: Final = "parameters.lora_path"
 _NESTED_ID: Final = "parameters.adapter_id"
@@ -40,14 +43,14 @@ CHOOSERS: Final = frozenset({MODEL, _PATH, _NESTED_PATH, _NESTED_ID, ""})
 
 _OBJECT: Final = b"{"
 _NO_NUMBERS: Final = (b"{", b"[")
-# Maximum bytes of a value that is decoded: about 20 ms if the value is a list.
+# Maximum bytes of a value that is decoded: decoding a list of this size takes about 20 ms.
 _VALUE_BYTES: Final = 256 * 1024
-# Maximum bytes of an object whose members are searched: about 14 ms.
+# Maximum bytes of an object whose members are searched, which takes about 14 ms at this size.
 _OBJECT_BYTES: Final = 1024 * 1024
 
 
 def check_adapters(fields: Fields, models: frozenset[str]) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where the body chooses an adapter outside `models`."""
+    """Raises RouterError (MODEL_NOT_ALLOWED) if the body chooses an adapter not in `models`."""
     _check_no_adapter("lora", fields.lora)
     _check_no_adapter("lora_request", fields.lora_request)
     _check_adapter("lora_path", fields.lora_path, models)
@@ -65,12 +68,11 @@ def check_default(
     *,
     is_known: bool,
 ) -> None:
-    """Raises RouterError (MODEL_NOT_ALLOWED) where an engine would ignore the body's `model` and
-    serve its own model, which is not in `models`.
+    """Refuses a request if an engine would ignore its `model` and serve a model not in `models`.
 
-    `served`: of each replica that may get the request, its engine ("" if not detected), the names
-    of the model of that replica, and the names of its adapters. `is_known`: the router knows the
-    path.
+    Raises RouterError (MODEL_NOT_ALLOWED). `served` has one tuple for each replica that may get the
+    request: the engine ("" if not detected), the names of the model, the names of the adapters.
+    `is_known`: the router knows the path.
     """
     for engine, own, adapters in served:
         if not own.isdisjoint(models):
@@ -90,9 +92,9 @@ def check_default(
 def _chooser(
     engine: str, path: bytes, model: str | None, adapters: frozenset[str], is_known: bool
 ) -> str:
-    """The body's member by which an engine chooses the adapter on a path; "": there is none."""
+    """Returns the member by which an engine chooses the adapter on a path; "" if there is none."""
     rules = engine_of(engine).adapters
-    if rules is None:  # the replica may run an engine that has such a path
+    if rules is None:  # the engine is unknown, and may ignore `model` on the `ADAPTER_PATHS`
         return "" if path in ADAPTER_PATHS else MODEL
     chooser = rules.by_path.get(path)
     if chooser is not None:
@@ -103,7 +105,7 @@ def _chooser(
 
 
 def _is_chosen(fields: Fields, chooser: str) -> bool:
-    """Whether the member `chooser` of the body names an adapter for every prompt."""
+    """Returns whether the member `chooser` of the body names an adapter for every prompt."""
     raw = fields.lora_path
     if chooser != _PATH:
         nested = _parameters(fields)
@@ -116,8 +118,9 @@ def _is_chosen(fields: Fields, chooser: str) -> bool:
 
 
 def check_no_priority(fields: Fields) -> None:
-    """Raises RouterError (BAD_PRIORITY) where an engine could read a priority from the body of a
-    path that the router does not know.
+    """Raises RouterError (BAD_PRIORITY) if an engine could read a priority from the body.
+
+    Called for a request whose path the router does not know.
     """
     _check_no_number("priority", fields.priority)
     nested = _parameters(fields)
@@ -126,7 +129,7 @@ def check_no_priority(fields: Fields) -> None:
 
 
 def _parameters(fields: Fields) -> Parameters | None:
-    """The body's member `parameters`; None: the body has no such object.
+    """Returns the body's member `parameters`; None if the body has no such object.
 
     Raises RouterError (BAD_JSON, UNREAD_BODY).
     """
@@ -141,7 +144,11 @@ def _parameters(fields: Fields) -> Parameters | None:
 
 
 def _check_adapter(name: str, raw: msgspec.Raw | None, models: frozenset[str]) -> None:
-    """`raw`: a name, or a list with one for each prompt; null is the base model."""
+    """Raises RouterError if an adapter in the member `name` is not in `models`.
+
+    `raw`: the name of an adapter, or a list with a name for each prompt. `null` stands for the base
+    model.
+    """
     if raw is None or raw == NULL:
         return
     _check_length(name, raw, _VALUE_BYTES)
@@ -182,9 +189,7 @@ def _check_length(name: str, raw: msgspec.Raw, most: int) -> None:
 
 
 def _may_be_number(raw: msgspec.Raw) -> bool:
-    """Whether pydantic, as engines use it, could convert a JSON value (also a string) to a
-    number.
-    """
+    """Returns whether pydantic in an engine could convert a JSON value or string to a number."""
     value = value_of(raw)
     if isinstance(value, str):
         try:

@@ -1,19 +1,19 @@
-"""Reads the few fields of a request body that routing needs; the rest stays untouched bytes.
+"""Reads the members of a request body that routing needs. The other members are not decoded.
 
-The body is forwarded as it came. So the router refuses only a body that it cannot route: bytes that
-are not JSON where JSON is required, and a `model` that is not a usable name. A field of an
-unexpected type counts as unknown, and the engine decides whether to refuse it. A body that could
-not be read at all becomes `Unread`. Such a body is forwarded, unless a limit depends on its
-content.
+The router refuses only a body that it cannot route: bytes that are not JSON where JSON is required,
+or a `model` that is not a usable name. A member of an unexpected type counts as unknown, and the
+engine decides whether to refuse the request. A body that could not be read at all results in
+`Unread`. Such a body is forwarded, unless a limit depends on its content.
 
 The size of a JSON body decides how it is read, because no body may block the event loop for long:
 
-- Up to `DECODE_UP_TO`, one decoder reads the wanted members. If the decoder fails (a field of an
-  unexpected type, half a surrogate pair), all members are read one by one. This costs 80 ns and 20
-  bytes of memory per byte, so above `EACH_UP_TO` the members are scanned instead.
-- Above `DECODE_UP_TO`, the members are found while the body arrives (`members`). The engine judges
-  the content of a value. A long prompt is not copied (`stretch`).
-- Above `SCAN_ABOVE`, nothing else is done: prompts are not read, and the body is not edited.
+- Up to `DECODE_UP_TO` bytes, one decoder reads the wanted members. If the decoder fails (a member
+  of an unexpected type, half a surrogate pair), all members are read one by one. This costs 80 ns
+  of CPU time and 20 bytes of memory for each byte of the body. So above `EACH_UP_TO` bytes, only
+  the positions of the members are searched.
+- Above `DECODE_UP_TO` bytes, the positions of the members are found while the body arrives
+  (`members`). The content of a value is not validated. A long prompt is not copied (`stretch`).
+- Above `SCAN_ABOVE` bytes, prompts are not read either, and the body is not edited.
 
 Forms of any size are scanned while they arrive (`forms`).
 """
@@ -35,11 +35,12 @@ from router.intake.stretch import Stretch
 from router.intake.values import value_of
 
 SCAN_ABOVE: Final = 8 * 1024 * 1024
-# Bytes of a body; decoding a dense body of this size takes about 14 ms.
+# Maximum bytes of a body that one decoder reads, which takes about 14 ms for many short members.
 DECODE_UP_TO: Final = 1024 * 1024
-EACH_UP_TO: Final = 512 * 1024  # bytes of a body whose members may all be decoded: about 40 ms
-_LONG: Final = 64 * 1024  # bytes of a prompt in a large body above which the prompt is not copied
-# Characters of a model name; names of OpenAI and Hugging Face are far shorter.
+# Maximum bytes of a body of which every member may be decoded, which takes about 40 ms.
+EACH_UP_TO: Final = 512 * 1024
+_LONG: Final = 64 * 1024  # in a large body, a prompt of more than this many bytes is not copied
+# Maximum characters of a model name. The names of OpenAI and Hugging Face are far shorter.
 MAX_MODEL: Final = 256
 
 
@@ -75,17 +76,17 @@ def read_fields(
     content_encoding: bytes | None,
     large: LargeBody | FormScan | None = None,
 ) -> Fields:
-    """The fields of a request body given in pieces of `size` bytes together; `large`: the
-    result of `watch`, if the body was scanned while it arrived.
+    """Returns the fields of a request body. `body`: its pieces, of `size` bytes in total. `large`:
+    the result of `watch` if the body was scanned while it arrived.
 
     Raises RouterError (BAD_JSON, BAD_MULTIPART, BAD_MODEL).
     """
     if content_encoding is not None and content_encoding != b"identity":
-        # Compressed bodies are never decompressed.
+        # The router never decompresses a body.
         return Unread(why="its Content-Encoding is not supported")
     if route.body != ANY:
         return _read(route, body, size, content_type, large)
-    # Unknown path: read the model if the body has one; the engine validates the rest.
+    # The path is unknown: the model is read if the body has one, and the engine validates the body.
     try:
         return _read(route, body, size, content_type, large) if size else Fields()
     except RouterError as err:
@@ -93,20 +94,22 @@ def read_fields(
 
 
 def may_be_large(size: int | None) -> bool:
-    """Whether to scan a body while it arrives. `size`: the body's size in bytes; None: unknown."""
+    """Returns whether to scan a body of `size` bytes while it arrives. None: unknown size."""
     return size is None or size > DECODE_UP_TO
 
 
 def watch(route: Route, size: int | None, content_type: bytes | None) -> LargeBody | FormScan:
-    """The scanner to feed with a body that may be large, while the body arrives."""
+    """Returns the scanner for a body that may be large. Its `feed` gets the pieces of the body."""
     if _has_form(route, content_type):
         return FormScan(content_type or b"", _WANTED)
     return LargeBody(_ALL_MEMBERS, is_large=size is not None)
 
 
 def places_of(large: object, size: int) -> list[Place] | None:
-    """The positions of the wanted members of a body of `size` bytes; None: the body was not
-    scanned. `large`: the result of `watch`, if the body was scanned while it arrived.
+    """Returns the positions of the wanted members of a body of `size` bytes.
+
+    Returns None if no valid scan exists. `large`: the result of `watch` if the body was scanned
+    while it arrived.
     """
     if isinstance(large, LargeBody) and size > DECODE_UP_TO and large.scan.is_whole:
         return large.scan.places
@@ -145,7 +148,7 @@ def is_form(content_type: bytes | None) -> bool:
 
 
 def _has_form(route: Route, content_type: bytes | None) -> bool:
-    """Whether the body is read as a form."""
+    """Returns whether the body is read as a form."""
     return route.body == MULTIPART or (route.body == ANY and is_form(content_type))
 
 
@@ -155,8 +158,8 @@ def _from_json(raw: bytes) -> Fields:
     except msgspec.ValidationError:
         return _tolerant(raw)
     except NOT_JSON as err:
-        # Half a surrogate pair is invalid text, but not invalid JSON. The engines accept it, and
-        # for reading our fields any other character in its place is equivalent.
+        # Half a surrogate pair is invalid text but valid JSON, and the engines accept it. The
+        # router replaces it by a question mark, only to read the members.
         mended = _SURROGATE.sub(rb"\\u003f", raw)
         if mended == raw:
             raise _bad_json(err) from None
@@ -169,7 +172,7 @@ def _from_json(raw: bytes) -> Fields:
 
 
 def _from_large_json(raw: bytes) -> Fields:
-    """The same as `_from_json`, but only the wanted members are decoded."""
+    """Does the same as `_from_json` for a larger body. If decoding fails, members are scanned."""
     try:
         fields = _decode(raw)
     except msgspec.ValidationError:
@@ -179,12 +182,13 @@ def _from_large_json(raw: bytes) -> Fields:
             raise _bad_json(err) from None
         return _scanned([raw], _scan([raw], _ALL_MEMBERS))
     if fields.priority is not None:
-        _whole(_scan([raw], _PRIORITY))  # a body whose priority cannot be removed is refused
+        # Without a whole scan the priority could not be removed from the body, so it is refused.
+        _whole(_scan([raw], _PRIORITY))
     return fields
 
 
 def _tolerant(raw: bytes) -> Fields:
-    """Read each field separately, because some field has an unexpected type."""
+    """Reads each member separately, because a member has an unexpected type."""
     try:
         members = _decode_members(raw)
     except msgspec.ValidationError:
@@ -203,10 +207,10 @@ def _tolerant(raw: bytes) -> Fields:
     for name in _COUNTS:
         count = value_of(members.get(name))
         if isinstance(count, float) and count.is_integer():
-            count = int(count)  # some clients write every number as a float
+            count = int(count)  # some clients write a whole number as a float, such as 100.0
         if isinstance(count, int) and not isinstance(count, bool):
             setattr(fields, name, count)
-    for name in _PROMPTS:  # a string, a list or an object; no other value is a prompt
+    for name in _PROMPTS:  # a prompt is a string, a list or an object
         raw_member = members.get(name)
         if raw_member is not None and bytes(memoryview(raw_member)[:1]) in _OPENINGS:
             setattr(fields, name, raw_member)
@@ -216,8 +220,9 @@ def _tolerant(raw: bytes) -> Fields:
 
 
 def _scanned(body: list[bytes], scan: MemberScan) -> Fields:
-    """The fields of a large body, from the members that a scan has found. The engine validates what
-    the scan does not decode.
+    """Returns the fields of a large body, from the members that a scan has found.
+
+    The scan does not validate the values that it does not decode; the engine does.
     """
     _whole(scan)
     for name in _RAW_MEMBERS:
@@ -297,7 +302,7 @@ _WANTED: Final = frozenset({b"model", b"stream", b"priority", b"lora", b"lora_pa
 
 
 def _from_form(found: dict[bytes, bytes]) -> Fields:
-    """The supported fields of a form, in which every value is a text."""
+    """Returns the fields that are supported in forms. Every value of a form is a text."""
     fields = Fields(
         priority=_text(found.get(b"priority")),
         lora=_text(found.get(b"lora")),
@@ -313,10 +318,10 @@ def _from_form(found: dict[bytes, bytes]) -> Fields:
 
 
 def _text(value: bytes | None) -> msgspec.Raw | None:
-    """The value of a form's field as a JSON string."""
+    """Returns the value of a form's field as a JSON string."""
     if value is None:
         return None
     return msgspec.Raw(msgspec.json.encode(value.decode("utf-8", "replace")))
 
 
-_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # as in pydantic
+_TRUE: Final = frozenset({b"true", b"1", b"on", b"yes", b"t", b"y"})  # as pydantic reads a bool

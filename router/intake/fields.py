@@ -1,6 +1,6 @@
-"""The fields of a request body that routing needs. Plain values; `body` fills them.
+"""The fields of a request body that routing needs. The module `body` fills them.
 
-Must never: judge a value, or keep a view into the body longer than the body.
+Must never: validate a value, or keep a reference to the body's bytes longer than needed (`drop`).
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-# msgspec takes `Raw | None` for a union that only null fits, but ignores defaults. So the
-# annotation for the type checker differs from the one for the decoder.
+# With the annotation `Raw | None`, msgspec would accept only null; it ignores the type of a default
+# value. So the annotation for the type checker differs from the annotation for the decoder.
 if TYPE_CHECKING:
     from router.intake.stretch import Stretch
 
@@ -20,35 +20,35 @@ if TYPE_CHECKING:
 else:
     MaybeRaw = MaybeText = msgspec.Raw
 
-MAX_SESSION: Final = 256  # characters of a session key; a longer key is ignored
+MAX_SESSION: Final = 256  # maximum characters of a session key; a longer key is ignored
 
 
 class Fields(msgspec.Struct, gc=False):
-    """The fields of a body that routing needs. `None`: absent, or of a type that only the engine
-    judges.
+    """The fields of a body that routing needs.
 
-    A `Raw` is JSON as the client wrote it, of any type (also `null`: call `is_given`). A `Raw` is a
-    view that keeps the whole body alive, so call `drop` as soon as the fields have been read.
+    `None` means that the member is absent, or that its type is unexpected. A `Raw` is the JSON that
+    the client wrote, of any type (also `null`: call `is_given`). A `Raw` refers to the bytes of the
+    whole body and keeps them in memory. So call `drop` as soon as the fields have been read.
     """
 
     model: str | None = None
     stream: bool | None = None
     previous_response_id: str | None = None
-    # The members that hold the prompt, by kind of route.
+    # The members that contain the prompt. Which of them do depends on the kind of the route.
     messages: MaybeText = None
     prompt: MaybeText = None
     input: MaybeText = None
     instructions: MaybeText = None
     system: MaybeText = None
-    # Members that change the meaning of a prompt's prefix.
+    # Members on which an engine's prefix cache depends, in addition to the prompt.
     tools: MaybeText = None
     cache_salt: MaybeRaw = None
-    # The conversation that the request belongs to. Raw, because invalid text here must not make
-    # the whole body invalid.
+    # The key of the conversation that the request belongs to. Of type `Raw`, because invalid text
+    # in such a member must not make the whole body invalid.
     session_id: MaybeRaw = None
     prompt_cache_key: MaybeRaw = None
     user: MaybeRaw = None
-    # Limits of the output, and the number of choices.
+    # The limits of output tokens, and the number of choices.
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     max_output_tokens: int | None = None
@@ -66,7 +66,7 @@ class Fields(msgspec.Struct, gc=False):
     parameters: MaybeRaw = None
 
     def drop(self) -> None:
-        """Release every view into the body."""
+        """Releases every reference to the bytes of the body."""
         self.messages = self.prompt = self.input = self.instructions = self.system = None
         self.tools = self.cache_salt = self.priority = self.service_tier = None
         self.stream_options = self.rid = self.lora_path = self.parameters = None
@@ -75,15 +75,13 @@ class Fields(msgspec.Struct, gc=False):
 
 
 class Unread(Fields, gc=False):
-    """The fields of a body that the router could not read as its engine may read it."""
+    """The fields of a body that the router could not read, although an engine may read it."""
 
-    why: str = ""  # The reason, in words. Set by the router; never decoded from a body.
+    why: str = ""  # why the router could not read the body; never decoded from a body
 
 
 class Parameters(msgspec.Struct, gc=False):
-    """The members of a body's `parameters` that choose an adapter or a priority, or name the
-    request.
-    """
+    """The members of a body's `parameters` that contain an adapter, a priority or a request ID."""
 
     lora_path: MaybeRaw = None
     adapter_id: MaybeRaw = None

@@ -1,25 +1,25 @@
-"""Derives the flow of a request: the party whose share of the fleet the request uses.
+"""Derives the flow of a request: the party whose fair share of the fleet the request uses.
 
-A flow has two levels. An account competes with all other accounts; a member competes only within
-its account. Both are derived only here: for the queue, the pending steps, the access log, the
-prefix isolation, and the replay of a log.
+A flow has two names. Its account shares the fleet with all other accounts. Its member shares what
+its account gets with the other members of that account. Both names are derived only here, for the
+queue, the pending requests, the access log, the isolation of prefixes, and the replay of a log.
 
 | request | account | member |
 |---|---|---|
-| with a known key | the key's name | its user, if the key names users |
+| with a key of the keys file | the key's name | the user, if the key names users |
 | with a confirmed credential | the credential | |
 | with another credential | the client address | the credential |
 | without a credential | the client address | |
 
-A client can invent credentials, so an unconfirmed credential competes only within its client
-address. A success from an engine that is known to check keys confirms a credential. Only a bearer
-token and an x-api-key can be confirmed, because every other scheme has several spellings of one
-secret.
+A client can invent credentials. So the account of an unconfirmed credential is its client address.
+A credential is confirmed when an engine that is known to check keys has accepted it. Only a bearer
+token and an x-api-key can be confirmed, because in other authentication schemes one secret can be
+written in several ways.
 
-Credentials, addresses and users are stored as salted hashes of 48 bits, the same as in the access
-log. Every table has a limit.
+Credentials, addresses and users are stored as salted hashes of 48 bits, as in the access log. Every
+table has a maximum size.
 
-Must never: keep the name of a user, or hash a head line again for a client that repeats it.
+Must never: keep the name of a user, or hash a header line again for a client that repeats it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from router.intake.keys import Key, token_of
 from router.intake.values import value_of
 
 _USER_BYTES: Final = 1024  # maximum bytes of a user's name; a longer name is ignored
-_LINE_BYTES: Final = 2048  # maximum bytes of a head line that is cached
+_LINE_BYTES: Final = 2048  # maximum bytes of a header line that is cached
 _MEMO: Final = 4096  # maximum entries of each cache; a full cache is cleared
 CONFIRMED: Final = 16384  # maximum number of confirmed credentials; the oldest is dropped first
 
 
 class Flow(FlowIdentity):
-    """The party that sent a request. All requests of a party share one immutable object."""
+    """The party that sent a request. Requests of one party may share one immutable object."""
 
     __slots__ = ("counted", "tenant", "user", "within")
 
@@ -56,9 +56,10 @@ class Flow(FlowIdentity):
         name: str = "",
         weight: float = 1.0,
     ) -> None:
-        """All arguments are names without secrets, "" for none. `tenant`: the key or credential.
-        `within`: the client address whose share the request uses. `is_known`: the key is in the
-        keys file, under this `name` and with this `weight`.
+        """All texts are names without secrets; "" means none.
+
+        `tenant`: the hash of the key or credential. `within`: the hash of the client address if it
+        is the account. `is_known`: the key is in the keys file, with this `name` and `weight`.
         """
         self.tenant = tenant
         self.within = within
@@ -75,19 +76,21 @@ class Flow(FlowIdentity):
             is_member_counted=is_member_counted,
             weight=weight,
         )
-        # The party whose requests limits and steps count: not a credential that may be invented.
+        # The party whose requests are counted together. An unconfirmed credential is not part of
+        # it, because a client may invent credentials.
         self.counted = (account, member if is_member_counted else "")
 
     @property
     def party(self) -> str:
-        """The owner name for state that the request leaves at an engine; "" if the party is not
-        identified.
+        """The owner of what the request leaves at an engine, such as a stored response.
+
+        "" if the party is not identified.
         """
         return self.account if self.is_known else self.tenant
 
     @property
     def isolation(self) -> bytes:
-        """The bytes that separate the prefixes of parties that must not share them."""
+        """Bytes that differ for parties that must not share cached prefixes."""
         return (self.tenant or self.within).encode("ascii", "replace")
 
 
@@ -95,7 +98,7 @@ NO_FLOW: Final = Flow("", "", "")  # The flow of a request that was not identifi
 
 
 class _Credential:
-    """One credential that is not in the keys file."""
+    """One credential of a client that is not a key of the keys file."""
 
     __slots__ = ("can_be_confirmed", "confirmed", "name", "within")
 
@@ -107,7 +110,7 @@ class _Credential:
 
 
 class Flows:
-    """Derives the flows of one router's requests."""
+    """Derives the flows of requests, and caches them."""
 
     __slots__ = (
         "_bare",
@@ -123,13 +126,13 @@ class Flows:
     def __init__(self, hashed: Callable[[bytes], str], trusted: Sequence[str] = ()) -> None:
         """`hashed`: the access log's salted hash. `trusted`: networks of trusted proxies."""
         self.addresses = Addresses(trusted)
-        # Confirmed credentials, the oldest confirmation first.
+        # The confirmed credentials, in the order of their confirmation.
         self._confirmed: dict[str, None] = {}
         self._hash = hashed
         self._clear()
 
     def adopt(self, hashed: Callable[[bytes], str], trusted: Sequence[str]) -> None:
-        """Use another hash and other proxies. With another salt, no credential is confirmed."""
+        """Uses another hash and other trusted proxies. A new hash clears confirmed credentials."""
         self.addresses.adopt(trusted)
         if hashed != self._hash:
             self._hash = hashed
@@ -142,7 +145,7 @@ class Flows:
         self._by_name: dict[str, _Credential] = {}
         # Flows of requests without a credential, by client address.
         self._bare: dict[str, Flow] = {}
-        self._held = 0  # flows of unconfirmed credentials
+        self._held = 0  # number of cached flows of unconfirmed credentials
 
     def of(
         self,
@@ -153,8 +156,9 @@ class Flows:
         forwarded_for: bytes | None,
         user: bytes,
     ) -> Flow:
-        """The flow of a request. `authorization` and `api_key` are whole head lines; `user` is
-        b"" if the request names none.
+        """Returns the flow of a request.
+
+        `authorization` and `api_key`: whole header lines. `user`: b"" if the request names no user.
         """
         if key is not None:
             flow = self._by_key.get(key.name)
@@ -188,7 +192,7 @@ class Flows:
         )
 
     def confirm(self, flow: Flow) -> None:
-        """An engine that checks keys has accepted the credential of this flow."""
+        """Called when an engine that checks keys has accepted the credential of this flow."""
         credential = self._by_name.get(flow.tenant)
         if credential is None or not credential.can_be_confirmed:
             return
@@ -237,12 +241,12 @@ class Flows:
 
 
 def key_tenant(hashed: Callable[[bytes], str], name: str) -> str:
-    """The tenant of a known key, by the key's name."""
+    """Returns the tenant of the key `name` of the keys file: a hash of its name."""
     return hashed(b"key\n" + name.encode())
 
 
 def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
-    """The user that a request names in the header, else in the body; b"": no user is named."""
+    """Returns the user that a request names in `header`, else in the body's `field`; b"": none."""
     user = b""
     if header:
         user = header
@@ -254,8 +258,10 @@ def user_of(header: bytes | None, field: msgspec.Raw | None) -> bytes:
 
 
 def header_of(lines: bytes, begins: bytes) -> bytes | None:
-    """The value of a header field in a head's lines, each with a CRLF before it. `begins`: the
-    begin of the field's line in lower case: CRLF, name and colon.
+    """Returns the value of a header field; None if `lines` do not contain the field.
+
+    `lines`: header lines, each with a CRLF before it. `begins`: CRLF, the field's name in lower
+    case, and a colon.
     """
     at = lines.lower().find(begins)
     if at < 0:
@@ -266,7 +272,7 @@ def header_of(lines: bytes, begins: bytes) -> bytes | None:
 
 
 class Pending:
-    """Counts the pending requests of each flow, queued or sent, by `Flow.counted`."""
+    """Counts the pending (queued or sent) requests of each party, by `Flow.counted`."""
 
     __slots__ = ("_counts",)
 
@@ -277,8 +283,9 @@ class Pending:
         return len(self._counts)
 
     def come(self, flow: Flow) -> int:
-        """Count a request; returns the number of pending requests of its flow before it. Exactly
-        one `go` must follow. Requests of an unidentified party are not counted.
+        """Counts a request. Returns the number of requests of its party that were pending before.
+
+        Exactly one call of `go` must follow. Requests of an unidentified party are not counted.
         """
         if flow.counted == NO_FLOW.counted:
             return 0
@@ -287,7 +294,7 @@ class Pending:
         return before
 
     def go(self, flow: Flow) -> None:
-        """End a request that was counted by `come`."""
+        """Called when a request that `come` counted has ended."""
         if flow.counted == NO_FLOW.counted:
             return
         left = self._counts[flow.counted] - 1
@@ -298,9 +305,7 @@ class Pending:
 
 
 def with_steps(urgency: Urgency, steps: int) -> Urgency:
-    """Return the urgency of a request when `steps` requests of its own flow are pending before
-    it.
-    """
+    """Returns `urgency`, lowered for a request whose party has `steps` other pending requests."""
     if steps <= 0:
         return urgency
     number = stepped(urgency.number, steps)

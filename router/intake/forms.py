@@ -1,8 +1,8 @@
-"""The text fields of a form (RFC 7578), in which audio routes name their model.
+"""Reads text fields of a form (RFC 7578). Requests of audio routes name their model in a form.
 
-A form is scanned in pieces, as its bytes arrive, so no form blocks the event loop for long. Each
-byte is read a fixed number of times, for any form and any cuts: delimiters are found with
-`bytes.find`, heads are cut at their delimiters, and the number and size of parsed parts are
+A form is scanned in pieces, as its bytes arrive, so no form blocks the event loop for long. The
+scan time is proportional to the size of the form, for any content and any sizes of the pieces.
+Delimiters are found with `bytes.find`, and the number and size of the parts that are parsed are
 limited. A form that engines could read in another way than this file is refused.
 
 Must never: use a regular expression with backtracking, or keep more of a form than its wanted
@@ -20,22 +20,22 @@ from router.core.errors import Reason, RouterError
 PARTS: Final = 256
 HEAD_BYTES: Final = 8192  # maximum bytes of the head of one part
 VALUE_BYTES: Final = 4096  # maximum bytes of the value of a wanted field
-PARAMETERS: Final = 16  # maximum number of parameters in one head line
+PARAMETERS: Final = 16  # maximum number of parameters in one header line
 _BOUNDARY_BYTES: Final = 70  # maximum bytes of a boundary (RFC 2046 section 5.1.1)
 _BREAK: Final = b"\r\n"
 _END: Final = b"\r\n\r\n"
 _SPACE: Final = b" \t"
 
-# The part of the form that comes next.
+# The states of a scan: what the next byte of the form belongs to.
 _TEXT: Final = 0  # the content of a part, or the text before the first delimiter
-_HEAD: Final = 1  # the rest of a delimiter line, and the head of a part
-_OVER: Final = 2  # ignored: after the last delimiter, or the form is refused
+_HEAD: Final = 1  # the end of a delimiter's line, and the header lines of a part after it
+_OVER: Final = 2  # bytes to ignore: after the last delimiter, or after the form was refused
 
 
 def read_form(
     pieces: list[bytes], content_type: bytes, wanted: Container[bytes]
 ) -> dict[bytes, bytes]:
-    """The values of the fields in `wanted`, from a form in pieces.
+    """Returns the values of the fields in `wanted`, from the pieces of a form.
 
     Raises RouterError (BAD_MULTIPART).
     """
@@ -48,9 +48,10 @@ def read_form(
 class FormScan:
     """Finds the wanted fields of a form whose bytes are fed in order, in pieces of any size.
 
-    A delimiter is a line break, two hyphens and the boundary. The line break that ends a head may
-    also begin the next delimiter, and so may the beginning of the form. So each text is treated as
-    if it began with a line break, which is not part of a value.
+    A delimiter is a line break, two hyphens and the boundary. The line break that ends the head of
+    a part may also begin the next delimiter. The first delimiter of a form may have no line break
+    before it. So each text between delimiters is treated as if it began with a line break, which is
+    not part of the value.
     """
 
     __slots__ = (
@@ -70,12 +71,12 @@ class FormScan:
     def __init__(self, content_type: bytes, wanted: Container[bytes]) -> None:
         self._wanted = wanted
         self._fields: dict[bytes, bytes] = {}
-        self._parts = 0  # parts that have begun
-        self._head = bytearray()  # the bytes after the delimiter that have arrived
+        self._parts = 0  # number of parts that have begun
+        self._head = bytearray()  # received bytes of a part's head, from the delimiter on
         self._name = b""  # field name of the current part
         self._is_wanted = False
-        self._value = bytearray()  # the text of a wanted part, from the line break before it on
-        self._tail = _BREAK  # the end of the text so far, if it may be the beginning of a delimiter
+        self._value = bytearray()  # the text of a wanted part, with the line break before it
+        self._tail = _BREAK  # the last bytes of the text so far that may begin a delimiter
         self._state = _TEXT
         self._problem = ""  # reason why the form is refused
         self._delimiter = b""
@@ -90,8 +91,9 @@ class FormScan:
             at = self._text(data, at) if self._state == _TEXT else self._in_head(data, at)
 
     def fields(self) -> dict[bytes, bytes]:
-        """The wanted fields of the form, all of which was fed. Raises RouterError
-        (BAD_MULTIPART).
+        """Returns the wanted fields, after the whole form was fed.
+
+        Raises RouterError (BAD_MULTIPART).
         """
         if self._problem:
             raise _bad(self._problem)
@@ -102,11 +104,11 @@ class FormScan:
         return self._fields
 
     def _text(self, data: bytes, start: int) -> int:
-        """Scan a text and the delimiter after it. Returns the index at which to continue."""
+        """Scans the text of a part and the delimiter after it. Returns where to continue."""
         delimiter, tail, size = self._delimiter, self._tail, len(data)
         if tail:
-            # Either the delimiter continues here, or the tail is text: a delimiter has only one CR,
-            # so no other one can begin inside the tail.
+            # Either the delimiter that may have begun in `tail` continues here, or `tail` is text.
+            # A delimiter has only one CR, so no second delimiter can begin inside `tail`.
             end = start + len(delimiter) - len(tail)
             if end > size:
                 end = size
@@ -141,10 +143,10 @@ class FormScan:
             self._value += data[start:end]
 
     def _ends(self) -> None:
-        """A delimiter is complete: the text before it ends, and a part begins, or the form ends."""
+        """Called when a delimiter is complete: stores the value before it and begins a part."""
         if self._is_wanted and self._state != _OVER:
-            # An empty part may end at the line break that ends its head. In compiled code, a slice
-            # that ends before it begins is an error.
+            # The text of an empty part may be shorter than a line break: the delimiter can begin
+            # with the line break that ends the head. Compiled code fails for such a slice.
             value = bytes(self._value[2:]) if len(self._value) > 2 else b""
             if self._fields.setdefault(self._name, value) != value:
                 self._refuse("the form has a field twice")
@@ -156,14 +158,14 @@ class FormScan:
             self._tail = b""
 
     def _in_head(self, data: bytes, start: int) -> int:
-        """Scan the text after a delimiter. Returns the index at which to continue."""
+        """Scans the head of a part, after a delimiter. Returns the index at which to continue."""
         head = self._head
         before = len(head)
         head += data[start : start + HEAD_BYTES - before]
         if head.startswith(b"--"):
             self._state = _OVER
             return len(data)
-        # At most three bytes of the end of the head were in the earlier pieces.
+        # At most three bytes of the CRLF CRLF that ends the head were in the earlier pieces.
         end = head.find(_END, before - 3 if before > 3 else 0)
         if end < 0:
             if len(head) == HEAD_BYTES:
@@ -191,7 +193,7 @@ _ENDLESS_HEAD: Final = f"the head of a part has no end within {HEAD_BYTES} bytes
 
 
 def boundary_of(content_type: bytes) -> bytes:
-    """The boundary that a form's Content-Type names. Raises RouterError (BAD_MULTIPART)."""
+    """Returns the boundary in a form's Content-Type. Raises RouterError (BAD_MULTIPART)."""
     _, given = parameters(content_type)
     boundary = given.get(b"boundary", b"")
     if not 0 < len(boundary) <= _BOUNDARY_BYTES:
@@ -206,8 +208,9 @@ def boundary_of(content_type: bytes) -> bytes:
 
 
 def _name(head: bytes) -> bytes:
-    """The name of a part, from the rest of its delimiter line and its head; b"": the part has no
-    name.
+    """Returns the field name of a part; b"" if the part has no name.
+
+    `head`: the rest of the delimiter's line, and the header lines of the part.
     """
     lines = head.split(b"\r\n")
     if lines[0].strip(_SPACE):
@@ -241,7 +244,7 @@ PLAIN: Final = frozenset({b"7bit", b"8bit", b"binary"})
 
 
 def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
-    """The text before the first `;` of a header field's value, and the parameters after it.
+    """Returns the text before the first `;` of a header field's value, and the parameters after it.
 
     Names are in lower case (RFC 9110 section 5.6.6). Raises RouterError (BAD_MULTIPART) for a
     repeated name, too many parameters, or an unterminated quoted value.
@@ -250,7 +253,8 @@ def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
     given: dict[bytes, bytes] = {}
     while rest:
         name, equals, rest = rest.partition(b"=")
-        name = name.rpartition(b";")[2].strip(_SPACE).lower()  # `a; b=c`: a has no value
+        # In `a; b=c`, `a` is a parameter without a value and is skipped.
+        name = name.rpartition(b";")[2].strip(_SPACE).lower()
         if not equals:
             break
         rest = rest.lstrip(_SPACE)
@@ -267,9 +271,10 @@ def parameters(value: bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 def _quoted(rest: bytes) -> tuple[bytes, bytes]:
-    """A quoted string's text, and the rest.
+    """Returns the text of the quoted string at the beginning of `rest`, and the bytes after it.
 
-    A backslash is part of the text, as in the file names that browsers send, except before a quote.
+    A backslash before a quote is removed. Any other backslash is part of the text, as in the file
+    names that browsers send.
     """
     at = 1
     while True:

@@ -1,10 +1,10 @@
 """Finds the API key of a request in Authorization or x-api-key, and what the key allows.
 
-A key is looked up by its SHA-256, so the time of a lookup does not show how close a guess is. Lines
-of heads are cached, so a repeated line is hashed once. Lines without a known key have their own
-cache, so guesses evict no known key. Both caches are bounded.
+A key is looked up by its SHA-256 hash, so the time of a lookup does not show how close a guess is.
+Results are cached by header line, so a repeated line is hashed once. Lines without a known key have
+a separate cache, so that guesses do not evict known keys. Both caches are bounded.
 
-Pure. Must never: reveal a key.
+Must never: reveal a key.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final
 from router.config.keys import LONGEST, KeyLine
 from router.core.urgency import NUMBERS
 
-_MEMO: Final = 4096  # maximum number of cached lines; each known key may have a few spellings
-_LINE: Final = LONGEST + 64  # bytes of a line that may hold a key
+_MEMO: Final = 4096  # maximum number of header lines in each cache
+_LINE: Final = LONGEST + 64  # maximum bytes of a header line with a key; 64 bytes for the rest
 
 
 class Key:
-    """The rights of one key. All keys of one name share one object."""
+    """The rights of one key. All keys with the same name share one object."""
 
     __slots__ = (
         "ceiling",
@@ -41,14 +41,14 @@ class Key:
     def __init__(self, line: KeyLine) -> None:
         self.name = line.name
         self.tier = line.tier
-        # The most urgent class of the key's requests; -1: the key has no ceiling of its own.
+        # The most urgent priority class that the key's requests may have; -1: not set for the key.
         self.ceiling = -1 if line.ceiling is None else NUMBERS[line.ceiling]
         self.models: frozenset[str] | None = None if line.models is None else frozenset(line.models)
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
         self.weight = line.weight
-        # The SLOs of the key's requests, in seconds; 0: the SLOs of their class.
+        # The SLOs of the key's requests, in seconds; 0: the SLOs of the priority class are used.
         self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0
         self.tpot_slo_s = 0.0 if line.tpot_slo_ms is None else line.tpot_slo_ms / 1000.0
         self.names_users = line.names_users
@@ -64,7 +64,7 @@ class Key:
 
 
 class Keyring:
-    """All keys from one read of the keys file."""
+    """The keys of the keys file. A reload creates a new `Keyring`."""
 
     __slots__ = ("_by_hash", "_memo", "_unknown", "by_name")
 
@@ -72,7 +72,7 @@ class Keyring:
         self.by_name: dict[str, Key] = {}
         self._by_hash: dict[bytes, Key] = {}
         self._memo: dict[bytes, Key] = {}
-        self._unknown: dict[bytes, None] = {}  # head lines that hold no known key
+        self._unknown: dict[bytes, None] = {}  # header lines that contain no known key
         for line in lines:
             key = self.by_name.get(line.name)
             if key is None:
@@ -83,8 +83,9 @@ class Keyring:
         return len(self._by_hash)
 
     def find(self, authorization: bytes | None, api_key: bytes | None) -> Key | None:
-        """Return the key of a request; `None` if it has no known key. The arguments are whole head
-        lines.
+        """Returns the key of a request; `None` if it has no known key.
+
+        The arguments are whole header lines.
         """
         if not self._by_hash:
             return None
@@ -119,8 +120,9 @@ class Keyring:
 
 
 def token_of(line: bytes, *, is_bearer: bool) -> bytes | None:
-    """The secret in a head line. `is_bearer`: the line is Authorization, else x-api-key. None: the
-    line has another scheme than Bearer.
+    """Returns the secret in a header line; None if its scheme is not Bearer.
+
+    `is_bearer`: the field is Authorization, else x-api-key.
     """
     value = line[line.find(b":") + 1 :].strip(b" \t")
     if not is_bearer:

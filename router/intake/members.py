@@ -1,11 +1,11 @@
 """Finds the members of a JSON object that is too large to decode at once, while its bytes arrive.
 
-A decoder would block the event loop for the time that the whole body takes. This scan takes each
-piece as it is read. It keeps the raw value of a wanted member if the value is short, and skips
-everything else. If several members have the same name, the last one counts, as in the engines'
-decoders.
+A decoder would block the event loop while it decodes the whole body. This scan examines each piece
+of the body when it arrives. It keeps the raw value of a wanted member if the value is short, and
+skips all other values. If several members have the same name, the last one counts, as in the
+engines' decoders.
 
-Must never: judge more than where the object's own members begin and end, or keep a long value.
+Must never: keep a long value, or validate more than where the object's own members begin and end.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import msgspec
 from router.core.unreadable import NOT_JSON
 
 KEPT: Final = 4096  # maximum bytes of a value, or of a name, that is kept
-SMALL: Final = 256 * 1024  # bytes; a body is not scanned until it is larger than this
+# A body of unknown size is not scanned before more than this many bytes have arrived.
+SMALL: Final = 256 * 1024
 
-MEMBERS: Final = 10_000  # maximum members of one object; each costs about 2 µs
-_NEAR: Final = 64  # bytes of a string that are compared one by one before a search
+MEMBERS: Final = 10_000  # maximum number of members of one object; each costs about 2 µs
+_NEAR: Final = 64  # number of bytes of a string that are compared one by one before a search
 _QUOTE: Final = 0x22
 _BACKSLASH: Final = 0x5C
 
-# The part of the JSON text that comes next.
+# The states of a scan: what comes next in the JSON text.
 _OBJECT: Final = 0  # the object's opening brace
 _NAME: Final = 1  # a member's name, or the closing brace
 _IN_NAME: Final = 2
@@ -48,7 +49,7 @@ class MemberScan:
     """Finds the members of a JSON object whose bytes are fed in order, in pieces of any size.
 
     Each byte costs a few comparisons; a byte of a long string costs less. Each member costs some
-    calls, so an object may have at most `MEMBERS` members: with more, the object is not whole.
+    calls of functions, so an object with more than `MEMBERS` members is refused.
     """
 
     __slots__ = (
@@ -70,30 +71,30 @@ class MemberScan:
     )
 
     def __init__(self, wanted: Container[str]) -> None:
-        self.members: dict[str, bytes] = {}  # raw values, by name
+        self.members: dict[str, bytes] = {}  # the raw values of wanted members, by name
         self.long: dict[str, None] = {}  # names whose value is too long to be kept
         self.places: list[Place] = []  # positions of all wanted members, in the order of the body
         self._wanted = wanted
         self._state = _OBJECT
-        self._left = MEMBERS  # how many more members the object may have
+        self._left = MEMBERS  # the number of members that the object may still have
         self._before = 0  # total bytes of the pieces before the current piece
         self._depth = 0  # number of open brackets and braces in the current value
         self._in_string = False
-        self._is_escaped = False  # the previous byte of the string is an escaping backslash
+        self._is_escaped = False  # a backslash before the next byte of the string escapes it
         self._taken = bytearray()  # bytes of the current name or value
         self._is_long = False  # the current name or value is too long to be kept
-        self._name = ""  # name of the member whose value comes; "": the member is not wanted
+        self._name = ""  # the name of the current member; "" if the member is not wanted
         self._name_at = 0
         self._value_at = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether exactly one complete object has arrived, as far as this scan can tell."""
+        """Whether exactly one complete object has arrived. The scan does not validate values."""
         return self._state == _OVER
 
     @property
     def problem(self) -> str:
-        """Why the object is not whole."""
+        """The reason, for an error message, why `is_whole` is false."""
         if self._left < 0:
             return f"it has more than {MEMBERS} members"
         return "it is not one JSON object"
@@ -113,7 +114,8 @@ class MemberScan:
         self._before += size
 
     def _between(self, data: bytes, at: int) -> int:
-        """Scan the space outside of names and values, and one other byte after the space.
+        """Scans white space between names and values, and one byte after the white space.
+
         Returns the index at which to continue.
         """
         size = len(data)
@@ -149,7 +151,7 @@ class MemberScan:
         self._is_long = False
 
     def _take(self, data: bytes, start: int, end: int) -> None:
-        """Keep a part of the current name or value."""
+        """Keeps a part of the current name or value, if it is not too long."""
         if self._is_long:
             return
         if len(self._taken) + end - start > KEPT:
@@ -159,10 +161,11 @@ class MemberScan:
             self._taken += data[start:end]
 
     def _string(self, data: bytes, at: int) -> int:
-        """Scan a string. Returns the index at which to continue; `_in_string`: inside the string.
+        """Scans a string. Returns the index at which to continue.
 
-        A search costs as much as fifty single comparisons, and may end at once. So after each
-        search that did not end the string, the next bytes are compared one by one.
+        Afterwards `_in_string` is true if the string continues in the next piece. A search for the
+        next quote costs as much as comparing fifty bytes one by one. So the first `_NEAR` bytes of
+        a string, and the first after an escaped quote, are compared before a search.
         """
         size = len(data)
         is_escaped = self._is_escaped
@@ -183,12 +186,12 @@ class MemberScan:
                     return at
             if is_escaped or at == size:
                 continue
-            # No backslash before the next quote: all bytes up to the quote are skipped.
+            # The bytes up to the next quote are skipped without comparing them.
             end = data.find(b'"', at)
             if end < 0:
                 end = size
-            # The run of backslashes before the quote. Each backslash before this run forms a pair
-            # with the byte after it.
+            # Counts the backslashes directly before the quote. Backslashes escape in pairs, so an
+            # odd number means that the quote is escaped.
             run = end
             while run > at and data[run - 1] == _BACKSLASH:
                 run -= 1
@@ -215,7 +218,7 @@ class MemberScan:
         return name if name in self._wanted else ""
 
     def _value(self, data: bytes, start: int) -> int:
-        """Scan a value and the comma or brace after it. Returns the index at which to continue."""
+        """Scans a value and the comma or brace after it. Returns the index at which to continue."""
         at, size = start, len(data)
         if self._in_string:
             at = self._string(data, at)
@@ -245,7 +248,7 @@ class MemberScan:
         return size
 
     def _ends(self, at: int) -> None:
-        """Record the end of a member's value."""
+        """Records a member whose value has ended."""
         self._state = _NAME
         self._depth = 0
         name = self._name
@@ -262,13 +265,13 @@ class MemberScan:
 
 
 class LargeBody:
-    """A body whose size is large or unknown, while it arrives: feed its pieces to this object."""
+    """Scans a body of large or unknown size while it arrives. `feed` gets the body's pieces."""
 
     __slots__ = ("_held", "scan")
 
     def __init__(self, wanted: Container[str], *, is_large: bool) -> None:
         self.scan = MemberScan(wanted)
-        # The pieces that arrived while the body may be small; None: the body is large.
+        # The bytes that have arrived of a body that may still be small; None: the body is large.
         self._held: bytearray | None = None if is_large else bytearray()
 
     def feed(self, data: bytes) -> None:

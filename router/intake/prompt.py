@@ -1,20 +1,22 @@
-"""A prompt as a chain of block hashes: prompts with a common beginning share their first hashes.
+"""Hashes a prompt in blocks: prompts with a common beginning have the same first hashes.
 
 The hashed text is the prompt as the client wrote it, including its JSON syntax, in blocks of a
 fixed number of bytes. Nothing is decoded, tokenised or normalised, because a client repeats earlier
-turns in the same form, and because 16 KB then take only 4 µs. Each hash is the seed of the next
-(xxh3, 64 bits), so that one hash represents the whole prompt up to the end of its block.
+turns of a conversation in the same form. So hashing 16 KB takes only 4 µs. Each hash is the seed of
+the next (xxh3, 64 bits). So a hash represents the whole prompt up to the end of its block.
 
-- A list is used without its closing bracket: the next turn of the conversation extends it.
-- The chain's seed contains the other keys of an engine's cache: model or adapter, tools,
-  `cache_salt`, and the tenant where prefixes are not shared between tenants.
-- Tools also come first in the text, since they are tokens of the prompt like any other.
-- Only full blocks count. The rest of a prompt after the last one is in no block.
+- A list of messages is hashed without its closing bracket, because the next turn of the
+  conversation appends to the list.
+- The first seed depends on everything else that an engine's prefix cache depends on: model or
+  adapter, tools, `cache_salt`, and the tenant if tenants do not share prefixes.
+- Tools are also the beginning of the hashed text, because they are tokens of the prompt.
+- Only full blocks are hashed. The rest of a prompt after the last full block has no hash.
 
-Approximate by design: a chat template, `chat_template_kwargs` and the like are ignored, and two
-prompts that differ only in their spelling (order of keys, escapes) are two prompts.
+The hashes are an approximation. The chat template and `chat_template_kwargs` are ignored. Two
+prompts that differ only in the order of keys or in escapes have different hashes.
 
-Must never: change a byte, raise because of a client's input, or keep a view into the body.
+Must never: change a byte, raise because of a client's input, or keep a reference to the body's
+bytes.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ from router.intake.fields import Fields
 from router.intake.stretch import Stretch, contains
 from router.intake.values import NULL, bytes_of, is_given
 
-LOOK_ABOVE: Final = 32 * 1024  # bytes; a prompt above this size is searched for encoded media
-MEDIA_MIN: Final = 1024  # a shorter base64 string counts as text
-MEDIA_BYTES: Final = 4096  # size counted for a medium: an image is about a thousand tokens
+LOOK_ABOVE: Final = 32 * 1024  # a prompt of more bytes than this is searched for encoded media
+MEDIA_MIN: Final = 1024  # a base64 string with fewer bytes counts as text
+# The bytes that one medium (an image or a sound) counts: an image has about a thousand tokens.
+MEDIA_BYTES: Final = 4096
 _MEDIA_MOST: Final = 1000  # maximum number of media found in one prompt
 
-# Kinds of routes whose engines prefill causally and cache the result. The others have no blocks:
-# embedding, reranking, scoring and classifying engines attend in both directions or process every
-# text once, so they keep no prefix cache that affinity could use, and /tokenize runs no model.
+# The kinds of routes whose prompts are hashed, because their engines cache prefixes. Engines that
+# embed, rerank, score or classify attend in both directions, or process every text once. So they
+# have no prefix cache that routing could use. /tokenize runs no model.
 GENERATES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
-# Other kinds of routes whose body is mostly text, so that its size estimates the prompt's size.
+# The other kinds of routes whose body is mostly text. The size of the body estimates the prompt's.
 _TEXTS: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
 
 _BRACKET: Final = 0x5B
@@ -53,7 +56,7 @@ _Parts = tuple[_Part, _Part]
 
 
 def _parts(kind: str, fields: Fields) -> _Parts:
-    """The two members of a body that form its prompt, in the engine's order."""
+    """Returns the two members of a body that form its prompt, in the engine's order."""
     if kind == "chat":
         return None, fields.messages
     if kind == "completions":
@@ -67,9 +70,10 @@ def _parts(kind: str, fields: Fields) -> _Parts:
 
 
 def prompt_seed(salt: str) -> int:
-    """The secret seed of all prompt hashes, so that clients cannot construct collisions.
+    """Returns the secret seed of all prompt hashes, so that clients cannot construct collisions.
 
-    With the salt of the access log, hashes can be compared between runs; "": random.
+    `salt`: the salt of the access log, so that hashes of two runs can be compared; "": the seed is
+    random.
     """
     return xxh3_64_intdigest(salt.encode() if salt else os.urandom(16), 1)
 
@@ -83,13 +87,12 @@ def prompt_blocks(
     body_bytes: int = 0,
     seed: int = 0,
 ) -> tuple[tuple[int, ...], int]:
-    """The hashes of a prompt's leading full blocks, at most `most`, and its size in bytes.
+    """Returns the hashes of a prompt's first full blocks, at most `most`, and its size in bytes.
 
-    The size is that of everything an engine prefills, with each medium (a base64 image or sound)
-    counted as `MEDIA_BYTES`. It is the basis of an estimate of tokens; 0 if the body has no visible
-    prompt. `body_bytes`: used as the size if the text is spread over members (`documents`,
-    `text_1`, …) of a route without blocks. `seed`: a secret, see `prompt_seed`. `fields` of a body
-    that was opaque or too large to decode have no prompt: no blocks, size 0.
+    The size includes everything that an engine prefills. Each medium (a base64 image or sound)
+    counts as `MEDIA_BYTES`. The size is used to estimate the number of tokens; it is 0 if the body
+    has no readable prompt. `body_bytes`: the size to return for a route whose text is in several
+    members (`documents`, `text_1`, …) and is not hashed. `seed`: the result of `prompt_seed`.
     """
     if kind not in GENERATES:
         return (), body_bytes if kind in _TEXTS else 0
@@ -114,7 +117,7 @@ def prompt_blocks(
         and (tools is None or tools == NULL)
         and (first is None or first == NULL)
     ):
-        return (), len(text)  # no block, so nothing is hashed
+        return (), len(text)  # the prompt is shorter than a block
     seed = _seed_of(fields, tenant, seed)
     ahead = _ahead(fields, first)
     if ahead:
@@ -138,7 +141,7 @@ def _long_blocks(
     tenant: bytes,
     seed: int,
 ) -> tuple[tuple[int, ...], int]:
-    """The same as `prompt_blocks` for a text that is not copied, except for its hashed part."""
+    """Does the same as `prompt_blocks` for a long prompt. Copies only the part that is hashed."""
     opening = last.cut(0, 1)[0]
     if opening == _BRACKET:
         text = last.narrowed(0, last.size - 1)
@@ -160,10 +163,11 @@ def _long_blocks(
 
 
 def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
-    """The seed of a chain of hashes."""
+    """Returns the seed of a prompt's first hash."""
     model, tools, salt = fields.model, fields.tools, fields.cache_salt
     seed = xxh3_64_intdigest(b"" if model is None else model.encode("utf-8", "replace"), seed)
-    # Each part of the seed has its own number, so that a salt cannot be confused with a tenant.
+    # A different number is mixed in for each part, so that equal bytes as a salt and as a tenant
+    # result in different seeds.
     if tools is not None and tools != NULL:
         seed = xxh3_64_intdigest(tools.whole() if isinstance(tools, Stretch) else tools, seed ^ 1)
     if salt is not None and salt != NULL:
@@ -174,7 +178,7 @@ def _seed_of(fields: Fields, tenant: bytes, seed: int) -> int:
 
 
 def _ahead(fields: Fields, first: _Part) -> list[bytes]:
-    """The members of the prompt that come before the text."""
+    """Returns the members that come before the prompt's main text: tools and the system prompt."""
     tools = fields.tools
     ahead: list[bytes] = []
     if tools is not None and tools != NULL:
@@ -185,9 +189,9 @@ def _ahead(fields: Fields, first: _Part) -> list[bytes]:
 
 
 def _hashed(text: Text, block_bytes: int, seed: int) -> tuple[int, ...]:
-    """The chain of hashes of a text of whole blocks."""
+    """Returns the hashes of a text that consists of whole blocks."""
     hashed = seed
-    # struct cuts in C: 3.6 µs for 16 KB; slicing a memoryview in a loop takes 4.7 µs.
+    # `struct` cuts the text in C, which takes 3.6 µs for 16 KB. Slicing in a loop takes 4.7 µs.
     blocks = _splitter(block_bytes)(text)
     return tuple([hashed := xxh3_64_intdigest(block, hashed) for (block,) in blocks])
 
@@ -198,10 +202,10 @@ def _splitter(block_bytes: int) -> Callable[[Text], Iterator[tuple[bytes]]]:
 
 
 def _media_excess(text: bytes, kind: str) -> int:
-    """The bytes of a prompt's media above their counted size.
+    """Returns by how many bytes a prompt's media exceed `MEDIA_BYTES` each, in total.
 
-    OpenAI's routes carry them in data URLs, Anthropic's as `"type": "base64"` with `"data"` beside
-    it. Each search continues where the last search ended, so the text is read once.
+    In OpenAI's APIs, media are in data URLs. In Anthropic's API, they are in a member `"data"` near
+    `"type": "base64"`. Each search continues where the last search ended, so the text is read once.
     """
     in_urls = kind != "messages"
     mark, rare = _marks(kind)
@@ -213,7 +217,7 @@ def _media_excess(text: bytes, kind: str) -> int:
         if at < 0:
             break
         start = at + len(mark)
-        # The medium is the rest of this string, or one of the next few strings.
+        # The medium is the rest of this string (data URL), or one of the next eight strings.
         for _ in range(1 if in_urls else 8):
             end = text.find(b'"', start)
             if end < 0:
@@ -227,5 +231,5 @@ def _media_excess(text: bytes, kind: str) -> int:
 
 
 def _marks(kind: str) -> tuple[bytes, int]:
-    """The mark before a medium's bytes, and the index of the mark's rarest byte in texts."""
+    """Returns the text before a medium's bytes, and the index of the rarest byte in that text."""
     return (b'"base64"', 5) if kind == "messages" else (b";base64,", 0)

@@ -1,14 +1,13 @@
-"""What a request target means: which kind of route, what its body is, whether it is forwarded at
-all.
+"""Maps a request's method and path to a `Route`, which says how to treat the request.
 
-Every path is forwarded, so that an engine's new endpoint works the day it appears, with one
-exception: the endpoints that control an engine or show its insides (`CONTROL`, of all engines).
-These endpoints return 404 unless the configuration allows them one by one.
+Every path is forwarded, so that an engine's new endpoint works at once. The only exceptions are
+endpoints that control an engine or show its internal state (`CONTROL`, of all engines). These
+endpoints return 404 unless the configuration allows them one by one.
 
-A path is judged in the form an engine would understand it in (percent-decoded, without a trailing
-slash), and a path that two servers could read in two ways (dot segments, doubled slashes,
-backslashes, encoded slashes, line breaks or NUL) is refused, so that what is judged and what is
-forwarded agree.
+A path is matched in the form in which an engine understands it: percent-decoded and without a
+trailing slash. A path that two servers could read in two ways is refused, because the engine could
+serve another path than the matched one. Such paths contain dot segments, doubled slashes,
+backslashes, encoded slashes, line breaks or NUL.
 """
 
 from __future__ import annotations
@@ -21,16 +20,18 @@ from router.fleet.engines.common.registry import CONTROL, CONTROL_BELOW, NATIVE_
 
 JSON: Final = "json"
 MULTIPART: Final = "multipart"
-# The body has any format: read the model if there is one; the engine validates the rest.
+# The body may have any format. The model is read if the body has one; the engine validates it.
 ANY: Final = "any"
 
 
-# Kinds whose answers are numbers, computed by the prefill alone.
+# The kinds of routes whose results are numbers that the prefill computes; no token is generated.
 _PREFILL_ONLY: Final = frozenset({"embeddings", "rerank", "score", "pooling"})
 
 
 class Route:
-    """How the requests of one path are treated. Shared by its requests, never changed."""
+    """How the router treats the requests of one path. Requests share this object, so it must not
+    be changed.
+    """
 
     __slots__ = (
         "body",
@@ -55,20 +56,22 @@ class Route:
         is_known: bool = True,
         is_edited: bool = True,
     ) -> None:
-        self.kind = kind  # closed set: log field and metric label
-        self.inference = inference  # nothing is relayed before the first content event
+        self.kind = kind  # one of `KINDS`: the value in the log and in metric labels
+        # The request runs a model. No byte of the response is sent before the first event with
+        # content.
+        self.inference = inference
         self.body = body  # JSON, MULTIPART or ANY
-        self.repeatable = repeatable  # may be sent again after it may have been executed
+        self.repeatable = repeatable  # may be sent again although a replica may have executed it
         self.light = light  # uses no GPU: never waits in the queue, and does not count as load
-        # The engine generates tokens. Of an unknown path, this is assumed.
+        # The engine generates tokens. For an unknown path this is assumed.
         self.decodes = inference and not light and kind not in _PREFILL_ONLY
-        # If the client requests a stream, every engine answers with server-sent events.
+        # If the client requests a stream, every engine responds with server-sent events.
         self.streams_events = streams_events
-        # The meaning of the body's members is known. Otherwise the request counts and waits like
-        # inference, and is never edited, hedged or sent a second time.
+        # The router knows the meaning of the body's members. If not, the request waits in the queue
+        # like inference, but is never edited, hedged or sent a second time.
         self.is_known = is_known
-        # The members by which engines judge urgency can be replaced: the body is JSON and known.
-        # Otherwise a body that has a priority above the ceiling is refused.
+        # The router can replace the body's members that set a priority, because the body is JSON of
+        # a known format. If not, a body with a priority above the ceiling is refused.
         self.is_edited = is_edited
 
 
@@ -97,25 +100,25 @@ def _inference(
     return dict.fromkeys(paths, route)
 
 
-# Methods whose bodies an engine may run as inference. Some serve PUT like POST, so every rule for
-# POST holds for all of them.
+# The methods whose bodies an engine may run as inference. Some engines serve PUT like POST, so the
+# rules for POST apply to all these methods.
 _BODY_METHODS: Final = frozenset({b"POST", b"PUT", b"PATCH"})
 
 
 def _native() -> dict[bytes, Route]:
-    """The paths of engines' own APIs. Engines that share a path agree about it."""
+    """Returns the routes of engines' own APIs. Engines that share a path use it in one way."""
     found: dict[bytes, Route] = {}
     for path in NATIVE_PATHS:
         found.update(_inference(path.kind, path.path, events=path.streams_events, light=path.light))
     return found
 
 
-# POST, PUT and PATCH to these exact paths are inference.
+# POST, PUT and PATCH to these exact paths are inference requests.
 POSTS: Final[dict[bytes, Route]] = {
     **_native(),
     **_inference("chat", b"/v1/chat/completions", events=True),
     **_inference("completions", b"/v1/completions", events=True),
-    # A stored response is a side effect, so such a request is not sent twice.
+    # The engine may store the response, so the request is not sent again after it may have run.
     b"/v1/responses": Route("responses", True, JSON, False, streams_events=True),
     **_inference("messages", b"/v1/messages", events=True),
     **_inference("embeddings", b"/v1/embeddings"),
@@ -129,13 +132,17 @@ MODELS: Final = Route("models", False, ANY, True, light=True)
 OTHER: Final = Route("other", False, ANY, False)
 # POST, PUT and PATCH to an unknown path may cause work at an engine.
 UNKNOWN: Final = Route("other", True, ANY, False, is_known=False, is_edited=False)
-OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)  # GET, HEAD, OPTIONS
-STORED: Final = Route("responses", False, ANY, True, light=True)  # GET /v1/responses/{id}
-STORED_CHANGE: Final = Route("responses", False, ANY, False)  # DELETE, POST …/cancel
+# GET, HEAD and OPTIONS to any other path.
+OTHER_SAFE: Final = Route("other", False, ANY, True, light=True)
+# GET, HEAD and OPTIONS for a stored response, such as GET /v1/responses/{id}.
+STORED: Final = Route("responses", False, ANY, True, light=True)
+# Other methods for a stored response, such as DELETE, or POST /v1/responses/{id}/cancel.
+STORED_CHANGE: Final = Route("responses", False, ANY, False)
 
-BATCHES: Final = Route("batches", False, ANY, False)  # files and batches of OpenAI's API
+# The files and batches of OpenAI's API. If the router's batch server is enabled, it serves them.
+BATCHES: Final = Route("batches", False, ANY, False)
 
-# OPTIONS *: answered by the router itself.
+# `OPTIONS *`, to which the router itself responds.
 SERVER: Final = Route("other", False, ANY, True, light=True)
 ASTERISK: Final = b"*"
 
@@ -144,28 +151,29 @@ MODELS_PATH: Final = b"/v1/models"
 _BATCH_PATHS: Final = frozenset({b"/v1/files", b"/v1/batches"})
 _BATCHES_BELOW: Final = (b"/v1/files/", b"/v1/batches/")
 
-# Paths whose answers are pictures, sound or vectors: the answer's size does not measure tokens.
+# Paths whose responses are pictures, sound or vectors. The number of output tokens cannot be
+# estimated from the size of such a response.
 _DATA_BELOW: Final = (b"/v1/images/", b"/v1/videos", b"/v1/audio/", b"/api/embed")
 
 _TRICKS: Final = (b"//", b"/./", b"/../", b"\\", b";", b"\x00")
 
 
 def has_judged_body(method: bytes) -> bool:
-    """Return whether the body of a request with this method is read and judged."""
+    """Returns whether the router reads the body of a request with this method."""
     return method == b"POST" or method in _BODY_METHODS
 
 
 def may_answer_in_text(path: bytes) -> bool:
-    """Return whether the responses of an unknown path may contain text of a model."""
+    """Returns whether the responses of an unknown path may contain text of a model."""
     return not path.startswith(_DATA_BELOW)
 
 
 def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[Route, bytes]:
-    """The route of a request target and its path, decoded and without its query.
+    """Returns the route of a request and its path, decoded and without the query.
 
-    A route with `inference` is returned only for a method whose body is judged.
-    `allowed` are control paths that the configuration lets through. Raises RouterError for a path
-    that is not served here or that could be read in two ways.
+    A route with `inference` is returned only for a method whose body the router reads. `allowed`:
+    the control paths that the configuration allows. Raises RouterError for a path that is not
+    served or that could be read in two ways.
     """
     if has_judged_body(method):
         exact = POSTS.get(target)
@@ -197,7 +205,10 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
 
 
 def _plain(path: bytes) -> bytes:
-    """A path as an engine understands it. Raises RouterError for one with two meanings."""
+    """Returns a path as an engine understands it.
+
+    Raises RouterError for a path that could be read in two ways.
+    """
     decoded = path
     if b"%" in path:
         decoded = unquote_to_bytes(path)
@@ -214,8 +225,7 @@ def _plain(path: bytes) -> bytes:
             raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
     if b"//" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a path that can be read in two ways")
-    # A route's pattern may match before a line break at the end, and a space at the end may be
-    # removed.
+    # An engine may ignore a line break or a space at the end of a path.
     if decoded[-1] <= 0x20 or b"\n" in decoded or b"\r" in decoded:
         raise RouterError(Reason.BAD_TARGET, "a line break, or a blank at the end, in the path")
     return decoded.rstrip(b"/") or b"/"

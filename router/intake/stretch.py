@@ -1,9 +1,10 @@
-"""A value of a large body as its client wrote it: its position in the body, without a copy.
+"""A range of bytes of a large request body, such as a long prompt, without a copy of the bytes.
 
-Copying some megabytes costs more CPU than everything else that the router does with them. So a long
-prompt stays in the pieces in which its body arrived. Only the hashed part is copied.
+Copying some megabytes costs more CPU time than everything else that the router does with a body. So
+a long prompt stays in the pieces in which its body arrived. Only the part that is hashed is copied.
 
-Must never: outlive the body, because it keeps the body's pieces alive (`Fields.drop`).
+Must never: be kept longer than the body, because it keeps the body's pieces in memory
+(`Fields.drop`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
-_STEP: Final = 64 * 1024  # bytes that are copied at once to search for space
+_STEP: Final = 64 * 1024  # number of bytes that are copied at once to search for white space
 
 
 class Stretch:
-    """The bytes of a body from `start` to `end`. Positions in the calls count from the start of the
-    stretch.
+    """The bytes of a body from `start` to `end`.
+
+    The positions that its methods take count from the start of the stretch.
     """
 
     __slots__ = ("_pieces", "_start", "size")
@@ -27,7 +29,7 @@ class Stretch:
         self.size = end - start
 
     def cut(self, start: int, end: int) -> bytes:
-        """A copy of the bytes from `start` to `end`, or to the end of the stretch."""
+        """Returns a copy of the bytes from `start` to `end`, or to the end of the stretch."""
         left = self._start + max(start, 0)
         right = self._start + min(end, self.size)
         found: list[bytes] = []
@@ -43,15 +45,15 @@ class Stretch:
         return found[0] if len(found) == 1 else b"".join(found)
 
     def whole(self) -> bytes:
-        """A copy of all bytes of the stretch."""
+        """Returns a copy of all bytes of the stretch."""
         return self.cut(0, self.size)
 
     def part(self, start: int, end: int) -> Stretch:
-        """A part of this stretch of a body: its bytes from `start` to `end`."""
+        """Returns the part of this stretch from `start` to `end`."""
         return Stretch(self._pieces, self._start + start, self._start + end)
 
     def narrowed(self, start: int, end: int) -> Stretch:
-        """The part of this stretch from `start` to `end`, without the space around it."""
+        """Returns the part from `start` to `end`, without white space at its beginning and end."""
         while start < end:
             step = self.cut(start, min(start + _STEP, end))
             kept = len(step.lstrip(_SPACE))
@@ -67,11 +69,11 @@ class Stretch:
         return self.part(start, end)
 
     def contains(self, mark: bytes, rare: int) -> bool:
-        """Whether the stretch contains `mark`. `rare`: see the function `contains`."""
+        """Returns whether the stretch contains `mark`. `rare`: see the function `contains`."""
         left, right = self._start, self._start + self.size
         most = len(mark) - 1
         at = 0  # position of the piece in the body
-        tail = b""  # the end of the earlier pieces, in which the mark may begin
+        tail = b""  # the last bytes of the earlier pieces, in which the mark may begin
         for piece in self._pieces:
             if at >= right:
                 break
@@ -87,18 +89,19 @@ class Stretch:
         return False
 
 
-_HOPS: Final = 64  # number of hops to single bytes before the distance of the hits is measured
-# Bytes between hits; if hits are closer, all bytes of the mark are searched at once.
+# Number of occurrences of the rare byte after which the distance between occurrences is measured.
+_HOPS: Final = 64
+# If the rare byte occurs more often than once in this many bytes, the whole mark is searched.
 _APART: Final = 512
 
 
 def contains(text: bytes, mark: bytes, rare: int, start: int, end: int) -> bool:
-    """Whether `text` contains `mark` between `start` and `end`.
+    """Returns whether `text` contains `mark` between `start` and `end`.
 
     For most texts this takes a twentieth of the time of `bytes.find`. `rare`: the index in `mark`
-    of a byte that is rare in most texts. A search for one byte is ten to forty times as fast as one
-    for several. If the byte is frequent, the rest is searched from the end, which is twice as fast
-    in CPython as from the start.
+    of a byte that is rare in most texts. A search for one byte is ten to forty times as fast as a
+    search for several bytes. If the byte is frequent, the rest of the text is searched for the
+    whole mark, beginning at the end. In CPython this is twice as fast as from the start.
     """
     byte = mark[rare : rare + 1]
     first = at = start + rare

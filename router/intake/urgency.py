@@ -1,39 +1,39 @@
-"""The urgency of a request: the source that decides, the meaning of numbers, and the ceiling.
+"""Determines the urgency of a request: its priority class, or a number between two classes.
 
-The first of these sources that has a value decides. The result is limited by the ceiling of the
-client's key.
+The first of these sources that has a value sets the urgency. The ceiling of the client's key then
+limits the urgency.
 
 1. the body's `priority`: a name (critical, high, normal, low, batch), or a number in the dialect of
    the pool (see below);
 2. the header `x-priority`: the same names, and numbers of the router's own scale;
 3. the body's `service_tier`, if the configuration maps its values to classes;
 4. the rules of the configuration: a header, a model, a client's network;
-5. the endpoint: `/v1/batch/...` and `/v1/priority/...`, whose second part is removed;
-6. the tier of its API key;
+5. the path: `/v1/batch/...` or `/v1/priority/...`, whose second part is removed before forwarding;
+6. the tier of the client's API key;
 7. the default.
 
 Existing clients send numbers for their engine, so by default a number in a body has the meaning
 that the pool's engine gives it. `priority.dialect` and `priority.dialects` change this.
 
     dialect                          normal   critical   high   low   batch    range
-    hedgerow: the router's           2        0          1      3     4        0 to 4
-    an engine's, lower first         0        < -30      -10    10    >= 30    any number
-    an engine's, higher first        0        > 30       10     -10   <= -30   any number
-    an engine's, a share             0.5      1          0.75   0.25  0        0 to 1
+    hedgerow: the router's scale     2        0          1      3     4        0 to 4
+    engine: lower is more urgent     0        < -30      -10    10    >= 30    any number
+    engine: higher is more urgent    0        > 30       10     -10   <= -30   any number
+    engine: a share from 0 to 1      0.5      1          0.75   0.25  0        0 to 1
 
-Numbers between these belong to the nearest class and are ordered within it. The number that an
-engine uses by default is always normal. Each engine's file defines how it reads numbers
-(`Dialect.read`, `fleet/engines`). A number is ignored, as if it were absent, in a pool of engines
-with different dialects, of engines without priorities, and before an engine is detected. Ignored
-numbers are counted in `ignored`.
+A number between two columns belongs to the nearest class and orders requests within it. The number
+that an engine uses by default is always class normal. Each engine's file defines how it reads
+numbers (`Dialect.read`, `fleet/engines`). A number is ignored if the pool's engines have different
+dialects or no priorities, or if no engine has been detected yet. Ignored numbers are counted in
+`ignored`.
 
 The ceiling is the most urgent class that a request may have:
 
 - with a known key: the key's own ceiling, else the class of its tier, else `priority.ceiling`;
-- without one: `priority.ceiling`; if a key of the file has a tier, no more than the least urgent
-  tier in use. So a client gains nothing by sending no key.
+- without a known key: `priority.ceiling`, or the class of the least urgent tier that a key in the
+  keys file has, if that class is less urgent. So a client gains nothing by sending no key.
 
-Must never: keep a view into a body, or accept an invalid number.
+Must never: keep a reference to a body's bytes, or accept an invalid number.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ from router.intake.fields import Fields
 from router.intake.keys import Key
 from router.intake.values import NULL, value_of
 
-# The second part of a path that names a class. `/v1/batches` does not match because of the slash.
+# The beginnings of paths that name a priority class. `/v1/batches` does not match because of the
+# slash.
 CLASS_PATHS: Final = {b"/v1/batch/": BATCH, b"/v1/priority/": HIGH}
 _PATHS: Final = tuple(CLASS_PATHS)
 
-_LONGEST: Final = 64  # bytes of a priority; no name is longer, and no number needs more
+_LONGEST: Final = 64  # maximum bytes of a priority; no name and no useful number is longer
 _NAMES: Final = {
     spelling: number
     for number, name in enumerate(CLASSES)
@@ -81,29 +82,32 @@ SOURCES: Final = ("body", "header", "service_tier", "rule", "endpoint", "key", "
 
 # -- meaning of an existing client's numbers -----------------------------------------------------
 
-BY_ENGINE: Final = "engine"  # in the configuration: the dialect of the pool's engine
-OURS: Final = "hedgerow"  # in the configuration: the router's own scale
-IGNORED: Final = -1.0  # instead of a number on the router's scale: the number is ignored
+BY_ENGINE: Final = "engine"  # the configuration's word for the dialect of the pool's engine
+OURS: Final = "hedgerow"  # the configuration's word for the router's own scale
+IGNORED: Final = -1.0  # the result of `read_field` if the client's number is ignored
 
 
 def is_dialect(name: str) -> bool:
-    """Whether numbers have a meaning in the dialect `name`."""
+    """Returns whether numbers have a meaning in the dialect `name`."""
     return name == OURS or name in DIALECTS
 
 
 def number_in(dialect: str, number: float) -> float:
-    """A client's finite number in the router's scale; requires `is_dialect(dialect)`."""
+    """Converts a client's finite number to the router's scale. Requires `is_dialect(dialect)`."""
     return within(number if dialect == OURS else DIALECTS[dialect].read(number))
 
 
-# the urgency of requests that are not inference, for which it is not used
+# The urgency of requests that do not run a model. It has no effect.
 UNSAID: Final = Urgency(float(NORMAL), "")
 
 # -- sources in a request ------------------------------------------------------------------------
 
 
 def class_in_path(target: bytes) -> tuple[int, bytes]:
-    """(class, target without the part that names it); (-1, target) for any other target."""
+    """Returns the priority class that a target names, and the target without the class.
+
+    Returns -1 and the unchanged target if the target names no class.
+    """
     if target.startswith(_PATHS):
         for prefix, number in CLASS_PATHS.items():
             if target.startswith(prefix):
@@ -112,9 +116,9 @@ def class_in_path(target: bytes) -> tuple[int, bytes]:
 
 
 def read_field(field: msgspec.Raw, dialect: str) -> float:
-    """The body's `priority`, which is present and not null. Raises RouterError (BAD_PRIORITY).
+    """Reads the body's `priority`, which is present and not null.
 
-    IGNORED: the value is a number without a meaning in `dialect`.
+    Returns IGNORED for a number if `dialect` is not known. Raises RouterError (BAD_PRIORITY).
     """
     if len(field) <= _LONGEST:
         written = bytes(field)
@@ -134,7 +138,7 @@ def read_field(field: msgspec.Raw, dialect: str) -> float:
 
 
 def read_header(value: bytes) -> float:
-    """The field `x-priority`. Raises RouterError (BAD_PRIORITY)."""
+    """Reads the value of the header x-priority. Raises RouterError (BAD_PRIORITY)."""
     usual = _NAMES.get(value)
     if usual is not None:
         return float(usual)
@@ -157,7 +161,7 @@ def _refuse(what: str, param: str | None) -> NoReturn:
 
 
 class _Rule:
-    """One compiled rule."""
+    """A rule of the configuration, prepared for fast comparisons."""
 
     __slots__ = ("_holds", "_model", "_model_begins", "_name", "_value", "_value_begins", "number")
 
@@ -172,7 +176,7 @@ class _Rule:
         self._holds = _network(rule.network) if rule.network else None
 
     def fits(self, model: str | None, lines: bytes, lower: bytes, peer: str) -> bool:
-        """Whether all conditions of the rule hold. `lower` is `lines` in lower case."""
+        """Returns whether all conditions of the rule hold. `lower`: `lines` in lower case."""
         if self._model or self._model_begins:
             if model is None:
                 return False
@@ -216,8 +220,8 @@ def _network(text: str) -> Callable[[str], bool]:
 class Judge:
     """Determines the urgency of requests.
 
-    `clamped`: number of requests above their ceiling, by source and by resulting class. `ignored`:
-    numbers without a meaning, by the dialect of their pool.
+    `clamped`: the number of requests whose urgency the ceiling lowered, by source and resulting
+    class. `ignored`: how many numbers of clients were ignored, by dialect.
     """
 
     __slots__ = (
@@ -239,7 +243,7 @@ class Judge:
     def __init__(self, rules: Rules) -> None:
         self.clamped = {source: [0] * len(CLASSES) for source in SOURCES}
         self.ignored: dict[str, int] = {}
-        # The usual urgencies are created once: [source][class].
+        # The urgencies with whole numbers, which requests share, by source and class.
         self._shared = {
             source: [Urgency(float(number), source) for number in range(len(CLASSES))]
             for source in SOURCES
@@ -247,7 +251,7 @@ class Judge:
         self.adopt(rules)
 
     def adopt(self, rules: Rules, tiers: Iterable[str] = ()) -> None:
-        """Set other rules. `tiers`: the tiers of the known keys."""
+        """Applies the rules of a configuration. `tiers`: the tiers of the keys in the keys file."""
         self._dialect: str = rules.dialect
         self._dialects: dict[str, str] = {**rules.dialects}
         self._rules = [_Rule(rule) for rule in rules.rules]
@@ -267,7 +271,10 @@ class Judge:
         return CLASSES[self._open_ceiling]
 
     def ceiling_of(self, key: Key | None) -> int:
-        """The most urgent class of a key's requests; `None`: of requests without a known key."""
+        """Returns the most urgent class that a key's requests may have.
+
+        `None` stands for requests without a known key.
+        """
         if key is None:
             return self._open_ceiling
         if key.ceiling >= 0:
@@ -284,11 +291,11 @@ class Judge:
         key: Key | None,
         pool: str,
     ) -> Urgency:
-        """The urgency of a request. Raises RouterError (BAD_PRIORITY).
+        """Returns the urgency of a request. Raises RouterError (BAD_PRIORITY).
 
-        `header` is its x-priority, `path_class` the result of `class_in_path`, `lines` its
-        forwarded header fields, each with a CRLF before it, `peer` its client's address, `pool` the
-        dialect of the engines that serve its model.
+        `header`: the value of x-priority. `path_class`: the class from `class_in_path`. `lines`:
+        the forwarded header lines, each with a CRLF before it. `peer`: the client's address.
+        `pool`: the dialect of the engines that serve the model.
         """
         field = fields.priority
         if field is None and header is None and path_class < 0 and key is None and self._is_plain:

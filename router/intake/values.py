@@ -1,6 +1,7 @@
 """Decodes single members of a request's body that were kept as raw JSON.
 
-This is a separate file because it is compiled; the structs in `fields` are already C code.
+These functions are in a separate file because it is compiled. The structs in `fields` need no
+compiling, because msgspec implements them in C.
 
 Must never: raise for an invalid value.
 """
@@ -20,22 +21,22 @@ _decode_any: Final = msgspec.json.Decoder().decode
 
 
 def is_given(raw: msgspec.Raw | Stretch | None) -> bool:
-    """Return whether a field is present and not null."""
+    """Returns whether a member of the body is present and not null."""
     return raw is not None and raw != NULL
 
 
 def opening_of(raw: msgspec.Raw | Stretch) -> int:
-    """Return the first byte of the raw value."""
+    """Returns the first byte of a raw value."""
     return raw.cut(0, 1)[0] if isinstance(raw, Stretch) else memoryview(raw)[0]
 
 
 def bytes_of(raw: msgspec.Raw | Stretch) -> bytes:
-    """Return a copy of the raw value."""
+    """Returns a copy of the bytes of a raw value."""
     return raw.whole() if isinstance(raw, Stretch) else bytes(raw)
 
 
 def value_of(raw: msgspec.Raw | None) -> object:
-    """Return the decoded member; `...` if it is present but unusable."""
+    """Returns the decoded value of a member; `...` if the value cannot be decoded."""
     if raw is None:
         return None
     try:
@@ -45,8 +46,9 @@ def value_of(raw: msgspec.Raw | None) -> object:
 
 
 def session_of(fields: Fields) -> str | None:
-    """Return the conversation key of the request: the first of its fields that is a usable
-    string.
+    """Returns the key of the conversation that the request belongs to; None if it has none.
+
+    It is the first usable string in `session_id`, `prompt_cache_key` and `user`.
     """
     key = _session(fields.session_id)
     if key is None:
@@ -55,7 +57,7 @@ def session_of(fields: Fields) -> str | None:
 
 
 def _session(raw: msgspec.Raw | None) -> str | None:
-    # One character takes at most six bytes of JSON; the two other bytes are the quotes.
+    # A character of a JSON string takes at most six bytes; two more bytes are the quotes.
     if raw is None or not 2 < len(raw) <= 6 * MAX_SESSION + 2:
         return None
     key = value_of(raw)
@@ -63,10 +65,9 @@ def _session(raw: msgspec.Raw | None) -> str | None:
 
 
 def output_tokens_of(fields: Fields) -> int | None:
-    """Return the client's limit of output tokens, whatever its field name; `None` if there is no
-    usable one.
-    """
-    # The fields are read one after the other: reading a field costs more than the comparisons.
+    """Returns the client's limit of output tokens; `None` if no usable limit is in the body."""
+    # A field is read only if the field before it is unusable, because a read costs more than a
+    # comparison.
     most: int | None = fields.max_completion_tokens
     if _is_usable(most):
         return most

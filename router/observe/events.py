@@ -1,12 +1,11 @@
-"""Writes rare operational messages (replica up or down, reload, drain) as JSON lines to standard
-error.
+"""Writes rare log messages (replica up or down, reload, drain) as JSON lines to standard error.
 
-The messages use stdlib logging, so lines of asyncio and aiohttp have the same shape and the same
-rate limit: one line per message and minute. The next line contains the number of suppressed lines.
-A thread writes the lines. If standard error is blocked, lines are lost, but the event loop
-continues.
+The messages go through the standard library's logging, so messages of asyncio and aiohttp have the
+same format. They also have the same rate limit: one line a minute for each message. The next line
+of the message contains the number of suppressed lines. A thread writes the lines. If standard error
+is blocked, lines are lost, but the event loop continues.
 
-Must never: raise into its caller, or be used per request or per token (a line costs 12.6 us).
+Must never: raise into its caller, or be used for each request or token (a line costs 12.6 us).
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import msgspec
 
 from router.observe.log.sink import Sink
 
-EVERY_S = 60.0  # seconds in which one line per key is written
-KEYS_MAX = 1024  # maximum number of keys in memory; above it the oldest key is removed
+EVERY_S = 60.0  # the time in seconds in which at most one line per key is written
+KEYS_MAX = 1024  # maximum number of keys in memory; for one more, the oldest key is removed
 QUEUE_BYTES = 1 << 20
 TEXT_CHARS_MAX = 2_048
 TRACE_CHARS_MAX = 8_192
@@ -31,11 +30,11 @@ _logger = logging.getLogger("hedgerow")
 
 
 def log_event(level: int, message: str, /, *, key: str | None = "", **fields: object) -> None:
-    """Log an event; `level` is one of logging's.
+    """Logs an event. `level` is a level of the module `logging`.
 
-    `message` is a fixed text; varying values go into `fields`. Messages with the same text that
-    must not suppress each other (such as one per replica) need different keys in `key`. With
-    `key` None the message is never suppressed.
+    `message` is a fixed text; varying values go into `fields`. Events with the same message, such
+    as for different replicas, need different values of `key`, or they suppress each other. If `key`
+    is None, the event is never suppressed.
     """
     if _logger.isEnabledFor(level):
         _logger.log(level, "%s", message, extra={"event": (message, key), "fields": fields})
@@ -49,17 +48,21 @@ class RateLimit:
     ) -> None:
         self._every_s = every_s
         self._clock = clock
-        # key -> [time of the last line, suppressed lines]
+        # For each key: the time of its last line, and the number of lines suppressed since then.
         self._seen: dict[object, list[float]] = {}
 
     def admit(self, key: object) -> int | None:
-        """None if this line is suppressed, else the number suppressed since the last line."""
+        """Returns None if a line with this key is to be suppressed.
+
+        Otherwise returns the number of lines that were suppressed since the key's last line.
+        """
         now = self._clock()
         seen = self._seen.get(key)
         if seen is not None and now - seen[0] < self._every_s:
             seen[1] += 1
             return None
-        # Moves the key to the end: dicts iterate in the order of insertion.
+        # Removing the key and adding it again moves it to the end of the dict, so the first key is
+        # the oldest.
         self._seen.pop(key, None)
         if len(self._seen) >= KEYS_MAX:
             del self._seen[next(iter(self._seen))]
@@ -78,11 +81,12 @@ class EventHandler(logging.Handler):
 
     @property
     def dropped(self) -> int:
-        """Lines lost to a blocked or broken descriptor, without suppressed lines."""
+        """The number of lines lost because the descriptor was blocked or broken."""
         return self._unwritten + self._sink.lost_lines
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Messages of libraries have varying text, so the key is their place in the source.
+        # Messages of libraries have varying texts, so their key is the line of source code that
+        # logs them.
         key = getattr(record, "event", None) or (record.pathname, record.lineno)
         try:
             kept_back = 0 if key[1] is None else self._limit.admit(key)
@@ -92,13 +96,13 @@ class EventHandler(logging.Handler):
             self._unwritten += 1
 
     def close(self) -> None:
-        """Writes the waiting lines, for at most a second. logging.shutdown calls it at exit."""
+        """Writes the waiting lines, for at most a second. Called by logging.shutdown at exit."""
         self._sink.close()
         super().close()
 
 
 def install(fd: int = STDERR, level: int = logging.INFO) -> EventHandler:
-    """Logs events of the process and of every library as JSON lines to `fd`."""
+    """Writes the events of the router and of every library as JSON lines to `fd` from now on."""
     handler = EventHandler(fd)
     root = logging.getLogger()
     root.addHandler(handler)

@@ -1,6 +1,7 @@
-"""Counters of hedging: plain numbers, read at a scrape of /metrics.
+"""The counters of hedging, which /metrics reports.
 
-Tokens are uncached prompt tokens, as estimated when the replica was chosen. Times are seconds.
+Hedging sends a second copy of a late request to another replica. Tokens are uncached prompt tokens,
+as estimated when the replica was chosen. Times are in seconds.
 
 Must never: be reset, or store anything per request, model or replica.
 """
@@ -11,50 +12,58 @@ from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """The reason why an allowed copy was not sent. A closed set: the values are label values of a
-    metric.
+    """The reason why a second copy was not sent although hedging was allowed for the request.
+
+    The values are label values of a metric.
     """
 
-    __hash__ = str.__hash__  # see core.errors.Reason
+    __hash__ = str.__hash__  # faster than the hash of an enum; see `core.errors.Reason`
 
-    COLD = "cold"  # too few answers of the model so far to show that the request is late
+    COLD = "cold"  # too few responses of the model are known to decide that the request is late
     LONG = "long"  # the prompt is longer than `hedging.prompt_tokens`
-    ALONE = "alone"  # there is no other replica
-    UTILISATION = "utilisation"  # the pool is too busy
+    ALONE = "alone"  # no other replica serves the model
+    UTILISATION = "utilisation"  # the replicas' utilisation is above `hedging.utilisation`
     SAME_ENGINE = "same_engine"  # the other replicas are other addresses of the same engine
-    # The other replicas are suspect, silent, on trial, at their limit or asked for a pause.
+    # The other replicas are suspect, send no tokens, are on trial after an ejection, are at their
+    # limit, or asked for a pause.
     HEALTH = "health"
-    WAITING = "waiting"  # requests wait at each of the other replicas
+    WAITING = "waiting"  # requests already wait at each of the other replicas
     KV = "kv"  # the KV caches of the other replicas are nearly full
     BUDGET = "budget"
-    GAIN = "gain"  # the copy is not expected to answer earlier than the first attempt
+    GAIN = "gain"  # the copy's first token is not expected before the first attempt's
 
 
 class HedgeCounts:
     """All hedging counters and gauges of one router."""
 
     def __init__(self) -> None:
-        # Copies that were sent. fired = won + lost + failed + copies under way.
+        # Number of second copies that were sent: won + lost + failed + copies in progress.
         self.fired = 0
-        self.won = 0  # the copy delivered content first
-        self.lost = 0  # another attempt delivered content first
-        self.failed = 0  # the copy ended in any other way: an error, or the client left
+        self.won = 0  # copies that delivered content first
+        self.lost = 0  # copies for which another attempt delivered content first
+        self.failed = 0  # copies that ended in any other way: an error, or the client disconnected
         self.suppressed = dict.fromkeys(Refusal, 0)
-        self.fired_tokens = 0  # tokens of copies that reached a replica: charged to the budget
-        self.returned_tokens = 0  # tokens of copies that reached no replica: returned to the budget
+        # Tokens of copies that reached a replica. They were subtracted from the budget.
+        self.fired_tokens = 0
+        # Tokens of copies that reached no replica. They were given back to the budget.
+        self.returned_tokens = 0
         self.wasted_tokens = 0  # tokens computed by attempts whose output no client received
-        # Seconds that losing attempts would still have needed, estimated from equally late
-        # requests.
+        # The seconds by which first tokens came earlier because a copy was first. How long the
+        # other attempt would still have taken is estimated from requests that were equally late.
         self.saved_s = 0.0
-        self.suspected = 0  # replicas that became suspect because copies elsewhere answered first
-        self.policy_errors = 0  # a policy raised or returned an invalid value
+        # How often a replica became suspect because copies at other replicas delivered first.
+        self.suspected = 0
+        # How often a policy raised an exception or returned an invalid value.
+        self.policy_errors = 0
 
-        # Gauges.
-        self.budget_tokens = 0.0  # tokens that copies may use now
+        # The next three values are gauges: they can decrease.
+        self.budget_tokens = 0.0  # number of tokens that copies may use now
         self.hedgeable_share = 0.0  # share of recent prompt tokens that may be hedged, 0 to 1
-        self.quantile = 0.0  # quantile of the TTFT from which the budget pays for copies, 0 to 1
+        # Only requests that are later than this quantile of the TTFT (0 to 1) can get a second copy
+        # within the budget.
+        self.quantile = 0.0
 
-        # With `dry_run`: copies that were not sent, and the time they would have saved.
+        # Counters for `dry_run`: copies that would have been sent, and the time they would save.
         self.would_fire = 0
         self.would_fire_tokens = 0
         self.would_win = 0

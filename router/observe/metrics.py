@@ -1,12 +1,12 @@
-"""The router's counters: plain numbers in plain dicts and lists, updated on the hot path.
+"""The router's counters, which are updated for each request.
 
-`finished` is called once per request and `attempt` once per attempt. Each costs a few dict and list
-operations. Nothing here uses prometheus_client: `collector.py` reads these numbers at a scrape of
-/metrics.
+`finished` is called once per request and `attempt` once per attempt. Each call costs a few dict and
+list operations. This module does not use prometheus_client: `collector.py` reads the counters at a
+scrape of /metrics.
 
 Must never: format text, take a lock, or let input of a client or a replica create an unbounded
-number of series. Route kinds are a closed set. Models and replicas are capped; beyond the cap they
-are counted as `other`. One thread, the event loop's, owns every number.
+number of time series. The kinds of routes are a fixed set. The numbers of models and replicas are
+limited; further ones are counted as `other`. Only the event loop's thread changes the counters.
 """
 
 from __future__ import annotations
@@ -23,42 +23,47 @@ from router.observe.tenant_usage import TenantUsage
 ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
 OTHER = "other"
 
-# Bounds in seconds, from a cached answer on loopback to a long generation of ten minutes.
+# Histogram bounds in seconds, from a cached response on the same machine to a generation of ten
+# minutes.
 BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0),
 )
 
-# Bounds in seconds per token, from an engine with speculative decoding to one that swaps KV.
+# Histogram bounds in seconds per output token, from an engine with speculative decoding to an
+# engine that swaps its KV cache.
 TPOT_BOUNDS_S: Final[tuple[float, ...]] = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075),
     *(0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0),
 )
 
-# Whether a request met an SLO. UNJUDGED: the SLO does not apply to it.
+# Whether a request met an SLO. UNJUDGED: the SLO does not apply to the request.
 MET: Final = 1
 MISSED: Final = 0
 UNJUDGED: Final = -1
 
-UNCLASSED = "none"  # an inference request without a priority class
+UNCLASSED = "none"  # the class label of inference requests without a priority class
 TOKEN_KINDS = ("prompt", "output", "cached")
-MODELS_MAX = 100  # label values for models; the rest is "other"
-REPLICAS_MAX = 1024  # label values for replicas; 1,024 x ~6 series x ~110 bytes < 1 MB
+MODELS_MAX = 100  # maximum number of models with their own label value; others are "other"
+# Maximum number of replicas with their own label value: about 6 series of 110 bytes each, so less
+# than 1 MB in total.
+REPLICAS_MAX = 1024
 LABEL_CHARS_MAX = 128
-# Series per route kind: every reason has one status of its own, and engines use a few dozen more.
+# Maximum number of pairs of reason and status for one kind of route. Each reason has one status of
+# the router, and engines use a few dozen more.
 ENDS_MAX = 2 * len(Reason) + 32
 
 
 def label(text: str) -> str:
-    """A label value that always encodes as UTF-8 and is at most 128 characters long."""
+    """Returns `text` as a label value: at most 128 characters that can be encoded as UTF-8."""
     return text[:LABEL_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def bucket_of(bounds: tuple[float, ...], value: float) -> int:
-    """The index of the first bound that is not below `value`; the number of bounds if there is
-    none.
+    """Returns the index of the first bound that is not below `value`.
 
-    In compiled code, iterating over twenty numbers costs less than calling a search.
+    Returns the number of bounds if all bounds are below `value`. In compiled code, a loop over
+    twenty numbers costs less than a call of a binary search.
     """
     bucket = 0
     for bound in bounds:
@@ -69,7 +74,10 @@ def bucket_of(bounds: tuple[float, ...], value: float) -> int:
 
 
 class Histogram:
-    """Counts per bucket and their sum. `counts` has one more slot than `bounds`, for +Inf."""
+    """The number of values in each bucket, and the sum of all values.
+
+    `counts` has one item more than `bounds`, for the bucket with the bound +Inf.
+    """
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -86,7 +94,7 @@ class Histogram:
         self.sum += value
 
     def cumulative(self) -> Iterator[tuple[float, int]]:
-        """(upper bound, values at or below it) per bucket; the last bound is +Inf."""
+        """Yields each upper bound with the number of values at or below it; the last is +Inf."""
         total = 0
         for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
             total += count
@@ -94,7 +102,7 @@ class Histogram:
 
 
 class KindCounts:
-    """The counters of one route kind."""
+    """The counters of one kind of route."""
 
     __slots__ = ("bytes_in", "bytes_out", "duration", "ends", "ttft")
 
@@ -142,28 +150,32 @@ class ClassCounts:
     def __init__(self) -> None:
         self.ttft = Histogram()  # time to first token of streams, in seconds
         self.tpot = Histogram(TPOT_BOUNDS_S)  # seconds per token of streams of at least two tokens
-        self.duration = Histogram()  # seconds of requests that succeeded
-        self.wait = Histogram()  # seconds of requests that waited in the queue
-        # Tokens before their deadlines, and tokens of answers with all tokens before theirs; each
-        # token counts with its worth.
+        self.duration = Histogram()  # total seconds of each request that succeeded
+        self.wait = Histogram()  # seconds in the queue of each request that waited and was sent
+        # The gain is the number of output tokens, each multiplied by its worth. `gain_achieved`
+        # counts the tokens that came before their deadlines. `gain_attainable` counts what it would
+        # be if all tokens had come before their deadlines.
         self.gain_achieved = 0.0
         self.gain_attainable = 0.0
-        # Streams whose estimated time to first token was compared with the actual one, those within
-        # their intervals, and the sum of the widths of these intervals in seconds.
+        # Number of streams whose estimated time to first token was compared with the actual time.
         self.estimates = 0
+        # Number of these streams whose actual time was within the interval of the estimate.
         self.estimates_kept = 0
+        # The sum of the widths of all these intervals, in seconds.
         self.estimate_width_s = 0.0
-        self.slo_ttft = SloCounts()  # streams, by their time to first token
-        self.slo_tpot = SloCounts()  # streams of at least two tokens, by their time per token
-        self.slo_whole = SloCounts()  # requests, by all SLOs that apply to them
+        self.slo_ttft = SloCounts()  # streams that met the SLO for the time to first token
+        # Streams of at least two tokens that met the SLO for the time per output token.
+        self.slo_tpot = SloCounts()
+        self.slo_whole = SloCounts()  # requests that met all SLOs that apply to them
 
 
 class Metrics(Tally):
-    """All counters that the router updates itself. Rare events are counted in plain attributes."""
+    """All counters that the router updates. Rare events have one attribute each."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Counters per request and attempt. All kinds exist from the start, to avoid a branch.
+        # Counters of requests and attempts. The counters of all kinds of routes exist from the
+        # start, so that counting needs no check.
         self.kinds = {kind: KindCounts() for kind in KINDS}
         self._other_kind = self.kinds[OTHER]
         self.classes = {name: ClassCounts() for name in (*CLASSES, UNCLASSED)}
@@ -171,9 +183,9 @@ class Metrics(Tally):
         self.attempts: dict[tuple[str, str, Reason], int] = {}
         self.models: dict[str, int] = {}
         self.models_other = 0
-        self.tokens: dict[str, list[int]] = {}  # model -> [prompt, output, cached]
+        self.tokens: dict[str, list[int]] = {}  # prompt, output and cached tokens, by model
         self.retries_by_cause: dict[Reason, int] = {}
-        self.continuations: dict[str, int] = {}  # counts by outcome, a closed set
+        self.continuations: dict[str, int] = {}  # number of broken streams, by `Outcome`
         self.ejections_by_replica: dict[str, int] = {}
         self.priority_dropped_by_replica: dict[str, int] = {}
         self._replicas: set[str] = set()
@@ -184,7 +196,7 @@ class Metrics(Tally):
         # Counters of the router's decisions.
         self.policy_errors = 0
         self.retry_budget_exhausted = 0
-        self.priority_refused = 0  # answers that showed that an engine does not support priorities
+        self.priority_refused = 0  # error responses because an engine does not support priorities
         self.streams_committed_early = 0
 
         # Counters of configuration reloads.
@@ -206,14 +218,14 @@ class Metrics(Tally):
         urgency: str = "",
         streamed: bool = True,
     ) -> None:
-        """Counts the end of one request, whatever the reason."""
+        """Counts the end of one request, with any reason."""
         counts = self.kinds.get(kind, self._other_kind)
         end = (reason, status)
         try:
             counts.ends[end] += 1
         except KeyError:
             _first_end(counts.ends, end)
-        # Histogram.observe inlined: a call costs as much as its work (0.1 us).
+        # The code of `Histogram.observe` is repeated here, because a call costs another 0.1 us.
         duration = counts.duration
         if not duration_s >= 0.0:
             duration_s = 0.0
@@ -250,7 +262,7 @@ class Metrics(Tally):
     def counted_tokens(
         self, model: str | None, prompt: int | None, output: int | None, cached: int | None
     ) -> None:
-        """Count the tokens of one request whose model has a label; after `finished`."""
+        """Counts the tokens of one request. Must be called after `finished`."""
         if model not in self.models:
             model = OTHER
         counts = self.tokens.get(model)
@@ -261,15 +273,13 @@ class Metrics(Tally):
         counts[2] += cached or 0
 
     def waited(self, urgency: str, wait_s: float) -> None:
-        """Record that a request of a class was sent after waiting `wait_s` in the queue."""
+        """Records that a request of a class was sent after `wait_s` seconds in the queue."""
         classed = self.classes.get(urgency or "normal")
         if classed is not None:
             classed.wait.observe(wait_s)
 
     def paced(self, urgency: str, tpot_s: float) -> None:
-        """Record that a stream of a class delivered a token every `tpot_s` seconds after the
-        first.
-        """
+        """Records that a stream of a class took `tpot_s` seconds per token after the first."""
         classed = self.classes.get(urgency)
         if classed is not None:
             classed.tpot.observe(tpot_s)
@@ -277,8 +287,9 @@ class Metrics(Tally):
     def judged(
         self, urgency: str, achieved: float, attainable: float, ttft: int, tpot: int, whole: int
     ) -> None:
-        """Count the gain of a request of a class, and whether it met its SLOs: MET, MISSED or
-        UNJUDGED.
+        """Counts the gain of a request of a class, and whether the request met its SLOs.
+
+        `ttft`, `tpot` and `whole` are MET, MISSED or UNJUDGED.
         """
         classed = self.classes.get(urgency)
         if classed is not None:
@@ -289,9 +300,10 @@ class Metrics(Tally):
             classed.slo_whole.count(whole)
 
     def estimated(self, urgency: str, is_kept: bool, width_s: float) -> None:
-        """Count an estimated time to first token of a class, after the actual time is known.
+        """Counts an estimated time to first token of a class, after the actual time is known.
 
-        `is_kept`: whether the actual time was within the interval. `width_s`: of the interval.
+        `is_kept`: the actual time was within the estimate's interval. `width_s`: the width of the
+        interval in seconds.
         """
         classed = self.classes.get(urgency)
         if classed is not None:
@@ -301,7 +313,7 @@ class Metrics(Tally):
             classed.estimate_width_s += width_s
 
     def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
-        """Count the end of one attempt; `kind` is one of ATTEMPT_KINDS."""
+        """Counts the end of one attempt. `kind` is one of ATTEMPT_KINDS."""
         try:
             self.attempts[replica_id, kind, reason] += 1
         except KeyError:
@@ -311,21 +323,22 @@ class Metrics(Tally):
             self.attempts[key] = self.attempts.get(key, 0) + 1
 
     def retries(self, cause: Reason) -> None:
-        """Count one retry; `cause` is the end reason of the attempt before."""
+        """Counts one retry. `cause` is the reason why the attempt before it ended."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
 
     def continuation(self, outcome: str) -> None:
-        """Count one broken stream that may be continued, by its outcome."""
+        """Counts one broken stream for which a continuation was considered, by its outcome."""
         self.continuations[outcome] = self.continuations.get(outcome, 0) + 1
 
     def ejections(self, replica_id: str) -> None:
-        """Count one passive ejection of a replica."""
+        """Counts one ejection of a replica because of failed requests."""
         replica_id = self._known_replica(replica_id)
         self.ejections_by_replica[replica_id] = self.ejections_by_replica.get(replica_id, 0) + 1
 
     def priority_dropped(self, replica_id: str) -> bool:
-        """Count an attempt that was sent without its priority; returns whether it is the replica's
-        first.
+        """Counts an attempt that was sent without its priority.
+
+        Returns whether it is the first such attempt at the replica.
         """
         replica_id = self._known_replica(replica_id)
         count = self.priority_dropped_by_replica.get(replica_id, 0)
@@ -333,7 +346,7 @@ class Metrics(Tally):
         return not count
 
     def reloaded(self, ok: bool, config_hash: str | None = None) -> None:
-        """Count one reload; `config_hash` is that of the configuration now in force."""
+        """Counts one reload. `config_hash` is the hash of the configuration now in force."""
         self.last_reload_ok = ok
         if ok:
             self.reloads_ok += 1
@@ -343,7 +356,7 @@ class Metrics(Tally):
             self.config_hash = config_hash
 
     def forget_replica(self, replica_id: str) -> None:
-        """Drop the series of a replica that left the fleet, so that its label can be used again."""
+        """Removes the counters of a replica that left the fleet, to make room for other labels."""
         if replica_id not in self._replicas:
             return
         self._replicas.remove(replica_id)
@@ -353,7 +366,7 @@ class Metrics(Tally):
             del self.attempts[key]
 
     def _known_replica(self, replica_id: str) -> str:
-        """The label for a replica: its id, or `other` beyond REPLICAS_MAX replicas."""
+        """Returns the label value for a replica: its ID, or `other` above REPLICAS_MAX replicas."""
         if replica_id in self._replicas:
             return replica_id
         if len(self._replicas) >= REPLICAS_MAX:
@@ -363,7 +376,9 @@ class Metrics(Tally):
 
 
 def _first_end(ends: dict[tuple[Reason, int], int], end: tuple[Reason, int]) -> None:
-    """Create a series. Beyond ENDS_MAX series, statuses are rounded down to hundreds."""
+    """Counts a new pair of reason and status. Above ENDS_MAX pairs, statuses are rounded down to
+    hundreds.
+    """
     reason, status = end
     if len(ends) >= ENDS_MAX:
         end = (reason, status // 100 * 100 if 100 <= status <= 599 else 0)

@@ -1,13 +1,12 @@
-"""The usage of each tenant since the start: requests, tokens and their cost, by priority class.
+"""Counts the usage of each tenant since the start: requests, tokens and cost, by priority class.
 
-A tenant is the name of its API keys. Requests without a known key are counted as one tenant. The
-cost uses the prices in force when a request ends.
+A tenant is all API keys with the same name. Requests without a known key are counted as one tenant.
+The cost is computed with the prices in force when a request ends.
 
-The counters are Python numbers, which are read on demand: GET /usage returns all of them, /metrics
-the totals.
+GET /usage returns all counters; /metrics returns the sum over the classes for each tenant.
 
-Must never: be reset, or hold more than TENANTS_MAX names (a megabyte). Further tenants are counted
-together: if names were removed and added again, their counters would decrease.
+Must never: be reset, or store more than TENANTS_MAX names (a megabyte). Further tenants are counted
+together. No name is removed for them, because a counter that begins again would decrease.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from typing import Final
 
 from router.config.model import Price
 
-# Not equal to any key's name, because those have no parenthesis (config/keys.py).
+# The tenant of requests without a known key. No key has this name, because the name of a key cannot
+# contain a parenthesis (config/keys.py).
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
 TENANTS_MAX: Final = 1000
@@ -26,18 +26,18 @@ _MILLION: Final = 1e6
 
 
 class Used:
-    """The usage of one tenant in one class."""
+    """The usage of one tenant in one priority class."""
 
     __slots__ = ("cached", "cost", "estimated", "output", "prompt", "requests", "unpriced")
 
     def __init__(self) -> None:
         self.requests = 0  # requests that ended, with any outcome
-        self.prompt = 0  # prompt tokens, including cached ones
+        self.prompt = 0  # prompt tokens, including cached prompt tokens
         self.cached = 0
         self.output = 0
-        self.estimated = 0  # requests whose tokens were not all counted by an engine
+        self.estimated = 0  # requests for which at least one token count is an estimate
         self.unpriced = 0  # tokens of models that have no price
-        self.cost = 0.0  # cost of all priced tokens
+        self.cost = 0.0  # cost of all tokens that have a price
 
     def add(self, other: Used) -> None:
         self.requests += other.requests
@@ -50,7 +50,7 @@ class Used:
 
     @property
     def is_priced(self) -> bool:
-        """Whether the cost is meaningful: some of its tokens have a price."""
+        """Whether at least one of the tokens has a price, so that the cost is meaningful."""
         return self.prompt + self.output > self.unpriced
 
 
@@ -71,12 +71,12 @@ class TenantUsage:
     __slots__ = ("_prices", "since", "tenants")
 
     def __init__(self) -> None:
-        self.since = time()  # seconds since 1970
+        self.since = time()  # when counting began, in seconds since 1970
         self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
         self._prices: dict[str, _Prices] = {}
 
     def adopt(self, prices: Mapping[str, Price]) -> None:
-        """Sets the prices by model, for later requests."""
+        """Sets the price of each model, for requests that end later."""
         self._prices = {model: _Prices(price) for model, price in prices.items()}
 
     def count(
@@ -89,7 +89,7 @@ class TenantUsage:
         output: int,
         is_estimate: bool,
     ) -> None:
-        """Counts one request that has ended. The token counts of a request that used none are 0."""
+        """Counts one request that has ended. Its token counts are 0 if it used no tokens."""
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
@@ -110,14 +110,14 @@ class TenantUsage:
             used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
 
     def _come(self, tenant: str) -> dict[str, Used]:
-        """Adds a tenant and returns its classes."""
+        """Adds a tenant and returns its usage by priority class, which is empty."""
         if len(self.tenants) >= TENANTS_MAX and tenant != NO_KEY:
             tenant = OTHERS
         return self.tenants.setdefault(tenant, {})
 
 
 def together(classes: Mapping[str, Used]) -> Used:
-    """The usage of a tenant, summed over all classes."""
+    """Returns the usage of a tenant, summed over all priority classes."""
     found = Used()
     for used in classes.values():
         found.add(used)

@@ -1,4 +1,6 @@
-"""The names that flags allow. This module imports nothing, so that flags are light to import."""
+"""The allowed values of some flags. This module imports no other module of the router, so that the
+flags can be imported quickly.
+"""
 
 from __future__ import annotations
 

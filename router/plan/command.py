@@ -1,7 +1,8 @@
-"""`hedgerow plan`: reads the demand, forecasts, plans, and writes the advice.
+"""`hedgerow plan`: reads the demand, forecasts it, plans, and writes the advice.
 
-With `--every`, a plan that fails is reported, and the previous one stays. Exit status: 0 done; 1 it
-could not be planned; 2 a mistake in the flags or in a file. This module is light to import.
+With `--every`, a failure to plan is reported, and the previous plan remains. Exit status: 0 done; 1
+no plan could be made; 2 a mistake in the flags or in a file. This module is fast to import, because
+its functions import the other modules.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _DONE, _CANNOT_PLAN, _MISTAKE = 0, 1, 2
 
 
 def main(args: argparse.Namespace, *, sleep: Callable[[float], None] = time.sleep) -> int:
-    """Plan once, or again and again with `--every` or `--serve`. Returns the exit status."""
+    """Plan once, or repeatedly with `--every` or `--serve`. Returns the exit status."""
     problem = _contradiction(args)
     if problem:
         return _report(problem, _MISTAKE)
@@ -53,7 +54,9 @@ def _repeat(
     every_s: float,
     sleep: Callable[[float], None],
 ) -> int:
-    """Plan until the process is stopped. Only a mistake in the files ends it."""
+    """Plan every `every_s` seconds until the process is stopped. Returns only for a mistake in a
+    file.
+    """
     while True:
         status = _plan(args, server)
         if status == _MISTAKE:
@@ -72,7 +75,7 @@ def _contradiction(args: argparse.Namespace) -> str:
 
 
 def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
-    """Plan once and write everything. Returns the exit status."""
+    """Plan once and write all output. Returns the exit status."""
     from router.config.problems import said
     from router.core.errors import ConfigError
     from router.core.extras import MissingExtra
@@ -86,7 +89,7 @@ def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
         return _report(f"{args.types}: {said(err.problems)}", _MISTAKE)
     except (MissingExtra, PlanError, PrometheusError) as err:
         return _report(str(err), _CANNOT_PLAN)
-    except ValueError as err:  # also TraceError
+    except ValueError as err:  # includes TraceError
         return _report(str(err), _MISTAKE)
     except OSError as err:
         return _report(f"{err.filename}: {err.strerror}", _MISTAKE)

@@ -1,4 +1,4 @@
-"""The flags of `hedgerow plan`. This module is light to import. Must never: read a file."""
+"""The flags of `hedgerow plan`. This module is fast to import. Must never: read a file."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _add_output(group: argparse._ArgumentGroup) -> None:
 
 
 def duration(text: str) -> float:
-    """A duration such as 15m, in seconds, of at least one second."""
+    """Parse a duration such as 15m. Returns seconds, at least 1."""
     found = seconds(text)
     if found is None or found < 1.0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration such as 15m or 1h30m")
@@ -127,7 +127,7 @@ def duration(text: str) -> float:
 
 
 def address(text: str) -> tuple[str, int]:
-    """A host and a port. A bare port is of the loopback interface."""
+    """Parse a host and a port. For a port without a host, the host is 127.0.0.1."""
     try:
         host, port = split_host_port(text)
     except ValueError as err:

@@ -1,6 +1,6 @@
-"""What a source returns: the demand of each model and region in windows, and the replicas.
+"""The data that a source of demand returns: the demand in time windows, and the running replicas.
 
-Plain values. Must never: read a file or a clock.
+Must never: read a file or a clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Place(NamedTuple):
-    """A model in a region. "" as the region: the source does not name regions."""
+    """A model in a region. The region is "" if the source does not name regions."""
 
     model: str
     region: str = ""
@@ -23,7 +23,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class Series:
-    """The demand of one place: one number for each window of `Observed`."""
+    """The demand for a model in a region: one number in each list per window of `Observed`."""
 
     requests: list[float]
     prompt: list[float]  # prompt tokens that were not in an engine's cache
@@ -31,11 +31,14 @@ class Series:
 
     @property
     def tokens(self) -> list[float]:
-        """Prompt and output tokens of each window."""
+        """The sum of prompt and output tokens of each window."""
         return [prompt + output for prompt, output in zip(self.prompt, self.output, strict=True)]
 
     def prompt_share(self, windows: int) -> float:
-        """Prompt tokens as a share of all tokens of the last windows; 0.5 if there are none."""
+        """Return prompt tokens as a share of all tokens of the last `windows` windows.
+
+        Without any tokens the result is 0.5.
+        """
         prompt, output = sum(self.prompt[-windows:]), sum(self.output[-windows:])
         return prompt / (prompt + output) if prompt + output > 0.0 else 0.5
 
@@ -45,28 +48,32 @@ class Measured:
     """The throughput of one replica, measured in the busiest windows within the SLO."""
 
     tokens_per_s: float  # prompt and output tokens
-    windows: int  # windows within the SLO that were compared
-    busiest: int  # requests of the busiest window
+    windows: int  # number of windows within the SLO that were compared
+    busiest: int  # number of requests of the busiest window
 
 
 @dataclass(slots=True, kw_only=True)
 class Observed:
-    """The demand in equal windows up to now, and the state of the fleet now."""
+    """The demand in windows of equal length up to now, and the state of the fleet now."""
 
-    source: str  # for the report
+    source: str  # the name of the source, for the report
     window_s: float
     begin_s: float  # start of the first window, in seconds since 1970 or on the trace's clock
     demand: Mapping[Place, Series]
-    # Replicas now, by type; none at a place that is absent. None: unknown everywhere.
+    # The number of replicas that run now, by type. A model and region that is absent has no
+    # replicas. None: the replicas are unknown for all models and regions.
     running: Mapping[Place, Mapping[str, int]] | None = None
-    # Seconds since the last start or stop of a replica. Absent: longer than the source goes back.
+    # Seconds since the last start or stop of a replica. A model and region is absent if there was
+    # no start or stop in the time that the source covers.
     unchanged_s: Mapping[Place, float] = field(default_factory=dict)
-    waiting: Mapping[Place, float] = field(default_factory=dict)  # requests in a queue now
-    throughput: Mapping[str, Measured] = field(default_factory=dict)  # by model
+    # Number of requests that wait in a queue now.
+    waiting: Mapping[Place, float] = field(default_factory=dict)
+    # The throughput of a replica by model.
+    throughput: Mapping[str, Measured] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def tokens_per_s(self, place: Place) -> float:
-        """The demand of the last window."""
+        """Return the demand of the last window in tokens/s."""
         series = self.demand[place].tokens if place in self.demand else []
         return series[-1] / self.window_s if series else 0.0
 
@@ -76,5 +83,5 @@ class Observed:
 
     @property
     def now_s(self) -> float:
-        """The end of the last window, on the clock of `begin_s`."""
+        """The end of the last window, on the same clock as `begin_s`."""
         return self.begin_s + self.windows * self.window_s

@@ -1,4 +1,7 @@
-"""One plan: the forecasts of all places, and the advice. Must never: read a file or a clock."""
+"""Makes one plan: forecasts the demand for each model in each region, and derives the advice.
+
+Must never: read a file or a clock.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ from router.plan.types_file import Types
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan with all that it was made of."""
+    """A plan, and the data that it was made from."""
 
     types: Types
-    types_source: str  # the file, or how the throughput was measured
+    types_source: str  # the name of the types file, or how the throughput was measured
     observed: Observed
     advice: Advice
 

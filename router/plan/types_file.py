@@ -1,7 +1,9 @@
-"""The types of replicas, their throughput and cost, and the limits of a plan: one YAML file.
+"""Reads the YAML file with the types of replicas, their throughput and cost, and the limits of a
+plan.
 
-`deploy/plan.yaml` is an example with all settings. The syntax is that of the configuration:
-durations have a unit, and one run reports every problem. Must never: guess a throughput.
+`deploy/plan.yaml` is an example with all settings. The syntax is that of the router's
+configuration: durations have a unit, and all problems are reported at once. Must never: guess a
+throughput.
 """
 
 from __future__ import annotations
@@ -21,25 +23,29 @@ from router.config.problems import Problems
 
 Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]  # tokens/s
 Cost = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
-Part = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]  # a share above 0
+Part = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]  # a share above 0 and at most 1
 
-REPLICAS_MAX = 100_000  # replicas of one model, region and type
+REPLICAS_MAX = 100_000  # maximum number of replicas of one type for one model in one region
 
 
 class ModelSpeed(Frozen, frozen=True):
-    """One model on one type: what a replica serves within the SLO, and the numbers allowed."""
+    """The throughput of one model on one type of replica, and the allowed numbers of replicas.
 
-    # Uncached prompt tokens/s of a replica that only prefills. With `decode`.
+    The throughput is what a replica serves within the SLO.
+    """
+
+    # Uncached prompt tokens/s of a replica that only prefills. It is given together with `decode`.
     prefill: Rate | None = None
     # Output tokens/s of a replica that only decodes, with as many sequences as the SLO allows.
     decode: Rate | None = None
-    # Prompt and output tokens/s, for the usual mix. Instead of `prefill` and `decode`.
+    # Prompt and output tokens/s for the usual mix of them. It is given instead of `prefill` and
+    # `decode`.
     throughput: Rate | None = None
-    min: CountOrNone = 0  # Replicas in each region, at least.
-    max: CountOrNone = REPLICAS_MAX  # Replicas in each region, at most.
+    min: CountOrNone = 0  # Minimum number of replicas in each region.
+    max: CountOrNone = REPLICAS_MAX  # Maximum number of replicas in each region.
 
     def load(self, prompt_per_s: float, output_per_s: float) -> float:
-        """The replicas that this demand keeps busy, if each is used completely."""
+        """Return the number of replicas that this demand keeps busy, if each is used completely."""
         if self.throughput is not None:
             return (prompt_per_s + output_per_s) / self.throughput
         assert self.prefill is not None and self.decode is not None  # checked by `parse`
@@ -47,17 +53,18 @@ class ModelSpeed(Frozen, frozen=True):
 
 
 class ReplicaType(Frozen, frozen=True):
-    """One kind of replica, such as a GPU type."""
+    """One type of replica, such as a replica on one kind of GPU."""
 
     name: str
-    cost: Cost  # Per replica and hour, in any currency.
-    models: dict[str, ModelSpeed]  # By model name, as in the log; "*": every other model.
-    lead_s: SecondsOrOff = 180.0  # From the decision to start a replica until it serves.
-    # Of one start, in the currency of `cost`. Unset: the cost of a replica for `lead`.
+    cost: Cost  # Cost of a replica per hour, in any currency.
+    models: dict[str, ModelSpeed]  # By the model names of the log; "*": every other model.
+    lead_s: SecondsOrOff = 180.0  # Seconds from the decision to start a replica until it serves.
+    # Cost of one start, in the currency of `cost`. Unset: the cost of a replica for `lead_s`.
     start_cost: Cost | None = None
-    regions: tuple[str, ...] = ("",)  # Where the type exists. [""]: in the only region.
-    total: CountOrNone | None = None  # Replicas of all models in one region, at most.
-    # Patterns of the replicas' names in the log, such as "gpu-h100-*". With one type: not needed.
+    regions: tuple[str, ...] = ("",)  # Regions that have this type. [""]: the only region.
+    total: CountOrNone | None = None  # Maximum number in one region, for all models.
+    # Patterns of the replicas' names in the log, such as "gpu-h100-*". Not needed if there is only
+    # one type.
     replicas: tuple[str, ...] = ()
 
     @property
@@ -66,43 +73,50 @@ class ReplicaType(Frozen, frozen=True):
         return self.cost * self.lead_s / 3600.0 if self.start_cost is None else self.start_cost
 
     def speed(self, model: str) -> ModelSpeed | None:
-        """The speed of a model; None: the type does not serve it."""
+        """Return the speed of a model on this type; None: the type does not serve the model."""
         return self.models.get(model, self.models.get("*"))
 
 
 class Shift(Frozen, frozen=True):
-    """Requests of one region may be served in another one."""
+    """Requests of clients in one region may be served by replicas in another region."""
 
     source: str  # The region of the clients.
     target: str  # The region of the replicas.
-    share: Part = 1.0  # Of the demand of `source`, at most.
+    share: Part = 1.0  # Maximum share of the demand of `source` that may move.
 
 
 class Reactive(Frozen, frozen=True):
-    """The rule that needs no forecast: compares the utilisation with two thresholds."""
+    """The settings of the reactive rule, which needs no forecast.
 
-    up: Part = 0.7  # Above this utilisation: as many replicas as bring it below.
-    down: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.35  # Below this: one replica less.
+    The rule compares the utilisation of the replicas with two thresholds.
+    """
+
+    up: Part = 0.7  # Above this utilisation, replicas are started until it is below.
+    # Below this utilisation, one replica is stopped.
+    down: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.35
 
 
 class Types(Frozen, frozen=True):
-    """The whole file."""
+    """The content of the file."""
 
     types: tuple[ReplicaType, ...]
-    utilisation: Part = 0.8  # Share of a replica's throughput that a plan uses at most.
-    period_s: Seconds = 3600.0  # The time until the next plan that is paid for and planned for.
-    # Replicas are removed only if the forecast for `scale_in_horizon` keeps the utilisation of the
-    # present replicas below this.
+    utilisation: Part = 0.8  # Maximum share of a replica's throughput that a plan uses.
+    period_s: Seconds = 3600.0  # Seconds until the next plan. Costs are counted for this time.
+    # Replicas are stopped only if their utilisation will stay below this share. The utilisation is
+    # that of the present replicas with the demand forecast for `scale_in_horizon_s`.
     scale_in_below: Part = 0.6
     scale_in_horizon_s: Seconds = 7200.0
-    cooldown_s: SecondsOrOff = 1800.0  # No replica is removed for this long after a change.
-    shift: tuple[Shift, ...] = ()  # Which demand may move; none by default.
+    # Seconds after a start or stop in which no replica is stopped.
+    cooldown_s: SecondsOrOff = 1800.0
+    shift: tuple[Shift, ...] = ()  # Demand that may be served in another region; default: none.
     reactive: Reactive = Reactive()
-    error_limit: Part = 0.35  # Above this backtest error (WAPE), the reactive rule decides.
+    # If the error of a forecast on held-out windows (WAPE) is above this share, the reactive rule
+    # decides.
+    error_limit: Part = 0.35
 
     @property
     def horizon_s(self) -> float:
-        """How far a forecast must reach."""
+        """The number of seconds that a forecast must reach ahead."""
         leads = [one.lead_s for one in self.types]
         return max(max(leads, default=0.0) + self.period_s, self.scale_in_horizon_s)
 
@@ -112,7 +126,7 @@ class Types(Frozen, frozen=True):
         return tuple(dict.fromkeys(region for one in self.types for region in one.regions))
 
     def type_of(self, replica: str) -> str | None:
-        """The type of a replica by its name in the log; None: no pattern matches."""
+        """Return the type of a replica from its name in the log; None: no pattern matches."""
         for one in self.types:
             if any(fnmatchcase(replica, pattern) for pattern in one.replicas):
                 return one.name
@@ -129,7 +143,7 @@ def load(path: str | PathLike[str]) -> Types:
 
 
 def parse(text: str) -> Types:
-    """`load` for the text of a file."""
+    """Parse the text of the file. Raises ConfigError with every problem."""
     problems = Problems()
     data = parse_document(text, problems)
     if problems.is_unreadable:
@@ -142,7 +156,10 @@ def parse(text: str) -> Types:
 
 
 def measured(rates: Mapping[str, float], regions: tuple[str, ...]) -> Types:
-    """One type with throughputs (tokens/s by model) from a log; a replica costs 1 per hour."""
+    """Return a single type of replica, with throughputs that were measured in a log.
+
+    `rates`: tokens/s by model. A replica costs 1 per hour.
+    """
     models = {name: ModelSpeed(throughput=rate) for name, rate in rates.items()}
     return Types(
         types=(ReplicaType(name="measured", cost=1.0, models=models, regions=regions or ("",)),)

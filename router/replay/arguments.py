@@ -1,4 +1,5 @@
-"""Parsers for the flag values of `hedgerow replay`: policies, fleets, faults, coefficients. Pure.
+"""Parsers for the flag values of `hedgerow replay`: policies, fleets, faults, coefficients. All
+functions are pure.
 
 Each function parses the text of one flag. It raises ArgumentTypeError with a message for the user;
 argparse prints the flag's name before the message.
@@ -20,13 +21,13 @@ from policies.queueing.contract import make_order
 from router.emulator.core.timing import Timing
 from router.simulator.scenario import Fault
 
-SIZES_MAX = 1000  # fleets of one replay
-REPLICAS_MAX = 100_000  # replicas of one fleet
+SIZES_MAX = 1000  # maximum number of fleet sizes in one replay
+REPLICAS_MAX = 100_000  # maximum number of replicas in one fleet
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A policy with its options; `label` is the text given by the user."""
+    """A policy and its options. `label` is the text of the flag."""
 
     label: str
     name: str
@@ -34,7 +35,7 @@ class Choice:
 
 
 def policy(text: str) -> Choice:
-    """`NAME` or `NAME:option=value,option=value`; values as in the YAML configuration."""
+    """Parse `NAME` or `NAME:option=value,option=value`; values are as in the YAML configuration."""
     return _choice(text, make_policy)
 
 
@@ -42,12 +43,12 @@ OFF = "off"
 
 
 def queue(text: str) -> Choice:
-    """An order policy, in the syntax of `policy`; `off`: no queue."""
+    """Parse the order policy of the queue, in the syntax of `policy`; `off`: no queue."""
     return Choice(text, text, {}) if text == OFF else _choice(text, make_order)
 
 
 def hedging(text: str) -> Choice:
-    """A hedging policy, in the syntax of `policy`; `off` is the name of one."""
+    """Parse a hedging policy, in the syntax of `policy`. `off` is the name of a hedging policy."""
     return _choice(text, make_hedging)
 
 
@@ -74,9 +75,9 @@ def _choice(text: str, make: Callable[[str, Mapping[str, Any]], object]) -> Choi
 
 
 def sizes(text: str) -> tuple[int, ...]:
-    """Fleet sizes: `N`, `A..B` or `A..B:STEP`, or a list of these separated by commas.
+    """Parse fleet sizes: `N`, `A..B` or `A..B:STEP`, or a list of these separated by commas.
 
-    Returns them in ascending order without duplicates.
+    Returns the sizes in ascending order without duplicates.
     """
     found: set[int] = set()
     for part in text.split(","):
@@ -98,7 +99,7 @@ def sizes(text: str) -> tuple[int, ...]:
 
 
 def timing(text: str) -> Timing:
-    """`a,b,c,d0,d1,d2` in ms and tokens, as `Timing.text` writes them."""
+    """Parse `a,b,c,d0,d1,d2` in ms and tokens, as `Timing.text` writes them."""
     parts = text.split(",")
     if len(parts) != 6:
         raise ArgumentTypeError(f"{text!r}: six numbers are needed: a,b,c,d0,d1,d2")
@@ -109,7 +110,10 @@ def timing(text: str) -> Timing:
 
 
 def fault(text: str) -> Fault:
-    """`kind:replica:at:until`, and for slow optionally `:factor`; times in seconds."""
+    """Parse `kind:replica:at:until`, with times in seconds.
+
+    A fault of the kind `slow` may have a fifth part, its factor.
+    """
     parts = text.split(":")
     if len(parts) not in (4, 5):
         raise ArgumentTypeError(f"{text!r} is not kind:replica:at:until[:factor]")
@@ -137,7 +141,7 @@ def fault(text: str) -> Fault:
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     found = _number(text, text)
     if found <= 0.0:
         raise ArgumentTypeError(f"{text!r} is not above 0")
@@ -145,7 +149,7 @@ def positive(text: str) -> float:
 
 
 def not_negative(text: str) -> float:
-    """A number that is 0 or more."""
+    """Parse a number that is 0 or more."""
     found = _number(text, text)
     if found < 0.0:
         raise ArgumentTypeError(f"{text!r} is below 0")
@@ -153,7 +157,7 @@ def not_negative(text: str) -> float:
 
 
 def share(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parse a number from 0 to 1."""
     found = _number(text, text)
     if not 0.0 <= found <= 1.0:
         raise ArgumentTypeError(f"{text!r} is not between 0 and 1")
@@ -161,7 +165,7 @@ def share(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """An integer of at least 1."""
+    """Parse an integer of at least 1."""
     return _count(text, text)
 
 

@@ -1,9 +1,11 @@
 """Fits the engine model (`emulator/core/timing.py`) to a log: `hedgerow replay --calibrate`.
 
-- Prefill: the time to first token as a function of the computed prompt tokens, from streams that
-  did not wait for another prefill.
-- Decode: the time per output token as a function of the number of decoding sequences and their
-  total context.
+The engine model has two parts, which are fitted separately:
+
+- Prefill: the time to first token depends on the number of computed prompt tokens. The fit uses
+  streams that did not wait for another prefill.
+- Decode: the time per output token depends on the number of decoding sequences and their total
+  context.
 
 Times are measured at the router, so they include the network, HTTP and the tokenizer.
 
@@ -39,7 +41,7 @@ from router.replay.calibration.samples import DecodePass, PrefillPass
 
 __all__ = ["Calibration", "CalibrationError", "calibrate"]
 
-STEP_TOKENS: Final = 8192  # prompt tokens of one step, vLLM's max_num_batched_tokens
+STEP_TOKENS: Final = 8192  # prompt tokens of one engine step, vLLM's max_num_batched_tokens
 _BASE: Final = PROFILES["realistic"]
 
 
@@ -49,18 +51,22 @@ class CalibrationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """The fitted model and its basis. A part is None if it had too few samples."""
+    """The fitted engine model, and the samples and measurements that it is based on.
+
+    `prefill` or `decode` is None if the log had too few samples for this part.
+    """
 
     timing: Timing
     prefill: Fit | None
     decode: Fit | None
-    # The maximum of decoding sequences, and of their context tokens, at one replica.
+    # The maximum number of decoding sequences at one replica, and of their context tokens.
     sequences_peak: int
     context_peak: int
-    # The same maxima while a replica was full: requests waited, none was prefilled; 0: never full.
+    # The same maxima at a replica that was full: requests waited and none was prefilled. 0: no
+    # replica was full.
     sequences_full: int
     context_full: int
-    report: tuple[str, ...]  # the calibration in sentences
+    report: tuple[str, ...]  # sentences about the coefficients and their basis
 
 
 def calibrate(
@@ -74,7 +80,7 @@ def calibrate(
 ) -> Calibration:
     """Fit the engines' timing to an access log, or to the logs of several routers.
 
-    - `base`: the profile for ratios that the logs do not determine.
+    - `base`: the profile for ratios of coefficients that the logs do not determine.
     - `model`, `replicas`: use only requests of this model, and those answered by these replicas.
     - `until`: use only requests that arrived before this time (seconds since 1970).
     - `step_tokens`: the prompt tokens of one engine step.

@@ -1,6 +1,7 @@
-"""The configurations to compare: copies of one with other routing, order or hedging policies.
+"""Makes the configurations to compare: copies of one configuration with other policies.
 
-Pure. Must never: change any other setting.
+The routing, order and hedging policies can be replaced. All functions are pure. Must never: change
+any other setting.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Candidate:
 
 
 def as_configured(config: Config) -> Candidate:
-    """The unchanged configuration as a candidate."""
+    """Return the unchanged configuration as a candidate."""
     return Candidate(config.routing.policy, config)
 
 
@@ -32,10 +33,11 @@ def candidates(
     orders: Sequence[Choice],
     hedges: Sequence[Choice],
 ) -> list[Candidate]:
-    """Every combination of the given policies. For an empty sequence, `base` is unchanged.
+    """Return every combination of the given policies as a candidate.
 
-    A routing policy replaces those of all models. An order policy and a hedging policy keep the
-    other settings of their sections.
+    For an empty sequence, the policy of `base` is kept. A routing policy replaces the routing
+    policies of all models. An order policy of the queue and a hedging policy keep the other
+    settings of their sections of the configuration.
     """
     found = []
     for policy in policies or (None,):

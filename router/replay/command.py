@@ -1,8 +1,9 @@
 """`hedgerow replay`: simulates a trace with policies and fleet sizes, and reports the results.
 
-Each combination of policies and fleet size is one run. The same flags give the same table and JSON,
-byte for byte. An access log is first simulated with its own fleet and configuration. If the result
-differs too much from the log, nothing else is simulated.
+Each combination of policies and fleet size is one run. The same flags give the same table and the
+same JSON, byte for byte, except for the date and the durations in the JSON. An access log is first
+simulated with its own fleet and configuration. If the result differs too much from the log, nothing
+else is simulated.
 
 Exit status: 0 done; 1 a run failed; 2 an error in the flags, the configuration or the trace; 3 the
 simulation differs too much from the log. Must never: leave an incomplete output file.
@@ -106,7 +107,8 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     traffic = seen.facts
     keys, of_keys = keys_of(base, seen.tenants)
     logged = seen.fleet.groups(base)
-    half_s = args.speedup * traffic.duration_s / 2.0  # seconds on the file's own clock
+    # Half of the trace, in seconds on the file's own clock.
+    half_s = args.speedup * traffic.duration_s / 2.0
     model = engine_model(
         args,
         logged,
@@ -141,7 +143,7 @@ def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
     replay = replace(replay, runs=[run], truth=trust_of(run.judged))
     if _is_refused(args, replay):
         return replay
-    # The candidates may include the logged fleet as configured, which is not simulated again.
+    # If a candidate is the logged fleet as configured, its run has already been made.
     others = [job for job in jobs if job.scenario != judged.scenario or job.source != judged.source]
     found = dict(zip(map(id, others), run_all(others, args.jobs, status), strict=True))
     runs = [replace(found.get(id(job), run), policy=job.policy) for job in jobs]
@@ -155,13 +157,14 @@ def _is_refused(args: argparse.Namespace, replay: Replay) -> bool:
 
 
 def _out(args: argparse.Namespace) -> TextIO:
-    """The stream for tables: standard error if the JSON goes to standard output."""
+    """Return the stream for tables: standard error if the JSON goes to standard output."""
     return sys.stderr if args.json == Path("-") else sys.stdout
 
 
 def _candidates(args: argparse.Namespace) -> tuple[Config, list[Candidate]]:
-    """The configuration and the candidates. Raises Refused for a repeated value of a flag, and
-    ConfigError for an invalid file.
+    """Read the configuration, and make the candidates to compare.
+
+    Raises Refused for a repeated value of a flag, and ConfigError for an invalid file.
     """
     base = Config() if args.config is None else load(args.config, serves=False)
     if args.poll_interval is not None:
@@ -198,7 +201,7 @@ def _print(args: argparse.Namespace, replay: Replay) -> None:
 
 
 def _check_writable(path: Path | None) -> None:
-    """Check early, because a simulation can take hours. Raises Refused."""
+    """Check an output path before the simulation, which can take hours. Raises Refused."""
     if path is None or path == Path("-"):
         return
     if path.is_dir():
@@ -222,7 +225,7 @@ def _write(args: argparse.Namespace, replay: Replay) -> None:
 
 
 class _StatusLine:
-    """A progress line on a terminal: the number of finished runs, and the progress of the next."""
+    """A progress line on a terminal: the number of finished runs, and the state of another run."""
 
     def __init__(self) -> None:
         self.runs = 0

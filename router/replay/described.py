@@ -1,4 +1,5 @@
-"""Describes the conditions of a replay as text: the traffic, the fleet, the engine model. Pure.
+"""Describes the conditions of a replay as text: the traffic, the fleet, the engine model. All
+functions are pure.
 
 The description includes every default value, so that all conditions of a result are known.
 """
@@ -20,8 +21,9 @@ Fact = tuple[str, str]
 def facts_of(
     trace: Trace, facts: TraceFacts, jobs: Sequence[Job], *, model_name: str, estimated: bool
 ) -> list[Fact]:
-    """Pairs of a label and a text. `model_name`: the engine model's name; `estimated`: the number
-    of replicas is an estimate.
+    """Return the conditions as pairs of a label and a text.
+
+    `model_name`: the engine model's name; `estimated`: the number of replicas is an estimate.
     """
     first = jobs[0]
     found = [
@@ -89,7 +91,10 @@ def _fleet(jobs: Sequence[Job], estimated: bool) -> str:
 
 
 def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
-    """Two entries per group of replicas; entries are numbered if there are several groups."""
+    """Return two entries per group of replicas: its engine and its engine model.
+
+    Labels are numbered if there are several groups.
+    """
     found = []
     for place, group in enumerate(scenario.groups, 1):
         of = f" {place}" if len(scenario.groups) > 1 else ""
@@ -99,7 +104,7 @@ def _engines(scenario: Scenario, model_name: str) -> list[Fact]:
 
 
 def _left_out(scenario: Scenario) -> list[Fact]:
-    """The configured features that are not simulated."""
+    """Return the configured features that are not simulated."""
     config = scenario.config
     left = [
         name
@@ -125,7 +130,7 @@ def _engine(group: Group) -> str:
 
 
 def _timing(timing: Timing) -> str:
-    """The timing's coefficients in ms, without coefficients that are 0."""
+    """Format the timing's coefficients in ms, without coefficients that are 0."""
     prefill = (
         (timing.prefill_s, ""),
         (timing.prefill_token_s, " L"),

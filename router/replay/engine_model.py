@@ -1,12 +1,12 @@
-"""The timing and the sizes of the simulated engines.
+"""Determines the timing and the sizes of the simulated engines.
 
 The timing is given by flags, taken from a profile, or fitted to the log. Times in a log include the
 network, HTTP and the tokenizer, and so does a fitted timing. Therefore the simulated network delay
-is then 0, or it would be counted twice.
+is 0 with a fitted timing, or the network would be counted twice.
 
-The sizes (sequences and KV tokens) come from the flags, else from the log, else from a replica that
-was full in the log, else from defaults. Must never: fit to the part of the log that a simulation is
-compared with.
+The sizes are the number of sequences and the KV tokens of an engine. They come from the flags, else
+from the log, else from a replica that was full in the log, else from defaults. Must never: fit to
+the part of the log that a simulation is compared with.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ from router.simulator.scenario import NETWORK_S, Group
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
-    """The engines of the logged groups, in the same order. For a trace without a fleet: one group
-    of one replica."""
+    """The engines of the groups of replicas in the log, in the same order.
 
-    name: str  # the name of the timing
+    For a trace without information about the fleet, there is one group of one replica.
+    """
+
+    name: str  # the name of the timing: a profile, "given" or "fitted to the log"
     groups: tuple[Group, ...]
     network_s: float
-    is_logged: bool  # the groups come from the log
+    is_logged: bool  # the groups are those of the log
     report: tuple[str, ...] = ()  # lines about the quality of the fit
 
 
@@ -44,8 +46,8 @@ def engine_model(
 ) -> EngineModel:
     """Determine the engines of the fleet.
 
-    `until`: seconds since 1970; later requests are not used for a fit. Raises Refused, and the
-    errors of `calibrate`.
+    `until`: seconds since 1970; requests that arrived later are not used for a fit. Raises Refused,
+    and the errors of `calibrate`.
     """
     if args.kv_tokens is not None and args.kv_tokens < block_tokens:
         raise Refused(f"--kv-tokens must be at least one block, {block_tokens} tokens")
@@ -83,7 +85,7 @@ def _fitted(
             base=PROFILES[args.profile or PROFILE],
             model=args.model,
             until=until,
-            # With one group, all replicas are included.
+            # With one group, the requests of all replicas are used.
             replicas=None if group is None or len(wanted) == 1 else frozenset(group.replicas),
             step_tokens=args.max_num_batched_tokens,
             on_progress=show,
@@ -122,7 +124,9 @@ def _group(
     slots: int = SLOTS,
     kv_tokens: int = KV_TOKENS,
 ) -> Group:
-    """`slots`, `kv_tokens`: the sizes if neither a flag nor the log has them."""
+    """Make a group of engines. `slots`, `kv_tokens`: the sizes if neither a flag nor the log has
+    them.
+    """
     if logged is not None:
         slots, kv_tokens = logged.slots or slots, logged.kv_tokens or kv_tokens
     core = CoreConfig(

@@ -17,7 +17,7 @@ from router.simulator.scenario import Polls
 from router.traces import FORMATS
 
 PROFILE = "realistic"
-KV_TOKENS = 400_000  # an 8B model with grouped KV heads (128 KiB per token) and 54 GB free of 80 GB
+KV_TOKENS = 400_000  # for an 8B model with 128 KiB of KV per token and 54 of 80 GB free
 _SLO = Slo()
 _POLLS = Polls()
 _CORE = CoreConfig()
@@ -44,7 +44,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `hedgerow replay`."""
+    """Add the flags of `hedgerow replay` to its parser."""
     parser.description = _DESCRIPTION
     parser.epilog = _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter

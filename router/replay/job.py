@@ -1,4 +1,4 @@
-"""One run of a replay. A job has plain values only, so that it can be sent to another process.
+"""One run of a replay, as a job that can be pickled, because it runs in another process.
 
 Must never: print.
 """
@@ -34,7 +34,8 @@ class Source:
     limit: int | None = None
     until_s: float | None = None
     speedup: float = 1.0
-    closed_loop: bool = False  # a session's next request waits for the previous answer
+    # A session's next request arrives after the previous answer has ended.
+    closed_loop: bool = False
 
     def open(self) -> Trace:
         """Open the trace. Raises TraceError, OSError, ValueError."""
@@ -50,14 +51,14 @@ class Source:
         )
 
     def traffic(self) -> Trace | ClosedLoop:
-        """The traffic for the simulated routers. Raises the errors of `open`."""
+        """Return the traffic for the simulated routers. Raises the errors of `open`."""
         trace = self.open()
         return ClosedLoop(trace, speedup=self.speedup) if self.closed_loop else trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A scenario, its traffic and its SLO."""
+    """A run that is to be made: a scenario, the source of its traffic, and the SLO."""
 
     policy: str  # the label of the candidate configuration
     scenario: Scenario

@@ -1,8 +1,8 @@
-"""Finds the keys of the configuration that belong to the tenants of a log.
+"""Finds the API keys of the configuration that belong to the tenants of a log.
 
-A log has salted hashes of the tenants. They match the hashes of the keys' names only with the same
-`access_log.salt`. Without this setting, the router draws a new salt at each start, and the tenants
-cannot be matched.
+A log has salted hashes of the tenants. A hash in the log equals the hash of a key's name only if
+both are made with the same `access_log.salt`. Without this setting, the router draws a new salt at
+each start, and the tenants cannot be matched.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from router.observe.log.salt import Salter
 
 
 def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine], str]:
-    """The keys by tenant of the log, and a text for the report; "": no keys are configured.
+    """Return the keys by tenant of the log, and a text for the report.
 
-    Raises ConfigError for an invalid keys file.
+    The text is "" if no keys are configured. Raises ConfigError for an invalid keys file.
     """
     if config.keys.file is None:
         return {}, ""

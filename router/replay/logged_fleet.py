@@ -1,12 +1,12 @@
-"""Derives the fleet from an access log: its replicas, in groups of identical ones.
+"""Derives the fleet from an access log: its replicas, in groups of identical replicas.
 
 Two replicas belong to one pool if both answered requests of the same model. Every replica of a pool
-serves all models of the pool, unless the configuration lists the replica's models. A group has the
-replicas of one pool with the same sizes, and the same weight, limit, zone and node in the
-configuration.
+serves all models of the pool, unless the configuration lists the replica's models. The replicas of
+a group are in one pool and have the same sizes in the log. They also have the same weight, limit of
+requests, zone and node in the configuration.
 
-Bounded: `REPLICAS_MAX` replicas, `MODELS_MAX` models. Pure. Must never: guess a size that is not in
-the log.
+At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept. Must never: guess a
+size that is not in the log.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from router.simulator.arrival import Arrival
 
 REPLICAS_MAX: Final = 10_000
 MODELS_MAX: Final = 1000  # maximum number of models of one replica
-_SAME: Final = 0.05  # smaller relative differences are ignored, because slots are estimates
+# Smaller relative differences of sizes are ignored, because slots are estimates.
+_SAME: Final = 0.05
 
 
 @dataclass(slots=True)
 class _Seen:
-    """What the log shows of one replica."""
+    """The models that a replica served in the log, and its sizes."""
 
     models: set[str]
     slots: int | None = None
@@ -35,16 +36,21 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class LoggedGroup:
-    """A group of identical replicas. A size is None if the log does not have it."""
+    """A group of identical replicas. A size is None if the log does not have it.
+
+    The sizes are `slots`, the number of requests that a replica runs at once, and `kv_tokens`, the
+    size of its KV cache.
+    """
 
     replicas: tuple[str, ...]  # IDs in the log
     models: tuple[str, ...] | None  # None: the whole fleet serves the same models
     slots: int | None
     kv_tokens: int | None
-    like: ReplicaConfig  # its weight, limit, zone and node are those of these replicas
+    # A replica of the configuration with the weight, limit, zone and node of this group.
+    like: ReplicaConfig
 
     def name(self, number: int) -> str:
-        """A text for reports: the group's number, size and models."""
+        """Return a text for reports: the group's number, size and models."""
         of = "" if self.models is None else f" for {', '.join(self.models[:3])}"
         of += " ..." if self.models is not None and len(self.models) > 3 else ""
         noun = "replica" if len(self.replicas) == 1 else "replicas"
@@ -72,14 +78,15 @@ class LoggedFleet:
             seen = self._seen[logged.replica] = _Seen(set())
         if arrival.model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
             seen.models.add(arrival.model)
-        # The latest value counts, because the router's estimate of slots improves over time.
+        # The latest value of the log is used, because the router's estimate of slots improves over
+        # time.
         seen.slots = logged.slots or seen.slots
         seen.kv_tokens = logged.kv_tokens or seen.kv_tokens
 
     def groups(self, config: Config) -> list[LoggedGroup]:
-        """The groups, in the order of their first replicas in the log.
+        """Return the groups, in the order of their first replicas in the log.
 
-        `config`: its replicas with the same IDs give weights, limits, zones and nodes.
+        Weights, limits, zones and nodes are those of the replicas in `config` with the same IDs.
         """
         configured = {replica.id: replica for replica in config.replicas}
         pools = _pools({name: seen.models for name, seen in self._seen.items()})
@@ -107,7 +114,10 @@ _PLAIN: Final = ReplicaConfig(url="http://replica")
 
 
 def _pools(models: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
-    """The models of each replica's pool: the connected components of replicas that share models."""
+    """Return the models of each replica's pool.
+
+    Pools are connected components: two replicas are connected if they served the same model.
+    """
     pools: list[set[str]] = []
     for mine in models.values():
         joined = set(mine)
@@ -155,7 +165,7 @@ def _joined(group: LoggedGroup, name: str) -> LoggedGroup:
 
 
 def numbers(groups: Sequence[LoggedGroup]) -> Iterator[tuple[int, str]]:
-    """Pairs of a group's number and the log's ID of one of its replicas."""
+    """Yield pairs of a group's number and the ID of one of its replicas in the log."""
     for number, group in enumerate(groups):
         for name in group.replicas:
             yield number, name

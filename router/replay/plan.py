@@ -1,4 +1,4 @@
-"""The runs of a replay: the logged fleet as configured, and every candidate on every fleet."""
+"""Lists the runs of a replay: the logged fleet as configured, and each candidate on each fleet."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class Plan:
         self._polls = Polls(delay_s=args.poll_delay, loss=args.poll_loss)
 
     def judged(self, candidate: Candidate, logged: Sequence[LoggedGroup], half_s: float) -> Job:
-        """The run to compare with the log: one router, no faults, original speed.
+        """Return the run to compare with the log: one router, no faults, original speed.
 
-        `half_s`: where the second half of the log begins, in seconds.
+        `half_s`: where the second half of the log begins, in seconds after its first request.
         """
         groups = self._model.groups
         starts = [0]
@@ -69,10 +69,10 @@ class Plan:
         )
 
     def jobs(self, candidates: Sequence[Candidate], sizes: Sequence[int] | None) -> list[Job]:
-        """The jobs by fleet, then by candidate. With several routers, each job is repeated with
-        shared state.
+        """Return the jobs by fleet, then by candidate. With several routers, each job is repeated
+        with shared state.
 
-        `sizes`: sizes of fleets whose replicas are like those of the largest group; None: the
+        `sizes`: the sizes of fleets whose replicas are like those of the largest group; None: the
         logged fleet, or an estimated size. Raises Refused for a fault of a replica that does not
         exist.
         """
@@ -105,7 +105,7 @@ class Plan:
         return jobs
 
     def _scenario(self, groups: tuple[Group, ...], candidate: Candidate) -> Scenario:
-        """A scenario with one router and without faults."""
+        """Return a scenario with one router and without faults."""
         return Scenario(
             groups=groups,
             config=candidate.config,

@@ -1,6 +1,7 @@
-"""The progress of a run: one line on standard error that is overwritten at each update.
+"""Shows the progress of a run: one line on standard error that is overwritten at each update.
 
-It is shown on a terminal only, unless it is forced, and updated at most four times per second.
+The line is shown on a terminal only, unless it is forced, and updated at most four times per
+second.
 
 Must never: change a run, or write to a file or a pipe unless it is forced.
 """
@@ -30,7 +31,11 @@ class ProgressLine:
         out: TextIO | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`source`: the traffic; a `HasProgress` adds its share and the remaining time."""
+        """`source`: the traffic.
+
+        If the traffic is a `HasProgress`, the line shows the share that was read and the remaining
+        time.
+        """
         self._out = sys.stderr if out is None else out
         self._is_shown = forced or self._out.isatty()
         self._label = label
@@ -49,7 +54,7 @@ class ProgressLine:
             self._write(self._text(now, arrived, ended, wall - self._began))
 
     def close(self) -> None:
-        """Erase the line."""
+        """Erase the progress line."""
         if self._width:
             self._write("")
             self._width = 0

@@ -1,4 +1,4 @@
-"""One pass over a trace: collects its statistics, its fleet and its tenants."""
+"""Reads a trace once, and collects its statistics, its fleet and its tenants."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PROGRESS_EVERY: Final = 4096  # requests between two calls of `on_progress`
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The result of a pass over a trace."""
+    """The statistics, the fleet and the tenants of a trace."""
 
     facts: TraceFacts
     fleet: LoggedFleet
@@ -34,7 +34,7 @@ def read(trace: Trace, on_progress: Callable[[float], None] | None) -> Seen:
 
 
 class _Watched:
-    """Traffic that passes a trace on and collects its fleet and tenants."""
+    """Traffic that yields the requests of a trace and collects its fleet and tenants."""
 
     def __init__(self, trace: Trace, on_progress: Callable[[float], None] | None) -> None:
         self.name = trace.name

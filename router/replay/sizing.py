@@ -1,4 +1,4 @@
-"""Estimates the number of replicas for a traffic, as a default size of the fleet.
+"""Estimates the number of replicas for the traffic, as a default size of the fleet.
 
 The estimate uses the engine model only. It assumes no cache hits and an even load. A request with L
 prompt tokens and O output tokens needs the time of its prefill and its share of O decode steps:
@@ -7,7 +7,8 @@ prompt tokens and O output tokens needs the time of its prefill and its share of
 
 B is the number of requests that run together. It is limited by the KV cache, by the maximum number
 of sequences, and by the time per token of the SLO. B uses mean lengths. The other terms are summed
-per request, because the prefill is quadratic in the prompt length.
+per request, because the prefill is quadratic in the prompt length. The coefficients b, c, d0, d1
+and d2 are those of the engine model (`emulator/core/timing.py`).
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ def replicas_for(
     max_num_seqs: int,
     tpot_s: float,
 ) -> int:
-    """The replicas for `rate` requests/s like those of `traffic`: 1 to `REPLICAS_MAX`.
+    """Return the number of replicas for `rate` requests/s, from 1 to `REPLICAS_MAX`.
 
-    `tpot_s`: the time per output token of the SLO, in seconds.
+    The requests have the lengths of those in `traffic`. `tpot_s`: the SLO for the time per output
+    token, in seconds.
     """
     count = prompts = squares = outputs = contexts = 0
     for arrival in islice(traffic, _SAMPLE):
@@ -44,7 +46,8 @@ def replicas_for(
         prompts += prompt
         squares += prompt * prompt
         outputs += output
-        contexts += output * (2 * prompt + output)  # twice the sum of its context over all steps
+        # Twice the sum of the request's context over all its decode steps.
+        contexts += output * (2 * prompt + output)
     if not count:
         return 1
     context = contexts / (2 * outputs) if outputs else 0.0

@@ -1,7 +1,8 @@
 """Runs tasks in parallel, each in its own process. Results are in the order of the tasks.
 
-The memory of a run is freed when its process ends. A crashed process is detected by the end of its
-pipe. Processes are spawned, not forked, so they inherit no threads or signal handlers.
+The memory of a run is freed when its process ends. If a process crashes, its pipe is closed, and
+`run_all` raises Broken. Processes are spawned, not forked, so they inherit no threads or signal
+handlers.
 
 Must never: leave a process running, or hang after a process has crashed.
 """
@@ -24,7 +25,8 @@ from policies.contract import PolicyConfigError
 from router.simulator.scenario import Scenario
 from router.simulator.traffic import TraceError
 
-Show = Callable[[int, str], None]  # the number of finished runs, and the progress text of another
+# Called with the number of finished runs and the progress text of another run.
+Show = Callable[[int, str], None]
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
@@ -68,7 +70,7 @@ def run_all(jobs: Sequence[Task[R]], at_once: int, show: Show | None = None) -> 
 
 
 class _Workers(Generic[R]):
-    """The running processes and the results so far."""
+    """The running processes, and the results of the finished processes."""
 
     def __init__(self, jobs: Sequence[Task[R]], at_once: int, show: Show | None) -> None:
         self._jobs = jobs
@@ -132,7 +134,7 @@ class _Workers(Generic[R]):
 
 
 def _work(pipe: Connection, job: Task[Any], is_shown: bool) -> None:
-    """The main function of a process. It sends texts (progress), then the result or an error."""
+    """Run a job in a new process: send its progress as texts, then its result or an error."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         pipe.send(_attempt(job, _Line(pipe.send) if is_shown else None))
@@ -141,7 +143,9 @@ def _work(pipe: Connection, job: Task[Any], is_shown: bool) -> None:
 
 
 def _end_with_parent() -> None:
-    """Exit when the parent has ended. A killed parent cannot stop its processes itself."""
+    """Exit when the parent process has ended. A killed parent cannot stop its child processes
+    itself.
+    """
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -149,7 +153,7 @@ def _end_with_parent() -> None:
 
 
 def _attempt(job: Task[R], line: Any) -> R | Exception:
-    """Run a job; return errors as values, because not every exception can be pickled."""
+    """Run a job. Errors are returned as values, because not every exception can be pickled."""
     try:
         return job.run(line)
     except (TraceError, PolicyConfigError) as err:
@@ -183,7 +187,10 @@ class _Line(io.TextIOBase):
 
 @contextmanager
 def _ignored_interrupts() -> Iterator[None]:
-    """Processes that are started within ignore SIGINT. The parent handles Ctrl-C and stops them."""
+    """A context in which new processes are started so that they ignore SIGINT.
+
+    Only the parent handles Ctrl-C; it stops the other processes.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

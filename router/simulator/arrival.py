@@ -14,9 +14,9 @@ class Arrival:
     """One request of the traffic.
 
     `blocks` has one hash for each full block of `Traffic.block_tokens` prompt tokens. The hashes
-    are chained: each stands for the whole prompt up to the end of its block. Two requests share
-    the KV blocks of their common prefix of hashes. `blocks` is empty if the source has no block
-    information.
+    are chained: each stands for the whole prompt up to the end of its block. Two requests whose
+    first n hashes are equal share n KV blocks. `blocks` is empty if the source of the traffic does
+    not know the blocks.
     """
 
     __slots__ = (
@@ -78,16 +78,17 @@ class Arrival:
         self.output_tokens = output_tokens  # tokens of the answer, >= 0; 0: nothing is generated
         self.blocks = blocks
         self.tenant = tenant  # the tenant's ID; "": the source does not identify tenants
-        self.within = within  # the client address whose share the request uses, as in `intake.flow`
-        self.is_known = is_known  # the request's tenant has a configured key
-        self.user = user  # the user's number within the tenant; 0: no user is named
+        # The client address whose fair share of the queue the request uses, as in `intake.flow`.
+        self.within = within
+        self.is_known = is_known  # True: the request's tenant has a configured key
+        self.user = user  # the user's number within the tenant; 0: the request names no user
         self.priority = priority  # the name of the request's priority class; "": none
         self.session = session  # the ID of the request's conversation
         self.model = model
         self.stream = stream
         self.kind = kind  # the route, as in `policies.contract.RequestView`
-        # Full blocks that end within the answer, if the next turn of the conversation will reuse
-        # them. Engines cache them; routers do not know them.
+        # Hashes of the full blocks that end within the answer, if the next turn of the conversation
+        # will reuse these blocks. Engines cache them; routers do not know them.
         self.answer_blocks = answer_blocks
         # The urgency on the router's scale (`core/urgency.py`); NaN: the urgency of the class.
         self.priority_number = priority_number
@@ -95,9 +96,10 @@ class Arrival:
         self.deadline_s = deadline_s
         # Seconds after the arrival at which the client disconnects; infinity: never.
         self.leaves_s = leaves_s
-        self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: none
-        self.hedging = hedging  # the client requests a second copy ("on") or forbids it ("off")
-        # The SLOs that the client states, in seconds; 0: none.
+        self.max_tokens = max_tokens  # the client's limit of output tokens; below 0: no limit
+        # "on": the client requests a second copy; "off": the client forbids second copies.
+        self.hedging = hedging
+        # The latency targets (SLOs) that the client states, in seconds; 0: no target.
         self.ttft_slo_s = ttft_slo_s
         self.tpot_slo_s = tpot_slo_s
         self.logged = logged  # the request's result in the access log; None: not from an access log

@@ -16,9 +16,10 @@ from typing import Any, Final
 
 from router.core.scheduling import Alarm, Scheduler
 
-TICK_S: Final = 0.1  # seconds between two checks, the same as in `wire.sweep`
-_PER_S: Final = 64.0  # slices per second; with 1,000 replicas a slice has 50 to 100 events
-_LAST_S: Final = 1e12  # events after this time, or at infinity, are in no slice
+TICK_S: Final = 0.1  # seconds between two checks of the same deadline, as in `wire.sweep`
+# Number of time slices per second. With 1,000 replicas a slice has 50 to 100 events.
+_PER_S: Final = 64.0
+_LAST_S: Final = 1e12  # events after this time (in seconds), or at infinity, are in no slice
 
 
 # An event: its time, its sequence number, and its callback.
@@ -30,9 +31,10 @@ class Clock:
 
     Calling the clock returns the time, as `time.monotonic` does.
 
-    Events are stored by slices of time. A slice is sorted when it begins. Events that are scheduled
-    for the current slice go to a heap, which stays small. One heap of all events would take several
-    times as long, because a fleet of 1,000 replicas has thousands of future events.
+    Events are stored in slices of time (1/64 s). The events of a slice are sorted when it begins.
+    Events that are scheduled later for the current slice are stored in a heap, which stays small.
+    One heap of all events would take several times as long, because a fleet of 1,000 replicas has
+    thousands of future events.
     """
 
     __slots__ = (
@@ -49,14 +51,15 @@ class Clock:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.events = 0  # events that have run
-        self.unfinished = 0  # requests and other work that must finish before `run` returns
+        self.events = 0  # number of events that have run
+        # Number of requests and other tasks that must finish before `run` returns.
+        self.unfinished = 0
         self._order = 0
         self._slice: list[_Event] = []  # sorted events of the current slice, the next one last
         self._heap: list[_Event] = []  # events scheduled for the current slice after it began
         self._until = 0.0  # the end of the current slice
         self._later: dict[int, list[_Event]] = {}  # events of later slices, by slice number
-        self._slices: list[int] = []  # a heap of these slice numbers
+        self._slices: list[int] = []  # a heap of the slice numbers in `_later`
 
     def __call__(self) -> float:
         return self.now
@@ -106,17 +109,17 @@ class Clock:
 
 
 class Timers:
-    """Replaces `wire.sweep.Sweeper` in the fleet table: calls each party at its `deadline`.
+    """Replaces `wire.sweep.Sweeper` in the fleet table: calls `on_deadline` of registered objects.
 
-    The real sweeper checks all parties ten times a second. This class calls a party exactly at its
-    deadline, so a party that changes its deadline must call `add` again.
+    The real sweeper checks the deadlines of all objects ten times a second. This class calls an
+    object exactly at its deadline, so an object that changes its deadline must be added again.
     """
 
     __slots__ = ("_clock", "_due")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._due: dict[Any, float] = {}  # party -> the time of its next check
+        self._due: dict[Any, float] = {}  # for each registered object, the time of its next check
 
     def add(self, party: Any) -> None:
         self._schedule(party, self._clock.now)
@@ -133,10 +136,10 @@ class Timers:
 
     def _call(self, party: Any, now: float) -> None:
         if self._due.get(party) != now:
-            return  # the party was rescheduled or discarded
+            return  # the object was rescheduled or discarded
         if party.deadline <= now:
             party.on_deadline(now)
-        # A party with an unchanged deadline is called again, as by the sweeper.
+        # If the object did not change its deadline, it is called again, as the sweeper does.
         if self._due.get(party) == now:
             self._schedule(party, now + TICK_S)
 

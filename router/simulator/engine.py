@@ -29,8 +29,10 @@ from router.simulator.scenario import Fault, Straggling
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class EngineAttempt(Request):
-    """One request at an engine, and the callbacks for its events: an attempt of a router, or the
-    request of another client, whose `replica` is `None`.
+    """One request at an engine, with the callbacks for its events.
+
+    It is an attempt of a router, or a request of a client that uses no router; `replica` is then
+    None.
     """
 
     __slots__ = ("made", "relayed", "replica", "streamed")
@@ -48,7 +50,7 @@ class EngineAttempt(Request):
         super().__init__(id, prompt_tokens, output_tokens, block_hashes, priority)
         self.replica = replica
         self.streamed = streamed
-        self.made = 0  # output tokens generated when the attempt was lost
+        self.made = 0  # output tokens that were generated before the attempt was lost or dropped
         self.relayed = 0  # output tokens of the forwarded stream that the router has counted
 
     @abstractmethod
@@ -57,27 +59,27 @@ class EngineAttempt(Request):
 
     @abstractmethod
     def connected(self) -> None:
-        """The engine has accepted the connection."""
+        """Called when the engine has accepted the connection."""
 
     @abstractmethod
     def not_connected(self, now: float) -> None:
-        """The engine refuses the connection."""
+        """Called when the engine has refused the connection."""
 
     @abstractmethod
     def first_token(self, now: float) -> None:
-        """The first token of a stream arrives at the router."""
+        """Called when the first token of a stream arrives at the router."""
 
     @abstractmethod
     def finished(self, now: float) -> None:
-        """The last token of a stream, or a complete unstreamed answer, arrives at the router."""
+        """Called when the last token of a stream, or an answer in one piece, arrives."""
 
     @abstractmethod
     def refused(self, now: float) -> None:
-        """The engine rejects the request with an error response."""
+        """Called when the engine has rejected the request with an error response."""
 
     @abstractmethod
     def lost(self, now: float) -> None:
-        """The connection breaks."""
+        """Called when the connection has broken."""
 
 
 class SimulatedEngine:
@@ -117,13 +119,14 @@ class SimulatedEngine:
         self._timing = timing
         self._network_s = network_s
         self._straggling = straggling
-        self._seed = seed  # decides which attempts straggle
-        # Straggling attempts that are not queued yet, by request ID.
+        self._seed = seed  # seed of the choice of the attempts that are slow at random
+        # Slow attempts (see `Straggling`) that are not in the engine's queue yet, by request ID.
         self._delayed: dict[str, EngineAttempt] = {}
         self.core: EngineCore[EngineAttempt] = EngineCore(config, timing)
         self.started_at = 0.0
         self.frozen_since: float | None = None  # None: the engine is not frozen
-        self._wake = inf  # when the core advances next; wake-ups at other times are outdated
+        # When the core advances next. Calls of `_advance` at other times do nothing.
+        self._wake = inf
         self._busy_since: float | None = None
         # Metrics of the engine while it has no request; None: it has requests.
         self._idle: Signals | None = None
@@ -142,12 +145,12 @@ class SimulatedEngine:
 
     @property
     def load(self) -> int:
-        """Requests at this engine: running, waiting, and stragglers that are not queued yet."""
+        """Number of requests at this engine: running, waiting, and delayed before the queue."""
         core = self.core
         return core.running + core.waiting + len(self._delayed)
 
     def generated(self, attempt: EngineAttempt) -> int:
-        """Output tokens that were generated for an attempt so far."""
+        """Number of output tokens that were generated for an attempt so far."""
         if not self.core.holds(attempt.id):
             # The attempt has not arrived yet, or was lost when the engine was killed.
             return attempt.made
@@ -155,19 +158,22 @@ class SimulatedEngine:
         return self.core.generated(attempt)
 
     def computed(self, attempt: EngineAttempt) -> int:
-        """Prompt tokens that were prefilled for an attempt so far."""
+        """Number of prompt tokens that were prefilled for an attempt so far."""
         if not self.core.holds(attempt.id):
             return 0
         self.core.settle(self._clock.now)
         return attempt.computed
 
     def stepped_at(self) -> float:
-        """The end of the latest step."""
+        """The time at which the engine's latest step ended."""
         self.core.settle(self._clock.now)
         return self.core.clock
 
     def count_tokens(self, replica: Replica) -> None:
-        """Add the tokens that a router's streams generated since the last call to its cadence."""
+        """Count the tokens that a router's streams got since the last call.
+
+        They are added to `cadence` of `replica`, which is the router's object for this engine.
+        """
         core = self.core
         core.settle(self._clock.now)
         for attempt in core.rows():
@@ -177,7 +183,7 @@ class SimulatedEngine:
                 attempt.relayed = made
 
     def totals(self) -> EngineTotals:
-        """The totals up to the current time."""
+        """The engine's totals up to the current time."""
         totals = replace(self._past)
         totals.add(self.core)
         if self._busy_since is not None:
@@ -185,7 +191,7 @@ class SimulatedEngine:
         return totals
 
     def signals(self) -> Signals:
-        """The engine's current metrics. While the engine is idle, always the same object."""
+        """The engine's current metrics. An idle engine always returns the same object."""
         if self._idle is not None:
             return self._idle
         core, config = self.core, self._config
@@ -211,7 +217,7 @@ class SimulatedEngine:
     # -- requests -----------------------------------------------------------------------------
 
     def send(self, attempt: EngineAttempt) -> None:
-        """Send an attempt to the engine, which calls the attempt's callbacks."""
+        """Send an attempt to the engine. The engine calls the callbacks of the attempt."""
         clock = self._clock
         clock.at(clock.now + self._network_s, partial(self._arrives, attempt))
 
@@ -242,7 +248,7 @@ class SimulatedEngine:
         self._submit(attempt, now)
 
     def _submit_delayed(self, attempt: EngineAttempt, now: float) -> None:
-        """Queue a straggler, unless it was cancelled or lost."""
+        """Queue a delayed attempt, unless it was cancelled or lost."""
         if self._delayed.pop(attempt.id, None) is not None:
             self._submit(attempt, now)
 
@@ -265,7 +271,7 @@ class SimulatedEngine:
     # -- time ---------------------------------------------------------------------------------
 
     def _reschedule(self, now: float) -> None:
-        """The core has changed: schedule its next event if it is earlier than the current one."""
+        """Schedule the core's next event if a change of the core made that event earlier."""
         due = self.core.next_event(now)
         if due is not None and due < self._wake:
             self._wake = max(due, now)
@@ -297,7 +303,7 @@ class SimulatedEngine:
     # -- faults -------------------------------------------------------------------------------
 
     def begin_fault(self, fault: Fault, now: float) -> None:
-        """Apply a fault."""
+        """Begin a fault of this engine."""
         if fault.kind == "slow":
             self._slows.append(fault.factor)
             self._apply_slowdown(now)
@@ -313,7 +319,7 @@ class SimulatedEngine:
         self._reschedule(now)
 
     def end_fault(self, fault: Fault, now: float) -> None:
-        """End a fault."""
+        """End a fault of this engine."""
         if fault.kind == "slow":
             self._slows.remove(fault.factor)
             self._apply_slowdown(now)

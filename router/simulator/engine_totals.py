@@ -1,6 +1,7 @@
-"""Totals of one simulated replica, over all its restarts. Plain values.
+"""Totals of one simulated replica, over all its restarts.
 
-It has its own file, which is not compiled, because totals are sent between processes.
+The class has its own file, which is not compiled, because totals are pickled and sent between
+processes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ class EngineTotals:
     aborted: int = 0  # requests that routers cancelled
     prompt_tokens: int = 0  # prompt tokens of scheduled requests
     cached_tokens: int = 0  # prompt tokens that were found in the prefix cache
-    # Tokens computed by prefills, as in `EngineCore`; those of neighbours are included.
+    # Tokens computed by prefills, as in `EngineCore`. Requests that came without a router count,
+    # too.
     prefilled_tokens: int = 0
     generated_tokens: int = 0
     preemptions: int = 0
@@ -28,7 +30,7 @@ class EngineTotals:
     busy_s: float = 0.0  # seconds with at least one request
 
     def add(self, core: EngineCore[Any]) -> None:
-        """Add the totals of a core that is replaced by a new one, or of the current core."""
+        """Add the totals of an engine core: of the current one, or of one before a restart."""
         self.requests += core.submitted
         self.finished += core.finished
         self.aborted += core.aborted

@@ -1,8 +1,8 @@
-"""One request in a simulated router: implements the request driver's port over engine cores.
+"""One request in a simulated router: replaces the proxy's network I/O by simulated engines.
 
-The request driver (`dispatch/driver/request_driver.py`) and the queue driver decide, as in the
-proxy. This module replaces the proxy's I/O: attempts run on engine cores, deadlines and client
-disconnects are events of the virtual clock, and the end of a request becomes an `Outcome`.
+The request driver (`dispatch/driver/request_driver.py`) and the queue driver make the decisions, as
+in the proxy. Attempts run on engine cores. Deadlines and client disconnects are events of the
+virtual clock. The end of a request becomes an `Outcome`.
 
 Must never: choose a replica, or decide whether a request may be sent again.
 """
@@ -35,11 +35,12 @@ from router.simulator.engine import EngineAttempt, SimulatedEngine
 from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
 
-# Kinds of routes whose requests may be sent again after they may have been executed.
+# Kinds of routes whose requests may be sent again even if an engine may have executed them.
 REPEATABLE: Final = frozenset(route.kind for route in POSTS.values() if route.repeatable)
 # All simulated requests are inference requests, regardless of their kind.
 _ROUTES: Final = {kind: Route(kind, True, JSON, kind in REPEATABLE) for kind in KINDS}
-_X_HEDGE: Final = {"on": b"on", "off": b"off"}  # `Arrival.hedging` to the request header's value
+# The value of the request header for each value of `Arrival.hedging`.
+_X_HEDGE: Final = {"on": b"on", "off": b"off"}
 
 
 class SimulatedAttempt(EngineAttempt):
@@ -96,15 +97,15 @@ class SimulatedAttempt(EngineAttempt):
         self._failed(Reason.REPLICA_RESET)
 
     def _failed(self, reason: Reason) -> None:
-        # Simulated connections are never stale. vLLM sends the response head at once, so
-        # `received` is true.
+        # Each simulated connection counts as new, so `reused` is False. vLLM sends the response
+        # head at once, so `received` is True.
         if self.attempt in self.exchange.driver.live:
             self.exchange.driver.failed(self.attempt, reason, reused=False, received=True)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class RouterPort(ABC):
-    """The interface of a simulated router for its requests."""
+    """The methods of a simulated router that its requests call."""
 
     __slots__ = ()
 
@@ -118,7 +119,7 @@ class RouterPort(ABC):
 
     @abstractmethod
     def ended(self, exchange: SimulatedExchange) -> None:
-        """A request has ended."""
+        """Remove a request that has ended."""
 
 
 class SimulatedExchange(RoutedRequest):
@@ -150,8 +151,10 @@ class SimulatedExchange(RoutedRequest):
         may_ask: bool,
         now: float,
     ) -> None:
-        """`router`, `number`: the router's number, and the request's number within that router.
-        `engine_priority`: the `priority` sent to engines. `may_ask`: the key may request hedges.
+        """`router` is the router's number; `number` is the request's number within that router.
+
+        `engine_priority` is the `priority` that engines get. `may_ask` tells whether the client's
+        key may request second copies.
         """
         route = _ROUTES[arrival.kind if arrival.kind in _ROUTES else "other"]
         super().__init__(context, view, urgency, arrival.at, route, b"")
@@ -277,7 +280,10 @@ class SimulatedExchange(RoutedRequest):
         return io.engine.computed(io)
 
     def see_work(self, attempt: Attempt) -> None:
-        """Update the progress of the replica's other streams, because tokens have no events."""
+        """Update the time at which the replica last made progress, if it runs other requests.
+
+        Simulated tokens have no events, so an engine that is not frozen counts as making progress.
+        """
         replica, since = attempt.at, io_of(attempt).engine.frozen_since
         own_waiting = replica.waiting - replica.foreign_waiting
         if replica.inflight > own_waiting:
@@ -285,7 +291,10 @@ class SimulatedExchange(RoutedRequest):
             replica.progress.at = max(replica.progress.at, shown)
 
     def see_work_of(self, pool: Sequence[Replica]) -> None:
-        """Each running stream has a token at the end of each step of its engine."""
+        """Update the time of the last progress of each replica with streams.
+
+        Each running stream gets a token at the end of each step of its engine.
+        """
         for replica in pool:
             if replica.cadence.streams:
                 worked_at = self._port.engine_of(replica).stepped_at()
@@ -305,13 +314,13 @@ class SimulatedExchange(RoutedRequest):
     def truncate(self, reason: Reason) -> None:
         winner = self.driver.state.winner
         assert winner is not None
-        # The client has received the winner's tokens so far.
+        # The client has received the tokens that the answering attempt generated so far.
         self._finish(reason, self.context.scheduler.now(), io_of(winner))
 
     # -- events of attempts -------------------------------------------------------------------
 
     def content(self, io: SimulatedAttempt, now: float) -> None:
-        """The first token of an attempt has arrived."""
+        """Process the arrival of an attempt's first token."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live or not self._wins(attempt, now):
             return
@@ -334,14 +343,14 @@ class SimulatedExchange(RoutedRequest):
         return True
 
     def _record_attempt(self, attempt: Attempt) -> None:
-        """Record this attempt in the outcome. A later call replaces it."""
+        """Record an attempt in the outcome, instead of an attempt that was recorded before."""
         outcome = self.outcome
         outcome.replica = attempt.replica_id
         outcome.dispatched = attempt.began
         outcome.expected_tokens = int(attempt.held * self.view.block_tokens)
 
     def completed(self, io: SimulatedAttempt, now: float) -> None:
-        """The answer of an attempt is complete."""
+        """Process the end of an attempt's complete answer."""
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
             return
@@ -352,9 +361,10 @@ class SimulatedExchange(RoutedRequest):
         self._finish(Reason.OK, now, io)
 
     def refused(self, io: SimulatedAttempt, now: float) -> None:
-        """The engine answered with a 4xx without prefilling anything. The response is forwarded.
+        """Process an error response (4xx) of an engine that prefilled nothing.
 
-        The response is held back while another copy runs or an earlier refusal takes precedence.
+        The response is forwarded, unless another copy of the request runs or an earlier error
+        response takes precedence.
         """
         attempt, driver = io.attempt, self.driver
         if attempt not in driver.live:
@@ -376,13 +386,13 @@ class SimulatedExchange(RoutedRequest):
             self._port.call_at(due, self.number)
 
     def _due(self) -> float:
-        """When the deadlines must be checked next."""
+        """The time at which the deadlines must be checked next."""
         due = min(self.total_due, self._leaves_at)
         if self.driver.state.commit == Commit.CONTENT:
-            # Tokens have no events of their own: one arrives at each step of the engine, and steps
-            # stop only while the engine is frozen.
+            # Tokens have no events of their own. A token arrives at each step of the engine, and
+            # only a frozen engine makes no steps.
             return min(due, self.last_content_at() + self.times.token_gap_s)
-        if self.waits_since < 0.0:  # else the queue watches it
+        if self.waits_since < 0.0:  # while the request is queued, the queue checks this deadline
             due = min(due, self.wanted_until)
         return min(due, self.driver.due())
 
@@ -391,7 +401,7 @@ class SimulatedExchange(RoutedRequest):
         client's own deadline, and the request driver's deadlines.
         """
         if now != self._timer:
-            return  # the timer was set to another time
+            return  # the check was moved to another time
         self._timer = inf
         driver = self.driver
         if self._leaves_at <= now:
@@ -409,8 +419,9 @@ class SimulatedExchange(RoutedRequest):
             self._set_timer(self._due())
 
     def _client_gone(self, now: float) -> None:
-        """The client disconnects, as it did in the log. The client has the tokens that it received
-        so far.
+        """End the request because its client disconnects, at the time given by the traffic.
+
+        The outcome contains the tokens that the client received before.
         """
         reason, winner = Reason.CLIENT_GONE, self.driver.state.winner
         if winner is None:
@@ -422,13 +433,13 @@ class SimulatedExchange(RoutedRequest):
         self._finish(reason, now, answered)
 
     def _deadline_passed(self, now: float) -> None:
-        """The client's own deadline has passed."""
+        """End the request because the client's own deadline has passed."""
         reason = Reason.DEADLINE_PASSED
         self._estimate_work(now)
         self.answer(RouterError(reason, MESSAGES[reason]))
 
     def _estimate_work(self, now: float) -> None:
-        """Estimate the usage of a request that ends before its first content."""
+        """Estimate the token usage of a request that ends before its first content."""
         for attempt in self.driver.live:
             limit = self.arrival.max_tokens
             most = MOST_OUTPUT if limit < 0 else float(limit)
@@ -438,7 +449,10 @@ class SimulatedExchange(RoutedRequest):
     # -- the end ------------------------------------------------------------------------------
 
     def _finish(self, reason: Reason, now: float, answered: SimulatedAttempt | None = None) -> None:
-        """`answered`: the attempt whose answer, or a part of it, was sent to the client."""
+        """End the request and complete its outcome.
+
+        `answered` is the attempt whose answer, or a part of it, was sent to the client.
+        """
         outcome, state = self.outcome, self.driver.state
         tokens = 0
         if answered is not None:
@@ -481,5 +495,5 @@ class SimulatedExchange(RoutedRequest):
 
 
 def io_of(attempt: Attempt) -> SimulatedAttempt:
-    """The simulated I/O of an attempt."""
+    """The request at a simulated engine that belongs to an attempt of the request driver."""
     return cast(SimulatedAttempt, attempt.io)

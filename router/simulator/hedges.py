@@ -1,4 +1,4 @@
-"""Counts of hedges (second copies of requests), summed over all routers of a run. Plain values.
+"""Counts of hedges (second copies of requests), summed over all routers of a run.
 
 Must never: count anything itself.
 """
@@ -13,13 +13,16 @@ from router.observe.hedge_counts import HedgeCounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hedges:
-    """As in `HedgeCounts`; tokens are uncached prompt tokens, times seconds."""
+    """The sums of the `HedgeCounts` of all routers.
+
+    `*_tokens` are prompt tokens that were not cached; `*_s` are seconds.
+    """
 
     fired: int
     won: int
     lost: int
     failed: int
-    suppressed: dict[str, int]  # by reason
+    suppressed: dict[str, int]  # number of hedges that were not sent, by reason
     fired_tokens: int
     wasted_tokens: int
     saved_s: float

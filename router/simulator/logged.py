@@ -13,7 +13,7 @@ _OK: Final = Reason.OK.value
 
 
 class Logged:
-    """The logged result of one request. `None`: the log has no value.
+    """The logged result of one request. A field is None if the log has no value for it.
 
     `ttft_s` and `tpot_s` have the same definitions as in `Outcome`.
     """
@@ -56,7 +56,7 @@ class Logged:
         self.prompt_tokens = prompt_tokens
         self.cached_tokens = cached_tokens  # prompt tokens found in the engine's cache
         self.output_tokens = output_tokens
-        self.replica = replica  # the ID of the replica that answered; "": none did
+        self.replica = replica  # the ID of the replica that answered; "": no replica
         self.slots = slots  # the number of requests that this replica runs at once
         self.kv_tokens = kv_tokens  # the size of this replica's KV cache, in tokens
 

@@ -1,7 +1,7 @@
-"""The request of another client at an engine of the simulated fleet (`scenario.Neighbour`).
+"""A request that a client sends directly to a simulated engine (`scenario.Neighbour`).
 
-Its client is no router: it waits for the answer and never leaves. Must never: be seen by a router,
-except in the engine's metrics.
+The client uses no router. It waits for the answer and never disconnects. Must never: be seen by a
+router, except in the engine's metrics.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from router.simulator.scenario import Neighbour
 
 
 class NeighbourRequest(EngineAttempt):
-    """Another client's request. A run does not end before this request."""
+    """A request of a client that uses no router. The simulation waits for the request's end."""
 
     __slots__ = ("_clock", "_number")
 

@@ -1,4 +1,4 @@
-"""The result of one simulated request. Times are seconds of the traffic's clock."""
+"""The result of one simulated request. Times are seconds since the beginning of the traffic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from router.admission.counts import EVICTED, REFUSALS
 from router.core.errors import Reason
 from router.simulator.traffic import Arrival
 
-# Reasons of requests that were never sent: the queue was full, or their deadline in it passed.
+# The reasons of requests that were never sent, because the queue refused or dropped them.
 REFUSED: Final = frozenset((*REFUSALS, EVICTED))
 EXPIRED: Final = frozenset({Reason.QUEUE_TIMEOUT, Reason.DEADLINE_PASSED})
 
@@ -40,29 +40,31 @@ class Outcome:
 
     def __init__(self, arrival: Arrival, replica: str, router: int, dispatched: float) -> None:
         self.arrival = arrival
-        # The ID of the replica that answered, or of the last attempt; "": it was never sent.
+        # The ID of the replica that answered, or else of the last attempt's replica; "": the
+        # request was never sent.
         self.replica = replica
         self.router = router  # the number of the router that handled the request
         self.dispatched = dispatched  # when the attempt at `replica` was sent
-        # When the first token reached the client (without streaming: the complete answer);
-        # below 0: never.
+        # When the first token (without streaming: the complete answer) reached the client; below
+        # 0: never.
         self.first = -1.0
         self.ended = -1.0  # when the last token reached the client, or when the request failed
         self.cached_tokens = 0  # prompt tokens that the engine found in its prefix cache
         self.expected_tokens = 0  # prompt tokens that the router expected in that cache
-        # Total seconds in the router's queue before it was sent; below 0: the router has no queue,
-        # or the request was never sent.
+        # Total seconds in the router's queue before the request was sent; below 0: the router has
+        # no queue, or the request was never sent.
         self.queued_s = -1.0
         self.attempts = 1  # number of attempts, retries and hedges included
-        self.hedged = False  # a second copy of the request was sent
-        self.hedge_won = False  # the second copy answered first
-        self.wasted_tokens = 0  # prompt tokens computed for copies that lost
-        # Tokens before their deadlines, and tokens that could have been, times the worth of a token
-        # (`core/token_gain.py`). Both are 0 if the request does not count.
+        self.hedged = False  # True: a second copy of the request was sent
+        self.hedge_won = False  # True: the second copy answered first
+        # Prompt tokens computed for copies of the request that did not answer it.
+        self.wasted_tokens = 0
+        # The number of tokens that arrived before their deadlines, and the number that could have,
+        # each times the worth of a token (`core/token_gain.py`). 0: the request does not count.
         self.gain_achieved = 0.0
         self.gain_attainable = 0.0
-        # The estimated time to first token, made at the arrival, and its 90 % interval, in seconds
-        # from the arrival; below 0: no estimate.
+        # The time to first token that the router estimated, and the 90 % interval of the estimate,
+        # in seconds since the arrival; below 0: no estimate.
         self.estimate_s = -1.0
         self.estimate_low_s = -1.0
         self.estimate_high_s = -1.0

@@ -1,10 +1,10 @@
-"""Active probes of replicas that were killed: the counterpart of `fleet/monitor/probe.py`.
+"""Simulates the active probes of `fleet/monitor/probe.py`, for replicas that were killed.
 
 A successful probe of a replica that the router considers healthy changes nothing. Therefore only
 killed replicas are probed, until the router considers them healthy again.
 
-Must never: probe a replica if the result cannot change anything. Probing 1,000 replicas every five
-seconds would be half of all events in a run with little traffic.
+Must never: probe a replica if the result cannot change anything. Probes of 1,000 replicas every
+five seconds would be half of all events in a run with little traffic.
 """
 
 from __future__ import annotations

@@ -12,7 +12,10 @@ from router.dispatch.queueing.queue_driver import QueueDriver
 
 
 def counted(drivers: Iterable[QueueDriver | None]) -> dict[str, tuple[int, ...]]:
-    """The summed counts per class, named as in `QueueCounts`; empty: there are no queues."""
+    """The sums by name and priority class. The names are those of `QueueCounts`.
+
+    The result is empty if no router has a queue.
+    """
     found = [driver for driver in drivers if driver is not None]
     if not found:
         return {}

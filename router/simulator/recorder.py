@@ -12,7 +12,7 @@ from router.simulator.outcome import Outcome
 
 
 class Recorder(Protocol):
-    """A callable that is called once per request, at its end, in the order of the ends."""
+    """A callable that is called once for each request, when the request ends."""
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -22,4 +22,7 @@ class LoadRecorder(Protocol):
     """A recorder that also receives the load of each engine at regular intervals."""
 
     def sampled(self, now: float, loads: Sequence[float], /) -> None:
-        """`loads`: the running and waiting requests at each engine, by replica number."""
+        """Receive the loads at the time `now`.
+
+        `loads` has the number of running and waiting requests at each engine, by replica number.
+        """

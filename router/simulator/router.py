@@ -1,6 +1,6 @@
-"""One simulated router: the proxy's decision objects on a virtual clock, without sockets.
+"""One simulated router: the objects with which the proxy decides, on a virtual clock.
 
-The decision objects are built as in `app/parts.py`. A router learns of other routers' requests only
+These objects are created as in `app/parts.py`. A router learns of other routers' requests only
 through the engines' metrics.
 
 Must never: decide anything itself.
@@ -43,14 +43,14 @@ from router.simulator.scenario import Group, Scenario
 from router.simulator.traffic import Arrival
 
 # The router measures prompts in bytes, but traffic has lengths in tokens. Each token counts as this
-# many bytes, the router's default ratio, so the ratio that it learns stays at the default.
+# many bytes. This is the router's default ratio, so the ratio that the router learns is the same.
 TOKEN_BYTES: Final = TokenRatio.DEFAULT
 # Deadlines that are further away than this, in seconds, are grouped by whole seconds and moved to
 # the clock when their second begins. Most requests have ended by then. A clock that held minutes of
 # deadlines would make every event slower.
 FAR_S: Final = 2.0
-_NO_FIELDS: Final = Fields()  # the fields of a body without a limit of output tokens
-_SOURCE: Final = "traffic"  # the stated source of a request's urgency
+_NO_FIELDS: Final = Fields()  # the fields of a request body without a limit of output tokens
+_SOURCE: Final = "traffic"  # the source that is reported for a request's urgency
 _URGENCIES: Final = {name: Urgency(float(number), _SOURCE) for name, number in NUMBERS.items()}
 
 
@@ -65,7 +65,7 @@ class SimulatedRouter(RouterPort):
         engines: Sequence[SimulatedEngine],
         on_end: Callable[[Outcome], None],
     ) -> None:
-        """Raises PolicyConfigError."""
+        """Create a router. Raises PolicyConfigError if the policy's configuration is invalid."""
         self.number = number
         self.exchanges: dict[int, SimulatedExchange] = {}  # requests in progress, by number
         self.arrived = 0
@@ -76,7 +76,9 @@ class SimulatedRouter(RouterPort):
         rules = _prefix_rules(scenario)
         self._most_blocks = rules.blocks
         self.metrics = Metrics()
-        self.knowledge = PrefixLookup(rules, shards=1)  # no event loop that a resize could block
+        # The proxy's prefix index has several shards, so that no resize blocks the event loop for
+        # long. The simulator has no event loop, so one shard is enough.
+        self.knowledge = PrefixLookup(rules, shards=1)
         self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
             config.health,
@@ -97,7 +99,7 @@ class SimulatedRouter(RouterPort):
         for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
             self.engines[_replica(index, group, config.health)] = engine
         self.fleet.add_all(list(self.engines))
-        # Deadlines not on the clock yet, by whole second: their times and request numbers.
+        # Deadlines that are not on the clock yet, by whole second: times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
         self._keys = {tenant: Key(line) for tenant, line in scenario.keys.items()}
         self._tenants = Tenants(config, tuple(scenario.keys.values()), _hashed, clock.now)
@@ -112,12 +114,12 @@ class SimulatedRouter(RouterPort):
             ClockScheduler(clock),
             rng,
         )
-        self.queue = self.context.queue  # None: requests are sent at once
+        self.queue = self.context.queue  # None: the router has no queue and sends at once
 
     # -- requests -----------------------------------------------------------------------------
 
     def take(self, arrival: Arrival, now: float) -> None:
-        """A request arrives."""
+        """Process the arrival of a request."""
         self.arrived = number = self.arrived + 1
         key = self._keys.get(arrival.tenant) if arrival.is_known else None
         flow = _flow(arrival, key)
@@ -167,8 +169,9 @@ class SimulatedRouter(RouterPort):
         view: RequestView,
         now: float,
     ) -> TenantShare | None:
-        """Reserve the request's share of its tenant's limits. Raises RouterError, as
-        `Tenants.enter` does.
+        """Reserve a part of the tenant's limits for the request.
+
+        Raises RouterError if a limit is reached, as `Tenants.enter` does.
         """
         most = arrival.max_tokens
         return self._tenants.enter(
@@ -183,9 +186,9 @@ class SimulatedRouter(RouterPort):
         )
 
     def view(self, arrival: Arrival) -> RequestView:
-        """The view that the intake would have created from the request's body."""
+        """The policy's view of the request, which the proxy would create from the body."""
         prompt_bytes = int(arrival.prompt_tokens * TOKEN_BYTES)
-        # A request without output has no stream: its answer arrives complete.
+        # The answer to a request without output tokens is never streamed.
         streamed = arrival.stream and arrival.output_tokens > 0
         view = RequestView(arrival.kind, arrival.model, streamed, prompt_bytes)
         blocks = arrival.blocks[: self._most_blocks]
@@ -240,7 +243,7 @@ class SimulatedRouter(RouterPort):
         for policy in self.policies.all():
             try:
                 policy.on_fleet_change(ids)
-            except Exception:  # as in the proxy: counted, without an effect on requests
+            except Exception:  # as in the proxy, the error is only counted
                 self.metrics.policy_errors += 1
         self.hedger.times.fleet_changed()
 
@@ -302,8 +305,8 @@ def _replica(index: int, group: Group, health: Health) -> Replica:
 def _prefix_rules(scenario: Scenario) -> Prefix:
     """The prefix settings of the configuration, converted to the traffic's block size.
 
-    The limits cover the same number of tokens as before. Engines report their KV size; until then
-    the largest one is assumed.
+    The limits still cover the same number of tokens. Until an engine reports the size of its KV
+    cache, the largest size in the fleet is assumed.
     """
     rules = scenario.config.prefix
     block_bytes = int(scenario.core.block_size * TOKEN_BYTES)
@@ -326,5 +329,5 @@ def _flow(arrival: Arrival, key: Key | None) -> Flow:
 
 
 def _hashed(value: bytes) -> str:
-    """Decode without hashing: the tenants of arrivals are hashes already."""
+    """Decode a tenant's ID without hashing it, because the tenants of arrivals are hashes."""
     return value.decode("utf-8", "replace")

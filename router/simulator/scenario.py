@@ -1,6 +1,6 @@
 """The setup of a simulation: the fleet, the routers, the polls, and the faults.
 
-Plain values, validated when they are created. Must never: hold the state of a run.
+The values are checked when an object is created. Must never: hold the state of a run.
 """
 
 from __future__ import annotations
@@ -15,19 +15,21 @@ from router.config.model import Config
 from router.emulator.core.core_config import CoreConfig
 from router.emulator.core.timing import Timing
 
-NETWORK_S: Final = 0.0005  # one-way delay, typical within one data centre
+NETWORK_S: Final = 0.0005  # one-way network delay in seconds, typical within one data centre
 _64_BITS: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Polls:
-    """Timing and loss of the metrics polls. Their interval and the age limit of their values are in
-    the configuration (`polling`).
+    """Timing and loss of the polls of the engines' metrics.
+
+    The interval between polls and the age limit of their values are in the configuration
+    (`polling`).
     """
 
-    jitter: float = 0.2  # share of the interval by which a poll may come early or late
-    delay_s: float = 0.005  # from reading the engine's metrics until the router has them
-    loss: float = 0.0  # share of polls that fail
+    jitter: float = 0.2  # fraction of the interval by which a poll may be early or late
+    delay_s: float = 0.005  # seconds from the read of an engine's metrics to the router's update
+    loss: float = 0.0  # fraction of the polls that fail
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.jitter < 1.0 and 0.0 <= self.loss <= 1.0):
@@ -50,7 +52,7 @@ class Fault:
     replica: int  # the replica's number, from 0
     kind: Literal["slow", "freeze", "kill"]
     until: float  # infinity is allowed, except for "freeze"
-    factor: float = 10.0  # factor on step times, used by "slow" only
+    factor: float = 10.0  # factor on the duration of steps; only for "slow"
 
     def __post_init__(self) -> None:
         if self.kind not in ("slow", "freeze", "kill"):
@@ -65,11 +67,11 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Neighbour:
-    """A request that another client sends straight to one replica, past all routers, at `at` (s).
+    """A request that a client sends directly to one replica, without a router, at `at` seconds.
 
-    It is queued, prefilled and decoded like any other request, and its prompt is in no cache. So a
-    long prompt delays all requests behind it, and many requests fill the KV cache. A router sees
-    it in the engine's metrics only.
+    The request is queued, prefilled and decoded like any other request. Its prompt is in no cache.
+    So a long prompt delays all requests behind it, and many such requests fill the KV cache. A
+    router sees the request only in the engine's metrics.
     """
 
     at: float
@@ -86,12 +88,12 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Straggling:
-    """A share of attempts that are slow at random, independent of their replica.
+    """Makes a random fraction of the attempts slow, at whichever replica they run.
 
-    The engine is free meanwhile: a straggling attempt reaches its engine's queue later, by
-    (`factor` - 1) times the duration of its prefill on an idle engine. The selection depends only
-    on the seed, the request's number and the attempt's index. So the same first attempts straggle
-    with every policy.
+    A slow attempt reaches its engine's queue later, by (`factor` - 1) times the duration of its
+    prefill on an idle engine. Until then it does not use the engine. The selection depends only on
+    the seed, the request's number and the attempt's index. So the same first attempts are slow with
+    every policy.
     """
 
     share: float = 0.0
@@ -104,11 +106,11 @@ class Straggling:
             raise ValueError("straggling: factor must be 1 or more, and finite")
 
     def selects(self, seed: int, request: int, attempt: int) -> bool:
-        """Whether this attempt of this request straggles."""
+        """Whether this attempt of this request is slow."""
         if not self.share:
             return False
-        # SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). Creating a `Random` per attempt would
-        # take longer than everything else that is done for the attempt.
+        # The hash is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014). The creation of a `Random`
+        # for each attempt would take longer than everything else that is done for the attempt.
         value = (seed * 0x9E3779B97F4A7C15 + request * 64 + attempt + 1) * 0xD1342543DE82EF95
         value &= _64_BITS
         value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) & _64_BITS
@@ -121,9 +123,11 @@ class Group:
     """A group of identical replicas."""
 
     replicas: int
-    core: CoreConfig  # its block_size is the traffic's block_tokens; token_events is set to False
+    # `block_size` must be the traffic's `block_tokens`. The simulation sets `token_events` to
+    # False.
+    core: CoreConfig
     timing: Timing
-    models: tuple[str, ...] | None = None  # the served models; None: any
+    models: tuple[str, ...] | None = None  # the served models; None: all models
     # The fields below have the same meaning as in the configuration's `replicas`.
     weight: float = 1.0
     max_inflight: int | None = None
@@ -141,23 +145,23 @@ class Group:
 class Scenario:
     """One fleet, its routers and their configuration.
 
-    Only the sections of `config` that affect decisions about requests are used. Its `replicas` are
-    ignored: the fleet is `groups`. The class and the tenant of a request are the arrival's
-    `priority` and `tenant`.
+    Only the sections of `config` that affect decisions about requests are used. `config.replicas`
+    is ignored, because `groups` describes the fleet. The priority class and the tenant of a request
+    are `Arrival.priority` and `Arrival.tenant`.
     """
 
     groups: tuple[Group, ...]  # replicas are numbered consecutively over all groups
     config: Config = field(default_factory=Config)
-    # The key of each tenant that has one in the keys file, by the arrivals' `tenant`.
+    # The entry of the keys file for each tenant that has a key, by `Arrival.tenant`.
     keys: Mapping[str, KeyLine] = field(default_factory=dict)
-    routers: int = 1  # routers of the same fleet; each request goes to a random one
-    shared: bool = False  # the routers share all state, so a single router is simulated
-    network_s: float = NETWORK_S  # one-way delay between router and engine
+    routers: int = 1  # number of routers of the fleet; each request goes to a random router
+    shared: bool = False  # True: the routers share all state, so a single router is simulated
+    network_s: float = NETWORK_S  # one-way delay between router and engine, in seconds
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     straggling: Straggling = Straggling()
-    sample_s: float = 1.0  # interval at which a `LoadRecorder` gets the loads; 0: never
+    sample_s: float = 1.0  # seconds between two samples of the loads for a `LoadRecorder`; 0: none
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -188,7 +192,7 @@ class Scenario:
 
     @property
     def core(self) -> CoreConfig:
-        """The sizes of the first group's engines; `block_size` is the same in all groups."""
+        """The core configuration of the first group; `block_size` is the same in all groups."""
         return self.groups[0].core
 
     @property
@@ -200,11 +204,14 @@ class Scenario:
 def equal(
     replicas: int, core: CoreConfig, timing: Timing, models: tuple[str, ...] | None = None
 ) -> tuple[Group, ...]:
-    """A fleet of identical replicas: one group."""
+    """The groups of a fleet of identical replicas, which is one group."""
     return (Group(replicas=replicas, core=core, timing=timing, models=models),)
 
 
 def resized(scenario: Scenario, replicas: int) -> Scenario:
-    """A copy with `replicas` replicas in its only group. Raises ValueError for several groups."""
+    """A copy of a scenario, with `replicas` replicas in its only group.
+
+    Raises ValueError if the scenario has several groups.
+    """
     (group,) = scenario.groups
     return replace(scenario, groups=(replace(group, replicas=replicas),))

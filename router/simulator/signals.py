@@ -1,9 +1,7 @@
-"""Simulated polls of the engines' metrics, with delay and loss, as `fleet/monitor/poller.py` makes
-them.
+"""Simulates the polls of the engines' metrics (`fleet/monitor/poller.py`), with delay and loss.
 
-The metrics are read at the beginning of a poll. The router gets the metrics `delay_s` later, and
-the next poll begins an interval after that. So polls of one replica do not overlap, as in the
-poller.
+The metrics are read at the beginning of a poll. The router gets the metrics `delay_s` later. The
+next poll of the same replica begins an interval after that, so polls of one replica do not overlap.
 
 Must never: give a router metrics that vLLM does not export.
 """
@@ -38,13 +36,15 @@ class SimulatedPoller:
         *,
         counts_tokens: bool,
     ) -> None:
-        """`interval_s`: from the result of a poll to the beginning of the next; 0: no polls.
-        `counts_tokens`: count the tokens of running streams at each poll. Counting has a
-        cost per stream, and is needed only if the queue limits the time per token.
+        """`interval_s` is the time from the result of a poll to the next poll; 0: no polls.
+
+        If `counts_tokens` is set, each poll counts the tokens of running streams. This takes time
+        for each stream, and is needed only if the queue limits the time per token.
         """
         self.counts_tokens = counts_tokens
         self.polls = 0  # number of polls that have begun
-        self.skips_idle = True  # skip polls that change nothing; tests compare both settings
+        # True: polls that would change nothing are shortened. Tests compare both settings.
+        self.skips_idle = True
         self.clock = clock
         self.fleet = fleet
         self.interval_s = interval_s
@@ -54,7 +54,7 @@ class SimulatedPoller:
         if interval_s:
             for replica, engine in engines.items():
                 polled = self._replicas[replica] = _PolledReplica(self, replica, engine)
-                # First polls are spread over one interval, to avoid a burst in a large fleet.
+                # The first polls are spread over one interval, to avoid a burst in a large fleet.
                 polled.schedule(interval_s * rng.random())
 
     def poll_early(self, replica: Replica) -> None:
@@ -92,7 +92,7 @@ class _PolledReplica:
         self._next = 0.0  # the regular time of the next poll
         self._due = inf  # the scheduled time of the next poll; infinity: a poll is running
         self._is_hurried = False
-        self._signals: Signals | None = None  # the result of the running poll; None: none
+        self._signals: Signals | None = None  # the result of the running poll; None: it failed
 
     def schedule(self, until: float) -> None:
         """Schedule the next poll for the time `until`, or earlier if an early poll is requested."""
@@ -105,7 +105,7 @@ class _PolledReplica:
         self._poller.clock.at(until, self._begin)
 
     def poll_early(self, now: float) -> None:
-        """Poll earlier than scheduled."""
+        """Poll earlier than scheduled, or soon after the running poll."""
         self._is_hurried = True
         if self._due < inf:
             self.schedule(self._due)
@@ -130,8 +130,8 @@ class _PolledReplica:
             and not replica.foreign_load
             and not replica.foreign_waiting
         ):
-            # The metrics are unchanged and this router has no request there, so the fleet table
-            # would not change. Most polls of an idle fleet end here.
+            # The replica's metrics are unchanged and no requests are there, so the poll would not
+            # change the fleet table. Most polls of an idle fleet end here.
             replica.signals_at = received
             poller.fleet.knowledge.tend()
             self.schedule(self._next)

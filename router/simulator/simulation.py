@@ -33,7 +33,8 @@ from router.simulator.signals import SimulatedPoller
 from router.simulator.totals import Totals
 from router.simulator.traffic import Arrival, ContinuesAfterFailure, Traffic
 
-# Called after each arrival with the simulated seconds and the counts of arrived and ended requests.
+# A function that is called after each arrival, with the simulated time in seconds and the numbers
+# of arrived and ended requests.
 Progress = Callable[[float, int, int], None]
 
 
@@ -45,11 +46,12 @@ def simulate(
     progress: Progress | None = None,
     until: float | None = None,
 ) -> Totals:
-    """Run a simulation to its end. `until`: requests that arrive later (seconds) are left out.
+    """Run a simulation to its end. Requests that arrive later than `until` seconds are left out.
 
-    Raises ValueError if the traffic does not fit the scenario or goes back in time,
-    PolicyConfigError for the scenario's policy, TraceError for a trace, and RuntimeError if the
-    simulator itself has a bug (events are missing, or resources are still held at the end).
+    Raises ValueError if the traffic does not fit the scenario or goes back in time. Raises
+    PolicyConfigError if the scenario's policy is invalid, and TraceError if a trace is invalid.
+    Raises RuntimeError if the simulator itself has a bug (events are missing, or resources are
+    still held at the end).
     """
     return Simulation(scenario, traffic, recorder, progress=progress, until=until).run()
 
@@ -124,7 +126,8 @@ class Simulation:
             clock.at(neighbour.at, partial(self._neighbour_arrives, number, neighbour))
 
     def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
-        # No events for single tokens are needed: an engine may skip to the next finished request.
+        # The simulation needs no events for single tokens, so engines may process many steps at
+        # once.
         core = replace(group.core, token_events=False, leap=True, kv_events=False)
         scenario = self.scenario
         for _ in range(group.replicas):
@@ -138,7 +141,7 @@ class Simulation:
             )
 
     def run(self) -> Totals:
-        """Run the simulation. May be called once only."""
+        """Run the simulation. This method must be called only once."""
         clock = self.clock
         self._source = iter(self._traffic)
         clock.unfinished += 1  # counts the source as unfinished work until it is exhausted

@@ -1,4 +1,4 @@
-"""The totals of a simulation. Plain values, because they are sent between processes."""
+"""The totals of a simulation. They contain only simple values, because they are pickled."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from router.simulator.hedges import Hedges
 class Totals:
     """The totals of one run, over all routers."""
 
-    events: int  # events of the virtual clock
+    events: int  # number of events of the virtual clock
     requests: int
-    ends: dict[Reason, int]  # requests by the reason of their end
+    ends: dict[Reason, int]  # number of requests by the reason of their end
     seconds: float  # simulated time until the last request ended
-    engines: tuple[EngineTotals, ...]  # by replica number
+    engines: tuple[EngineTotals, ...]  # the totals of each replica, by replica number
     polls: int
     retries: int
     ejections: int
     policy_errors: int  # failed calls of the policy: exceptions and invalid choices
     hedges: Hedges
-    # Counts of the queues by class, 0 critical to 4 batch; empty: there are no queues.
+    # Counts of the queues by name. Each value has a count for each class, from 0 (critical) to 4
+    # (batch). Empty: no router has a queue.
     queues: dict[str, tuple[int, ...]] = field(default_factory=dict)
     evictions: int  # (block, replica) pairs evicted from the routers' prefix indexes

@@ -1,6 +1,6 @@
-"""The interface of traffic: requests in order of arrival, from a trace or a generator.
+"""The interface of a traffic source: requests in order of arrival, from a trace or a generator.
 
-A source is read lazily, once per run, and holds a bounded number of requests in memory. Must never:
+A source is read lazily, once per run, and keeps a limited number of requests in memory. Must never:
 depend on a fleet or a policy.
 """
 
@@ -26,8 +26,8 @@ class Traffic(Protocol):
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
         """The requests that follow the answer to `ended`, such as a conversation's next turn.
 
-        `now`: when the answer ended; the requests arrive at or after it. The result is empty if no
-        arrival depends on an answer.
+        `now` is the time at which the answer ended; the requests arrive at this time or later. The
+        result is empty if no request follows.
         """
 
 
@@ -36,19 +36,19 @@ class ContinuesAfterFailure(Protocol):
     """A source whose sessions continue after a failed request."""
 
     def follow_failed(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The requests that follow `ended`, which failed at `now`. As `Traffic.follow`."""
+        """The requests that follow `ended`, which failed at `now`; otherwise like `follow`."""
 
 
 @runtime_checkable
 class HasProgress(Protocol):
-    """A source that knows the share that has been read, for a progress line."""
+    """A source that knows which fraction of it has been read, for a display of progress."""
 
     def share(self) -> float:
-        """The share of the source that has been read, 0 to 1."""
+        """The fraction of the source that has been read, 0 to 1."""
 
 
 class TraceError(ValueError):
-    """A trace that is invalid in its format."""
+    """Raised if the format of a trace is invalid."""
 
     def __init__(self, path: str, line: int, problem: str) -> None:
         super().__init__(f"{path}:{line}: {problem}")

@@ -1,14 +1,14 @@
 """Generators of synthetic traffic, from a seed and a rate. They yield requests lazily.
 
-- `Shared`: llm-d's business customers (blog of 24 Sep 2025): groups of users; each group has one
-  long prefix, and each request a new question.
+- `Shared`: the business customers of llm-d's blog of 24 Sep 2025. Each group of users has one long
+  prefix, and each request has a new question.
 - `Chat`: conversations of several turns with think times and a growing history.
-- `Unique`: no two prompts have a common prefix, so prefix affinity can only do harm.
-- `Stragglers`: like `Unique`, with a share of very long prompts.
-- `PowerUser`: a burst of one tenant. `Mix` merges it with other traffic.
+- `Unique`: no two prompts have a common prefix, so a policy cannot gain from prefix caches.
+- `Stragglers`: like `Unique`, but a fraction of the prompts is very long.
+- `PowerUser`: a burst of requests of one tenant. `Mix` merges it with other traffic.
 
-Arrivals are a Poisson process (in `Chat`, the arrivals of conversations). Apart from the times of
-later turns, the traffic does not depend on the fleet. The same arguments give the same traffic.
+Arrivals (in `Chat`, the arrivals of conversations) are a Poisson process unless `cv` is set. Only
+the arrival times of later turns depend on the fleet. The same arguments give the same traffic.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class Lengths:
 
 
 def new_blocks(rng: Random, count: int) -> tuple[int, ...]:
-    """Random 64-bit hashes of new blocks. The prefix index needs all 64 bits to be random."""
+    """Random 64-bit hashes of `count` new blocks. The prefix index needs 64 random bits."""
     return struct.unpack(f"<{count}Q", rng.randbytes(8 * count))
 
 
 @dataclass(slots=True, kw_only=True)
 class Synthetic:
-    """The base class of the generators. Each iteration begins anew."""
+    """The base class of the generators. Each iteration gives the same traffic again."""
 
     rate: float  # requests per second
-    # Seconds of arrivals. No request arrives later, except later turns of conversations.
+    # Seconds during which requests arrive. Only later turns of conversations arrive afterwards.
     duration_s: float
     block_tokens: int = 128
     seed: int = 1
@@ -96,7 +96,9 @@ class Synthetic:
 
 @dataclass(slots=True, kw_only=True)
 class Shared(Synthetic):
-    """Each request comes from a random user: the prefix of the user's group, and a new question."""
+    """Each request comes from a random user. Its prompt is the prefix of the user's group and a new
+    question.
+    """
 
     groups: int = 150
     users: int = 5  # number of users in each group
@@ -132,7 +134,7 @@ class Unique(Synthetic):
     prompt: Lengths = Lengths(3000.0, 0.5, 9000)
     output: Lengths = Lengths(200.0, 0.6, 1000)
     tenant: str = ""
-    priority: str = ""  # the class of all requests; `Mix` several sources for several classes
+    priority: str = ""  # the priority class of all requests; "": no class
 
     def __iter__(self) -> Iterator[Arrival]:
         rng = self._rng()
@@ -150,8 +152,10 @@ class Unique(Synthetic):
 
 @dataclass(slots=True, kw_only=True)
 class Stragglers(Unique):
-    """A share of the prompts is `factor` times as long. The first tokens of these prompts are late
-    at any replica, so a second copy helps only the short requests that wait behind them.
+    """Traffic in which a fraction of the prompts is `factor` times as long as the others.
+
+    The first tokens of the long prompts are late at any replica. So a second copy helps only the
+    short requests that wait behind a long prompt.
     """
 
     prompt: Lengths = Lengths(1000.0, 0.3, 4000)
@@ -165,8 +169,9 @@ class Stragglers(Unique):
 
 @dataclass(slots=True, kw_only=True)
 class PowerUser(Synthetic):
-    """One tenant's burst: requests with one common document, from `begins_s` on for `duration_s`.
-    `rate` is the rate within the burst.
+    """A burst of requests of one tenant, whose prompts begin with the same document.
+
+    The burst begins at `begins_s` and lasts `duration_s`. `rate` is the rate within the burst.
     """
 
     document_tokens: int = 4000
@@ -190,7 +195,8 @@ class PowerUser(Synthetic):
 
 class _Conversation(NamedTuple):
     number: int
-    turns: tuple[tuple[int, int, float], ...]  # prompt tokens, output tokens, think time in seconds
+    # Prompt tokens, output tokens and think time in seconds of each turn.
+    turns: tuple[tuple[int, int, float], ...]
     blocks: tuple[int, ...]  # the blocks of the whole conversation
 
 
@@ -220,16 +226,17 @@ class _Turn(Arrival):
 
 @dataclass(slots=True, kw_only=True)
 class Chat(Synthetic):
-    """Conversations modelled on ShareGPT: a geometric number of turns, and lognormal lengths.
+    """Conversations with the statistics of ShareGPT: the number of turns has a geometric
+    distribution, and lengths have a lognormal distribution.
 
-    Each turn arrives a think time after the previous answer. Its prompt is the whole history.
-    `rate` counts turns.
+    Each turn arrives a think time after the previous answer. Its prompt contains the whole history.
+    `rate` is the number of turns per second.
     """
 
     system_tokens: int = 200  # the system prompt that all conversations share
     more: float = 0.75  # the probability of another turn
     most_turns: int = 10
-    most_tokens: int = 10_000  # maximum tokens per conversation, including the answers
+    most_tokens: int = 10_000  # maximum number of tokens of a conversation, answers included
     message: Lengths = Lengths(450.0, 0.8, 4000)
     output: Lengths = Lengths(180.0, 0.7, 1000)
     think_s: float = 10.0  # mean think time in seconds; exponential distribution
@@ -273,9 +280,9 @@ class Chat(Synthetic):
 
 
 class Mix:
-    """Several sources merged by time.
+    """Several sources merged in order of arrival.
 
-    Request numbers stay unique: source `i` of `n` has the numbers `n * number + i`.
+    Request numbers stay unique: request `number` of source `i` of `n` gets `n * number + i`.
     """
 
     def __init__(self, *sources: Traffic, name: str = "") -> None:
@@ -295,7 +302,7 @@ class Mix:
         return self._numbered(index, self._sources[index].follow(ended, now))
 
     def share(self) -> float:
-        """The smallest share of all sources."""
+        """The smallest fraction that was read of a source."""
         shares = (one.share() for one in self._sources if isinstance(one, HasProgress))
         return min(shares, default=0.0)
 

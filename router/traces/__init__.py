@@ -2,11 +2,13 @@
 
 Read the modules in this order:
 
-- `trace`: a file as `Traffic`; `lines`: its bytes; `format`: the interface of a format.
-- `mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`: one file per format, with shared code in
+- `trace` opens a file of any format as `Traffic`. `lines` reads the lines of the file. `format` has
+  the interface that each format implements.
+- `mooncake`, `azure`, `burstgpt`, `bailian`, `hedgerow`: one module per format, with shared code in
   `columns`, `blocks`, `order` and `spread`.
-- `sessions`, `closed_loop`: a log as closed-loop traffic.
-- `facts`, `reuse`: statistics of a traffic, without a simulation.
+- `sessions`, `closed_loop`: replay a log so that a session's next request waits for the previous
+  answer.
+- `facts`, `reuse`: compute statistics of the traffic, without a simulation.
 
 Must never: hold a whole file in memory, or read the text of a prompt.
 """

@@ -1,9 +1,10 @@
-"""Azure's LLM inference traces of 2023 and 2024: CSV with a time and two lengths, no prefixes.
+"""Reads Azure's LLM inference traces of 2023 and 2024. They are CSV files with an arrival time and
+two lengths per request, and without information about prefixes.
 
 Source: Patel et al., "Splitwise", ISCA'24 (2023), and Stojkovic et al., "DynamoLLM", HPCA'25
 (2024). `TIMESTAMP` has seven fractional digits (2023), or zero to six digits and a UTC offset
-(2024). One file may mix these. Times are read with microsecond precision; a time without an offset
-is UTC. `ContextTokens` and `GeneratedTokens` are integers.
+(2024). One file may have times of both kinds. Times are read with microsecond precision; a time
+without an offset is UTC. `ContextTokens` and `GeneratedTokens` are integers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     table = Table(lines, _NEEDED)
     time, prompt, output = (table.names.index(name) for name in _NEEDED)
     parse = datetime.fromisoformat
-    # The first time in the file; differences from it are small and exact.
+    # The time of the first row; `zero_there` is the same time with its UTC offset. Arrival times
+    # are differences from it.
     zero: datetime | None = None
     zero_there = datetime.min
     for cells in table:
@@ -55,5 +57,5 @@ AZURE: Final = Format(
     description=f"CSV with the columns {', '.join(_NEEDED)}",
     matches=matches,
     read=read,
-    block_tokens=512,  # unused: the format has no blocks
+    block_tokens=512,  # unused, because the format has no prefix blocks
 )

@@ -1,11 +1,14 @@
-"""Qwen-Bailian's traces: JSON lines with a time in seconds, chats and their parents.
+"""Reads Qwen-Bailian's traces: JSON lines with an arrival time, a chat ID and the ID of the
+previous chat.
 
-Source: Wang et al., "KVCache Cache in the Wild", USENIX ATC'25, and the description of its data:
-`chat_id`, `parent_chat_id` (-1: first turn of a conversation), `timestamp` (s), `input_length`,
-`output_length`, `type`, `turn`, `hash_ids` (one per 16 tokens; the last one may cover fewer).
+Source: Wang et al., "KVCache Cache in the Wild", USENIX ATC'25, and the published description of
+the data: `chat_id`, `parent_chat_id` (-1: first turn of a conversation), `timestamp` (s),
+`input_length`, `output_length`, `type`, `turn`, `hash_ids` (one per 16 tokens; the last one may
+cover fewer).
 
-The session ID of a conversation is its first `chat_id`. The reader remembers the latest `PARENTS`
-to `2 * PARENTS` chats. A turn whose parent is older counts as the beginning of a conversation.
+The session ID of a conversation is its first `chat_id`. To find it, the reader remembers at least
+the latest `PARENTS` chats, and at most twice as many. A turn whose parent is older counts as the
+beginning of a conversation.
 """
 
 from __future__ import annotations
@@ -50,8 +53,8 @@ def matches(line: bytes) -> bool:
 def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     decode = msgspec.json.Decoder(_Row).decode
     size = options.block_tokens
-    # Chat ID -> the first chat ID of its conversation. Two generations: when `young` is full, it
-    # replaces `old`.
+    # Maps a chat ID to the first chat ID of its conversation. When `young` is full, it replaces
+    # `old`, so that the memory is bounded.
     young: dict[int, int] = {}
     old: dict[int, int] = {}
     is_empty = True

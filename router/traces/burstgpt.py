@@ -1,11 +1,12 @@
-"""BurstGPT: CSV with a time in whole seconds, a model, two lengths and, in part, sessions.
+"""Reads BurstGPT: CSV files with an arrival time in whole seconds, a model and two lengths. Some
+files have session IDs.
 
 Source: Wang et al., "BurstGPT", KDD'25, release v1.2: `Timestamp` (s from the midnight of the first
 day), `Session ID` and `Elapsed time` (not in the first two files; no session for API calls),
 `Model`, `Request tokens`, `Response tokens`, `Total tokens`, `Log Type`.
 
-A row with 0 response tokens is a failed request. It becomes an arrival without output, unless
-`skip_failed` is set. The format has no prefixes.
+A row with 0 response tokens is a failed request. With `skip_failed` such a row is skipped;
+otherwise it becomes an arrival without output tokens. The format has no information about prefixes.
 """
 
 from __future__ import annotations
@@ -59,6 +60,6 @@ BURSTGPT: Final = Format(
     description=f"CSV with the columns {', '.join(_NEEDED)}",
     matches=matches,
     read=read,
-    block_tokens=512,  # unused: the format has no blocks
+    block_tokens=512,  # unused, because the format has no prefix blocks
     grid_s=1.0,
 )

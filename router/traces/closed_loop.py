@@ -1,20 +1,24 @@
-"""A log as closed-loop traffic: a session's next request arrives after the previous one has ended.
+"""Replays a log in a closed loop: a session's next request arrives after the previous one has
+ended.
 
-In the log, a request arrived some time after the answer that it follows (`sessions`). This is its
-think time. In a closed loop it arrives the same think time after the simulated end of that answer.
-This also holds if the simulated answer failed, because the session continued in the log. All other
-requests arrive at their logged times.
+`sessions` finds the earlier answer that a request followed in the log. The think time is the time
+from the end of that answer to the arrival of the request. In a closed loop the request arrives the
+same think time after the simulated end of that answer. This is also done if the simulated answer
+failed, because the session continued in the log. Requests that follow no answer arrive at their
+logged times.
 
-A fast fleet needs a session's requests earlier than they are in the log. Therefore the log is read
-ahead: by `ahead_s` seconds, at most `held_rows` rows and `held_blocks` blocks. So two kinds of
-requests arrive at a different time:
+If simulated answers end earlier than in the log, the next requests of their sessions are due before
+their logged times. Therefore the log is read ahead: by `ahead_s` seconds, at most `held_rows` rows
+and `held_blocks` blocks. Because of these limits, two kinds of requests arrive at a different time:
 
 - A request that has not been read when it is due arrives as soon as it is read.
-- If the read-ahead is full and the next row is due, the oldest waiting request arrives before the
-  answer that it follows, but not before its logged time. `notes` counts these requests.
+- If `held_rows` or `held_blocks` is reached and the next row of the log is due, the oldest waiting
+  request arrives before the answer that it follows, but not before its logged time. `notes` counts
+  these requests.
 
-The source must create new arrivals in each pass, as `Trace` does, because their times are changed.
-Must never: lose an arrival, go back in time, or hold more than these limits.
+The source of the traffic must create new `Arrival` objects in each pass, as `Trace` does, because
+their times are changed. Must never: lose an arrival, go back in time, or hold more than the limits
+allow.
 """
 
 from __future__ import annotations
@@ -29,16 +33,18 @@ from router.simulator.arrival import Arrival
 from router.simulator.traffic import HasProgress, Traffic
 from router.traces.sessions import Sessions, Turn
 
-# Seconds; enough for ten turns of an agent, each half a minute faster than logged.
+# Seconds. Enough for ten successive answers to an agent that each end half a minute earlier than in
+# the log.
 AHEAD_S: Final = 300.0
 HELD_ROWS: Final = 100_000
-HELD_BLOCKS: Final = 4_000_000  # maximum number of blocks of held requests: 160 MB
-SESSIONS: Final = 100_000  # maximum number of remembered sessions that have ended: 30 MB
+HELD_BLOCKS: Final = 4_000_000  # maximum number of blocks of all held requests; they need 160 MB
+# Maximum number of remembered sessions without a running request; they need 30 MB.
+SESSIONS: Final = 100_000
 FULL: Final = "arrived before the previous answer: the read-ahead is full"
 
 
 class ClosedLoop:
-    """Traffic in a closed loop. Every iteration is a new pass."""
+    """Traffic in a closed loop. Every iteration reads the source from its beginning."""
 
     def __init__(
         self,
@@ -67,28 +73,35 @@ class ClosedLoop:
 
     def _begin(self) -> None:
         self._sessions = Sessions(self._most_sessions)
-        self._ready: list[tuple[float, int, Arrival]] = []  # a heap by time and number
-        self._waiting: OrderedDict[int, Turn] = OrderedDict()  # request number -> its previous turn
-        self._blocks = 0  # the blocks of all held requests
+        # Requests with a known arrival time: a heap of (time, number, request).
+        self._ready: list[tuple[float, int, Arrival]] = []
+        # Maps the number of a waiting request to the request that it follows.
+        self._waiting: OrderedDict[int, Turn] = OrderedDict()
+        self._blocks = 0  # the number of blocks of all held requests
         self._last = 0.0  # the time of the latest arrival
         self._forced = 0
 
     @property
     def held(self) -> int:
-        """The number of requests that were read and have not arrived."""
+        """The number of requests that were read and have not arrived yet."""
         return len(self._ready) + len(self._waiting)
 
     def share(self) -> float:
         return self._traffic.share() if isinstance(self._traffic, HasProgress) else 0.0
 
     def notes(self) -> dict[str, int]:
-        """The count of requests that arrived before the previous answer, in the latest pass."""
+        """The number of requests of the latest pass that arrived before the answer that they
+        follow.
+        """
         return {FULL: self._forced} if self._forced else {}
 
-    # -- calls of the simulation --------------------------------------------------------------
+    # -- methods that the simulation calls ------------------------------------------------------
 
     def __iter__(self) -> Iterator[Arrival]:
-        """Yield arrivals in order of time. `follow` and `follow_failed` return the others."""
+        """Yield requests in order of their arrival times.
+
+        `follow` and `follow_failed` return the requests that wait for an answer.
+        """
         self._begin()
         ready = self._ready
         source = iter(self._traffic)
@@ -112,11 +125,11 @@ class ClosedLoop:
             yield arrival
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The requests of the session that follow an answer, and those that the source adds."""
+        """Return the requests that waited for this answer, and those that the source adds."""
         return [*self._followers(ended, now), *self._traffic.follow(ended, now)]
 
     def follow_failed(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The requests of the session that follow a failed request."""
+        """Return the requests that waited for this request, which failed."""
         return self._followers(ended, now)
 
     def _followers(self, ended: Arrival, now: float) -> list[Arrival]:
@@ -152,7 +165,9 @@ class ClosedLoop:
         heappush(self._ready, (at, arrival.number, arrival))
 
     def _make_room(self, due: float) -> None:
-        """Let the oldest held request arrive by `due`, without the answer that it follows."""
+        """Let the oldest held request arrive by `due`, even if the answer that it follows has not
+        ended.
+        """
         self._forced += 1
         if self._waiting:
             number, previous = self._waiting.popitem(last=False)

@@ -1,6 +1,6 @@
-"""CSV with a header: finds columns by name and reads cells as numbers.
+"""Reads CSV files with a header: finds columns by name and reads cells as numbers.
 
-The columns may have any order, and other columns may be between them. Must never: accept a row with
+The columns may have any order, and the file may have further columns. Must never: accept a row with
 more or fewer cells than the header, because such a file is truncated or was joined wrongly.
 """
 
@@ -15,7 +15,7 @@ from router.traces.lines import Lines, excerpt
 
 
 def names_of(header: bytes) -> list[str]:
-    """The column names of a header line, stripped; empty if the line is not CSV."""
+    """Return the stripped column names of a header line; empty if the line is not CSV."""
     try:
         return [name.strip() for name in _split(header.decode("utf-8", "replace").rstrip("\r\n"))]
     except csv.Error:
@@ -23,7 +23,9 @@ def names_of(header: bytes) -> list[str]:
 
 
 class Table:
-    """The cells of a file, row by row. Reads the header at once; raises TraceError."""
+    """Iterates over the rows of a file as lists of cells. The constructor reads the header. Raises
+    TraceError.
+    """
 
     def __init__(self, lines: Lines, needed: tuple[str, ...]) -> None:
         self._lines = lines
@@ -61,7 +63,7 @@ class Table:
 
 
 def tokens(lines: Lines, name: str, cell: str, least: int) -> int:
-    """A cell as a number of tokens. Raises TraceError."""
+    """Parse a cell as a number of tokens, at least `least`. Raises TraceError."""
     try:
         value = int(cell)
     except ValueError:

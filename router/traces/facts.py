@@ -1,15 +1,16 @@
-"""Statistics of a traffic, without a simulation: one pass, in bounded memory.
+"""Computes statistics of the traffic without a simulation, in one pass and in bounded memory.
 
-Reuse is the hit rate of an infinite cache that all replicas share. Hashes are chained, so a block
-was seen before only if its whole prefix was. Therefore the hits are all blocks minus the distinct
-blocks. Up to `EXACT` distinct blocks are counted exactly. Beyond that they are sampled by hash, and
-their number has a standard error of about 0.1 % (Wegman's adaptive sampling; Flajolet, "On adaptive
+Reuse is the hit rate of an infinite cache that all replicas share. The hash of a block depends on
+all blocks before it. So a block was seen before only if its whole prefix was seen before. Therefore
+the number of hits is the number of all blocks minus the number of distinct blocks. Up to `EXACT`
+distinct blocks are counted exactly. Beyond that they are sampled by hash, and the estimate of their
+number has a standard error of about 0.1 % (Wegman's adaptive sampling; Flajolet, "On adaptive
 sampling", Computing 43, 1990).
 
-The share refers to ALL blocks of the prompts, partial ones included: ceil(prompt / block_tokens).
-Only full blocks can be hits. For example, Mooncake's conversation trace has 105,592 hits of 288,500
-blocks, 36.6 %. An access log has only the first blocks of a long prompt; the other blocks count as
-misses.
+The hit rate refers to ALL blocks of the prompts, including partial blocks: a prompt has ceil(prompt
+/ block_tokens) blocks. Only full blocks can be hits. For example, Mooncake's conversation trace has
+105,592 hits of 288,500 blocks, 36.6 %. An access log has only the first blocks of a long prompt;
+the other blocks of the prompt count as misses.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from router.simulator.traffic import Traffic
 from router.traces.reuse import Reuse
 from router.traces.trace import Trace
 
-EXACT: Final = 1 << 20  # the number of distinct blocks, or lengths, that are counted exactly
+# The number of distinct blocks, or of distinct lengths, that are counted exactly.
+EXACT: Final = 1 << 20
 MODELS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthFacts:
-    """Token counts of prompts or of answers. Quantiles are nearest rank."""
+    """Token counts of prompts or of answers. Quantiles are computed by the nearest-rank method."""
 
     mean: float
     p50: float
@@ -39,11 +41,11 @@ class LengthFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFacts:
-    """The statistics of one traffic."""
+    """The statistics of the traffic of one source."""
 
     name: str
     rows: int
-    duration_s: float  # from the first arrival to the last
+    duration_s: float  # seconds from the first arrival to the last
     rate: float  # arrivals per second; 0 if the duration is 0
     gap_cv: float  # coefficient of variation of the gaps between arrivals; 1 for a Poisson process
     input: LengthFacts
@@ -52,13 +54,15 @@ class TraceFacts:
     block_tokens: int
     distinct_blocks: int
     is_exact: bool  # False: `distinct_blocks` and `reuse` are estimates
-    reuse: Reuse | None  # with an infinite shared cache; None: the source has no prefixes
-    models: dict[str | None, int]  # requests by model; after 100 models, others count under ""
-    notes: dict[str, int]  # counts of rows that the reader skipped or completed by estimates
+    reuse: Reuse | None  # reuse in an infinite shared cache; None: the source has no prefixes
+    # Requests by model; after 100 models, further models count under "".
+    models: dict[str | None, int]
+    # Number of rows that the reader skipped or completed with estimates, by reason.
+    notes: dict[str, int]
 
 
 def describe(traffic: Traffic) -> TraceFacts:
-    """Read a traffic once. Raises TraceError, and ValueError for a traffic without requests."""
+    """Read all requests of a source once. Raises TraceError, and ValueError for no requests."""
     inputs, outputs, blocks = _Lengths(), _Lengths(), _Distinct()
     models: dict[str | None, int] = {}
     size = traffic.block_tokens
@@ -107,8 +111,9 @@ def describe(traffic: Traffic) -> TraceFacts:
 
 
 class _Lengths:
-    """The counts of up to `most` distinct lengths, exactly; further lengths are accurate to 1 %.
+    """Counts lengths of prompts or of answers, to find their quantiles.
 
+    The first `most` distinct lengths are counted exactly; further lengths are accurate to 1 %.
     Lengths are integers that repeat, so the number of distinct lengths is small.
     """
 
@@ -116,7 +121,7 @@ class _Lengths:
         self.counts: dict[int, int] = {}
         self._most = most
         self._total = self._longest = self._rows = 0
-        self._sketch: Sketch | None = None  # for new lengths after `most` distinct ones
+        self._sketch: Sketch | None = None  # for further lengths, after `most` distinct lengths
 
     def add(self, length: int) -> None:
         self._rows += 1
@@ -159,8 +164,8 @@ class _Lengths:
 class _Distinct:
     """Estimates the number of distinct 64-bit hashes with a sample of at most `most` of them.
 
-    The sample has the hashes whose lowest n bits are 0; n grows when the sample is full. So a block
-    is either in the sample at each of its occurrences, or never.
+    The sample has the hashes whose lowest n bits are 0; n grows when the sample is full. So the
+    number of occurrences of a hash does not change whether the hash is in the sample.
     """
 
     def __init__(self, most: int = EXACT) -> None:

@@ -1,7 +1,7 @@
 """The interface of a trace format: how its first line is recognized, and how its rows are read.
 
-A reader yields arrivals with `at` in seconds of the file's own clock. The steps that all formats
-share (sorting, spreading, the shift to 0, limits) are in `trace`.
+A reader yields arrivals with `at` in seconds of the file's own clock. `trace` has the steps that
+all formats share: sorting, spreading, the shift of the first arrival to time 0, and limits.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ from router.traces.lines import Lines, excerpt
 # Maximum tokens of one prompt or answer; ten times the longest context in use.
 TOKENS_MAX: Final = 100_000_000
 TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
-_YEAR_MS: Final = 3.2e10  # longer durations are invalid
+_YEAR_MS: Final = 3.2e10  # one year in ms; longer durations are invalid
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=TOKENS_MAX)]
 
-HEAD_ROWS: Final = 1000  # rows read in advance, to measure options that are not given
+# Rows and bytes at the beginning of a file that are read to measure options that are not given.
+HEAD_ROWS: Final = 1000
 HEAD_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """The options of a reader. `prepare` measures those that are not given."""
+    """The options of a reader. `Format.prepare` measures options that are not given."""
 
     block_tokens: int = 0  # tokens per block of the file; 0: the format's default, or measured
-    slot_s: float | None = None  # times are rounded to this, in s; None: measured; 0: not rounded
-    window_s: float | None = None  # rows may be this much out of order, in s; None: the default
-    held_rows: int = 1_000_000  # the maximum of rows held for sorting
+    # The file's times are multiples of this, in s; None: measured; 0: not rounded.
+    slot_s: float | None = None
+    # Rows may be out of order by this many seconds; None: the default.
+    window_s: float | None = None
+    held_rows: int = 1_000_000  # maximum number of rows held for sorting
     skip_failed: bool = False  # leave out requests that failed
-    output_tokens: int = 0  # the length of answers without a token count; 0: the log's mean
+    output_tokens: int = 0  # length of answers without a token count; 0: the mean of the log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,7 @@ class Format:
 
 
 def keys_of(line: bytes) -> set[str]:
-    """The member names of a JSON object; empty if the line is not a JSON object."""
+    """Return the member names of a JSON object; empty if the line is not a JSON object."""
     try:
         return set(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
     except NOT_JSON:
@@ -64,7 +67,7 @@ def keys_of(line: bytes) -> set[str]:
 
 
 def bad_json(lines: Lines, err: Exception) -> TraceError:
-    """The error for a line that `msgspec` cannot decode."""
+    """Return the error for a line that `msgspec` cannot decode."""
     if isinstance(err, msgspec.ValidationError):
         problem = str(err)
         return lines.error(problem[0].lower() + problem[1:])
@@ -75,5 +78,5 @@ def bad_json(lines: Lines, err: Exception) -> TraceError:
 
 
 def bad_length(lines: Lines, name: str, value: int, least: int) -> TraceError:
-    """The error for a number of tokens out of range."""
+    """Return the error for a number of tokens out of range."""
     return lines.error(f"{name} is {excerpt(value)}; allowed are {least} to {TOKENS_MAX:,} tokens")

@@ -1,27 +1,30 @@
-"""Reads Hedgerow's own access log, which has one line per request, written at its end.
+"""Reads Hedgerow's own access log, which has one line per request, written when the request ends.
 
-Fields: `router/observe/log/record.py`. These lines become arrivals:
+Fields: `router/observe/log/record.py`. A line becomes an arrival if all of these conditions hold:
 
-- Only routes that generate tokens (`intake.prompt.GENERATES`).
-- Requests that were answered, and requests that failed because no replica answered in time (5xx,
-  408, 499, 429 of a full queue), because another policy might have answered them. `skip_failed`
-  leaves these failures out.
-- Not: refusals by a key's limits, because the client retries and the retry has its own line; and
-  other 4xx, because they cause no work at an engine.
-- Only requests with a known prompt size: the engine's count, else the router's estimate, else a
-  quarter of the body's bytes if the body was sent to a replica.
+- The route of the request generates tokens (`intake.prompt.GENERATES`).
+- The request was answered, or it failed because no replica answered in time (5xx, 408, 499, 429 of
+  a full queue). With another policy a replica might have answered it. `skip_failed` leaves these
+  failures out.
+- No limit of a key refused the request. The client retries such a request, and the retry has its
+  own line.
+- The request did not fail with another 4xx, because such a request causes no work at an engine.
+- The prompt size is known: the engine's count, else the router's estimate, else a quarter of the
+  body's bytes if the body was sent to a replica.
 
-The length of an answer is the engine's count. In two cases the length is unknown:
+The length of an answer is the engine's count of output tokens. In two cases the length is unknown:
 
 - There is no count, for example because the request failed. The length is `output_tokens`, or by
-  default the mean length at the head of the log.
-- The client disconnected before the end. The length is this mean as well, but more than the count.
-  In the replay the client disconnects after the same time, unless the answer has ended by then.
+  default the mean length in the first rows of the log.
+- The client disconnected before the end. The length is the same mean, but at least one token more
+  than the count. In the replay the client disconnects after the same time, unless the answer has
+  ended by then.
 
 The client's own limit of output tokens bounds the length in both cases.
 
-Lines are in order of the requests' ends, so they are sorted within a window (see `order`). The last
-line may be incomplete, because the file may still be written. Any other invalid line is an error.
+Lines are in order of the requests' ends, so they are sorted by arrival within a time window (see
+`order`). The last line may be incomplete, because the file may still be written. Any other invalid
+line is an error.
 """
 
 from __future__ import annotations
@@ -57,13 +60,15 @@ from router.traces.format import (
 from router.traces.lines import Lines
 from router.traces.order import by_arrival
 
-WINDOW_S: Final = 900.0  # longer than requests take; long agent answers take minutes
-_LOAD: Final = frozenset({408, 429, 499})  # 4xx that depend on load, not on the request itself
+# Seconds; requests end sooner, although long answers to agents take minutes.
+WINDOW_S: Final = 900.0
+# 4xx statuses that depend on the load, not on the request itself.
+_LOAD: Final = frozenset({408, 429, 499})
 _GONE: Final = 499  # the status of a request whose client disconnected
 _OK: Final = Reason.OK.value
 _KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
 _DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
-_ROWS_MIN: Final = 20  # the number of rows that a measurement of the block size needs
+_ROWS_MIN: Final = 20  # minimum number of rows for measuring the block size
 
 
 _SloMs = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]
@@ -77,7 +82,8 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     status: int = 0
     reason: str = ""
     replica: str = ""
-    attempts: list[msgspec.Raw] = []  # attempts of the request; empty: the request was never sent
+    # One entry per attempt; empty: the request was never sent to a replica.
+    attempts: list[msgspec.Raw] = []
     ttft_ms: Milliseconds | None = None
     duration_ms: float = 0.0
     bytes_in: int = 0
@@ -171,7 +177,10 @@ def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
 def _requests(
     lines: Lines, options: ReadOptions
 ) -> Iterator[tuple[float, float, int, tuple[Arrival, bytes]]]:
-    """The rows for `by_arrival`. Blocks stay packed until they are sorted, to save memory."""
+    """Yield the rows in the form that `by_arrival` needs.
+
+    The hashes of blocks stay packed bytes until the rows are sorted, to save memory.
+    """
     is_empty = True
     for row in _rows(lines):
         if row.reason in _KEY_LIMITS:
@@ -243,7 +252,7 @@ def number_of(user: str) -> int:
 
 
 def _rows(lines: Lines) -> Iterator[_Row]:
-    """The rows of routes that generate tokens."""
+    """Yield the rows of requests to routes that generate tokens."""
     decode = msgspec.json.Decoder(_Row).decode
     for line in lines:
         try:
@@ -260,7 +269,7 @@ def _rows(lines: Lines) -> Iterator[_Row]:
 
 
 def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
-    """Measure the tokens per block and the mean answer length at the head of the log."""
+    """Measure the tokens per block and the mean answer length in the first rows of the log."""
     answers: list[int] = []
     prompts: list[tuple[int, int]] = []
     for row in islice(_rows(lines), HEAD_ROWS):
@@ -278,7 +287,7 @@ def prepare(lines: Lines, options: ReadOptions) -> ReadOptions:
 
 
 def _tokens_per_block(prompts: list[tuple[int, int]]) -> int:
-    """The tokens per block, from the engines' counts of prompt tokens.
+    """Estimate the tokens per block from the engines' counts of prompt tokens.
 
     `prompts`: pairs of tokens and full blocks. A prompt with n full blocks has n + 0.5 blocks on
     average. The log truncates the blocks of long prompts, so prompts with the largest number of
@@ -296,7 +305,7 @@ HEDGEROW: Final = Format(
     description="JSON lines with ts, id and kind: Hedgerow's access log",
     matches=matches,
     read=read,
-    block_tokens=256,  # two blocks of 512 bytes, at four bytes per token
+    block_tokens=256,  # one hash of the log is for two blocks of 512 bytes, at four bytes per token
     prepare=prepare,
     sorts=True,
 )

@@ -1,4 +1,4 @@
-"""The lines of one file, plain or gzip, with their numbers: one pass over it.
+"""Reads the lines of one file, plain or gzip, once, and counts them.
 
 Files may be larger than memory. The length of a line is limited, so that a binary file given by
 mistake is an error and does not exhaust the memory. Errors contain the number of the latest line.
@@ -18,7 +18,7 @@ from router.simulator.traffic import TraceError
 
 LINE_MAX: Final = 64 << 20  # bytes; a row with a million blocks has about 10 MB
 _BUFFER: Final = 256 << 10
-_GZIP: Final = b"\x1f\x8b"  # RFC 1952, 2.3.1
+_GZIP: Final = b"\x1f\x8b"  # the first bytes of gzip data (RFC 1952, 2.3.1)
 _BOM: Final = b"\xef\xbb\xbf"
 
 
@@ -31,7 +31,8 @@ class Lines:
         self.path = path
         self.number = 0  # the number of the latest line; blank lines count
         self.is_cut = False  # the latest line has no newline: the file ended within it
-        self.notes: dict[str, int] = {}  # counts of skipped and completed rows, by description
+        # Number of rows that were skipped or completed with estimates, by reason.
+        self.notes: dict[str, int] = {}
         self._raw = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by `close`
         self._total = fstat(self._raw.fileno()).st_size
         self._read = 0
@@ -67,7 +68,7 @@ class Lines:
         return TraceError(self.path, max(self.number, 1), problem)
 
     def note(self, what: str) -> None:
-        """Count a note about the latest row."""
+        """Count the latest row under the note `what`."""
         self.notes[what] = self.notes.get(what, 0) + 1
 
     def position(self) -> tuple[int, int]:

@@ -1,4 +1,5 @@
-"""Mooncake's traces: JSON lines with a time in ms, two lengths and the prompt's blocks.
+"""Reads Mooncake's traces: JSON lines with a time in ms, two lengths and the IDs of the prompt's
+blocks.
 
 Source: Qin et al., "Mooncake: Trading More Storage for Less Computation", FAST'25, and the format
 of its published traces: `timestamp` (ms), `input_length`, `output_length`, `hash_ids` (one per 512
@@ -48,7 +49,7 @@ def matches(line: bytes) -> bool:
 def read(lines: Lines, options: ReadOptions) -> Iterator[Arrival]:
     decode = msgspec.json.Decoder(_Row).decode
     size = options.block_tokens
-    has_blocks: bool | None = None  # must be the same for all rows; None: no row has been read
+    has_blocks: bool | None = None  # whether all rows have hash_ids; None: no row has been read
     for line in lines:
         try:
             row = decode(line)

@@ -1,11 +1,12 @@
 """Puts the rows of a file into the order of their arrivals.
 
-`by_arrival` sorts rows within a window. `checked` raises an error for a row that is out of order.
+`by_arrival` sorts rows within a time window. `checked` raises an error for a row that is out of
+order.
 
-Files of arrivals are in order of time. A row out of order there usually means that two files were
-joined. An access log is in order of the ENDS of its requests: a request that took ten minutes is in
-the log ten minutes after others that arrived at the same time. So rows are held in a heap until the
-log is `window_s` seconds past their arrival.
+The rows of a public trace are in order of arrival. A row that is out of order usually means that
+two files were joined. The rows of an access log are in order of the ENDS of the requests. A request
+that took ten minutes is in the log ten minutes later than a short request that arrived at the same
+time. So each row is held in a heap until the log is `window_s` seconds past its arrival.
 
 Must never: hold more than `held_rows` rows or `HELD_BLOCKS` blocks, or yield arrivals out of order.
 """
@@ -23,11 +24,14 @@ from router.traces.lines import Lines
 
 T = TypeVar("T")
 
-HELD_BLOCKS: Final = 32_000_000  # blocks of all held rows: 190 MB at six bytes per block
+# Maximum number of blocks of all held rows: 190 MB at six bytes per block.
+HELD_BLOCKS: Final = 32_000_000
 
 
 def checked(lines: Lines, arrivals: Iterable[Arrival]) -> Iterator[Arrival]:
-    """Yield the arrivals. Raises TraceError for one that is earlier than the one before it."""
+    """Yield the arrivals. Raises TraceError for an arrival that is earlier than the previous
+    arrival.
+    """
     last = -TIME_MAX
     for arrival in arrivals:
         at = arrival.at
@@ -47,13 +51,14 @@ def by_arrival(
 ) -> Iterator[T]:
     """Sort rows by arrival time. `rows` has tuples (arrival time, write time, blocks, row).
 
-    Write times must be nearly ascending; a file without them uses the arrival time. Raises
-    TraceError for a row that arrives before a row that has been yielded.
+    The write time is when the row was written to the file. Write times must be nearly ascending.
+    For a file without write times, pass the arrival time twice. Raises TraceError for a row that
+    arrives before a row that has been yielded.
     """
     held: list[tuple[float, int, int, T]] = []
     blocks_held = 0
     newest = passed = -inf
-    is_full = False  # a limit forced a row to be yielded before the window had passed it
+    is_full = False  # a row was yielded before the end of its window, to keep a limit
     for number, (at, written, blocks, row) in enumerate(rows):
         if not -TIME_MAX <= at <= written <= TIME_MAX:
             raise lines.error(f"invalid time: {at:g} s, {written - at:g} s long")

@@ -1,12 +1,13 @@
-"""The hit rate of one LRU cache with the capacity of the whole fleet: a bound for routing policies.
+"""Computes the hit rate of one LRU cache with the capacity of the whole fleet, as a bound for
+routing policies.
 
 The cache has `capacity_blocks` and processes each request at its arrival. The hits of a prompt are
-its longest cached prefix. All its blocks are then marked as used, the first block last, so that a
-block is evicted before the blocks of its prefix.
+the blocks of its longest cached prefix. All blocks of the prompt are then marked as used, the first
+block last, so that a block is evicted before the blocks of its prefix.
 
-A fleet splits this memory and stores popular prefixes several times, so its hit rate is lower. The
-hit rate could only be higher with an eviction better than LRU. Answers use no capacity here, unlike
-in an engine.
+A fleet divides this capacity among its replicas and stores popular prefixes several times, so its
+hit rate is lower. A fleet could only have a higher hit rate with a better eviction algorithm than
+LRU. Answers use no capacity in this cache, although they do in an engine.
 
 Must never: hold more blocks than the capacity plus those of one prompt.
 """
@@ -22,7 +23,7 @@ from router.simulator.traffic import Arrival, Traffic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """Block counts of prompts: cache hits and total."""
+    """Counts of blocks of prompts: the cache hits, and all blocks."""
 
     hits: int
     asked: int  # all blocks of the prompts, partial ones included
@@ -34,7 +35,7 @@ class Reuse:
 
 
 def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:
-    """The hits of one LRU cache of `capacity_blocks`. Raises TraceError, ValueError."""
+    """Return the hits of one LRU cache of `capacity_blocks`. Raises TraceError, ValueError."""
     size = traffic.block_tokens
     hits = asked = 0
     for arrival, found in hits_of(traffic, capacity_blocks):
@@ -44,7 +45,8 @@ def reuse_bound(traffic: Traffic, capacity_blocks: int) -> Reuse:
 
 
 def hits_of(traffic: Traffic, capacity_blocks: int) -> Iterator[tuple[Arrival, int]]:
-    """Each arrival with the blocks of its prompt that one LRU cache of `capacity_blocks` holds.
+    """Yield each arrival with the number of its blocks that one LRU cache of `capacity_blocks`
+    holds.
 
     Raises TraceError, ValueError.
     """

@@ -1,9 +1,9 @@
-"""Finds the earlier request of its session that a request followed in the log.
+"""Finds, for each request of a log, the earlier request of the same session that it followed.
 
 A request follows the latest answer of its session that had ended when the request arrived, because
-the user or agent has read that answer. Requests of one session may overlap, for example parallel
+the user or agent had read that answer. Requests of one session may overlap, for example parallel
 calls of an agent; these all follow the same earlier answer. A request that arrived before any
-answer of its session follows none.
+answer of its session had ended follows no request.
 
 Requests are entered in order of their arrival in the log. Must never: decide when a request is
 sent.
@@ -26,27 +26,28 @@ class Turn:
 
     def __init__(self, key: _Key, logged_end: float) -> None:
         self.key = key
-        self.logged_end = logged_end  # when it ended in the log
-        self.ended_at = -1.0  # when it ended in the simulation; below 0: it has not ended
-        self.waiting: dict[int, Arrival] = {}  # requests that follow this one, by number
+        self.logged_end = logged_end  # when the request ended in the log
+        self.ended_at = -1.0  # when the request ended in the simulation; below 0: it has not ended
+        self.waiting: dict[int, Arrival] = {}  # requests that follow this request, by number
 
 
 class _Session:
     __slots__ = ("latest", "running", "unfinished")
 
     def __init__(self) -> None:
-        # The request that had ended latest in the log when the latest request arrived.
+        # The answered request that had ended latest in the log when the newest request arrived.
         self.latest: Turn | None = None
-        # Requests that were still running then: a heap by logged end, then by number.
+        # Requests that were still running in the log when the newest request arrived: a heap by
+        # logged end, then by number.
         self.running: list[tuple[float, int, Turn]] = []
         self.unfinished = 0  # requests that have not ended in the simulation
 
 
 class Sessions:
-    """The sessions of one pass over a traffic.
+    """The sessions of one pass over a log.
 
-    It keeps all sessions with unfinished requests, and the latest `most` of the others. The next
-    request of a session that was not kept follows none.
+    All sessions with unfinished requests are kept, and the latest `most` sessions without
+    unfinished requests. The next request of a session that was not kept follows no request.
     """
 
     def __init__(self, most: int) -> None:
@@ -61,7 +62,7 @@ class Sessions:
         return len(self._sessions)
 
     def enter(self, arrival: Arrival, logged_end: float) -> Turn | None:
-        """Enter a request of a session. Returns the request that it follows; `None`: none.
+        """Enter a request of a session. Returns the request that it follows, or `None`.
 
         `logged_end`: when the entered request ended in the log.
         """
@@ -79,7 +80,10 @@ class Sessions:
         return session.latest
 
     def end(self, number: int, now: float) -> Turn | None:
-        """Record that a request has ended in the simulation. `None`: it belongs to no session."""
+        """Record that a request has ended in the simulation. Returns its entry.
+
+        Returns `None` for a request that belongs to no session.
+        """
         turn = self._unfinished.pop(number, None)
         if turn is None:
             return None

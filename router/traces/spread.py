@@ -1,9 +1,9 @@
-"""Spreads arrivals with rounded times at random over the rounding interval, the slot.
+"""Spreads arrivals at random over the interval to which the times of a trace are rounded: the slot.
 
-Mooncake's times are multiples of 3,000 ms, with about ten requests each; BurstGPT's are whole
-seconds. Without spreading, each slot would begin with a burst that did not happen. The requests of
-a slot get sorted uniform random times, the distribution of a Poisson process with a given count.
-Must never: change the order of the rows.
+Mooncake's times are multiples of 3,000 ms, with about ten requests at each time; BurstGPT's times
+are whole seconds. Without spreading, each slot would begin with a burst that did not happen. The
+requests of a slot get sorted uniform random times, as in a Poisson process of which only the number
+of requests per slot is known. Must never: change the order of the rows.
 """
 
 from __future__ import annotations
@@ -15,19 +15,22 @@ from typing import Final
 from router.simulator.traffic import Arrival
 from router.traces.lines import Lines
 
-GROUP_MAX: Final = 100_000  # maximum number of requests in one slot, which are all held at once
-_NEAR_S: Final = 0.005  # tolerance; Mooncake's times differ from the multiples by up to 3 ms
+GROUP_MAX: Final = 100_000  # maximum number of requests in one slot; all of them are held in memory
+# Tolerance in seconds; Mooncake's times differ from the multiples by up to 3 ms.
+_NEAR_S: Final = 0.005
 
 
 def is_on_grid(times: Sequence[float], grid_s: float) -> bool:
-    """Whether all times are multiples of `grid_s` after the first, within the tolerance."""
+    """Whether the time from the first arrival to each arrival is a multiple of `grid_s` (±
+    `_NEAR_S`).
+    """
     return all((at - times[0] + _NEAR_S) % grid_s <= 2.0 * _NEAR_S for at in times)
 
 
 def spread(
     lines: Lines, arrivals: Iterable[Arrival], slot_s: float, seed: int
 ) -> Iterator[Arrival]:
-    """Move each arrival to a random time within `slot_s` seconds after its own.
+    """Move each arrival to a random time within `slot_s` seconds after its rounded time.
 
     `arrivals` must be in order of time.
     """

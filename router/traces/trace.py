@@ -1,8 +1,8 @@
-"""A file of any known format as `Traffic`: read lazily, once per pass.
+"""Reads a file of any known format as `Traffic`, lazily, once per pass.
 
-A pass yields arrivals in order of time with consecutive numbers. Time 0 is the first arrival plus
-`since_s`. Each pass opens the file again and yields exactly the same arrivals. Must never: hold
-more than the current line and the rows that the reader holds for sorting.
+A pass yields arrivals in order of time with consecutive numbers. Time 0 is `since_s` seconds after
+the first arrival of the file. Each pass opens the file again and yields exactly the same arrivals.
+Must never: hold more than the current line and the rows that the reader holds for sorting.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Trace:
         self.name = PurePath(path).name
         self.format = format.name
         self.block_tokens = options.block_tokens
-        self.slot_s = options.slot_s or 0.0  # arrivals are spread over this; 0: they are not
+        # Arrivals are spread over this many seconds; 0: not spread.
+        self.slot_s = options.slot_s or 0.0
         self._format = format
         self._options = options
         self._seed = spread_seed
@@ -62,10 +63,11 @@ class Trace:
         self._until_s = inf if until_s is None else until_s
         self._model = model
         self._lines: Lines | None = None  # the lines of the latest pass
-        self.zero_s = 0.0  # time 0 on the file's own clock, from the latest pass
+        # The time on the file's own clock, in s, that is time 0 of the latest pass.
+        self.zero_s = 0.0
 
     def __iter__(self) -> Iterator[Arrival]:
-        """One pass. Raises TraceError, and OSError if the file no longer exists."""
+        """Read the file once and yield its arrivals. Raises TraceError and OSError."""
         lines = self._lines = Lines(self.path)
         with closing(lines):
             yield from self._selected(lines)
@@ -147,15 +149,15 @@ def open_trace(
     - `slot_s`: rounded times are spread over this many seconds; None: measured from the times.
     - `spread_seed`: the random seed for spreading; None: the times stay unchanged.
     - `window_s`: by how many seconds rows may be out of order; None: 900 for an access log, 0 for
-      other formats. `held_rows`: the maximum of rows held for sorting.
+      other formats. `held_rows`: the maximum number of rows held for sorting.
     - `since_s`, `until_s`: read only this part, in seconds after the first request.
     - `model`: read only the requests of this model.
     - `skip_failed`: leave out failed requests.
     - `output_tokens`: the length of answers without a token count; None: the log's mean.
-    - `limit`: the maximum of requests. `speedup`: times are divided by this.
+    - `limit`: the maximum number of requests. `speedup`: arrival times are divided by this.
 
-    The head of the file is read at once. Raises TraceError, OSError, and ValueError for an option
-    that is out of range.
+    The first rows of the file are read at once. Raises TraceError, OSError, and ValueError for an
+    option that is out of range.
     """
     _check(
         at_least_1=(block_tokens, held_rows, output_tokens, limit),
@@ -220,7 +222,7 @@ def _detected(path: str) -> Format:
 
 
 def _completed(path: str, known: Format, options: ReadOptions) -> ReadOptions:
-    """The options, with those that were not given measured at the head of the file."""
+    """Measure the options that were not given in the first rows of the file."""
     lines = Lines(path)
     with closing(lines):
         if known.prepare is not None:

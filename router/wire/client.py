@@ -1,12 +1,13 @@
 """A client's connection: reads one request at a time, and notices when the client disconnects.
 
-Reading is never paused. A paused transport hides the client's FIN and RST, so the request of a
-client that has left would keep a GPU busy. Data that arrives early is kept up to a cap. Beyond the
-cap the connection closes.
+Reading is never paused for longer than one turn of the event loop. A paused transport hides the
+client's FIN and RST, so the request of a client that has left would keep a GPU busy. Bytes that a
+client sends before the previous response has ended are buffered, up to `limits.early_data` bytes.
+If a client sends more, its connection is closed.
 
-While the connection reads a request, it owns its transport and its deadline. While a request is
-running, the request's exchange owns the writing and the deadlines. The connection notifies the
-exchange in the same callback when the client leaves or stops reading.
+While the connection reads a request, it writes to the transport and sets the deadline itself. While
+a request is running, the `ClientExchange` of the request writes and sets the deadlines. When the
+client disconnects or stops reading, the connection notifies the exchange in the same callback.
 
 Must never: choose a replica, decide about a retry, await anything.
 """
@@ -37,14 +38,17 @@ from router.wire.outbox import Outbox
 from router.wire.reads import LARGE_READ
 from router.wire.sweep import NEVER, Sweeper
 
-# A refused client may still be sending: closing at once would reset the connection and discard the
-# answer it is about to read (nginx lingering_close; Envoy delayed_close_timeout 1 s).
+# A client whose request was refused may still be sending. Closing at once would reset the
+# connection, and the client would lose the error response. So the router first reads and discards
+# up to `LINGER_BYTES` bytes, for at most `LINGER_S` seconds (nginx: lingering_close; Envoy:
+# delayed_close_timeout, 1 s).
 LINGER_S: Final = 1.0
 LINGER_BYTES: Final = 1024 * 1024
-# seconds without a request, after which a connection may be closed to make room
+# A connection without a request for this many seconds may be closed so that a new connection can be
+# accepted.
 QUIET_S: Final = 1.0
-# 1/16 of the connections are a reserve, in which the head of a request decides whether its
-# connection stays
+# The maximum number of connections, divided by `_RESERVE`, is a reserve. While connections of the
+# reserve are in use, the head of each new request decides whether its connection may stay open.
 _RESERVE: Final = 16
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -67,22 +71,25 @@ class ClientExchange(ABC):
 
     @abstractmethod
     def crashed(self, err: Exception) -> None:
-        """A callback for this request has raised, which is a defect of the router.
+        """Called when a callback for this request raised an exception: a defect of the router.
 
-        Logs the error and ends the request in any form that is still possible. Must not raise.
+        Logs the error and ends the request, with an error response if that is still possible. Must
+        not raise.
         """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Handler(ABC):
-    """The handler of requests."""
+    """The code that handles the requests of all client connections."""
 
     __slots__ = ()
 
     @abstractmethod
     def check_head(self, head: RequestHead) -> None:
-        """May refuse a request before its body is read (RouterError), or set `head.passes`: then a
-        `Tunnel` carries the body.
+        """Called before the body of a request is read.
+
+        Raises RouterError to refuse the request. Sets `head.passes` if a `Tunnel` is to carry the
+        body.
         """
 
     @abstractmethod
@@ -91,7 +98,7 @@ class Handler(ABC):
     ) -> None:
         """Handles a request that has arrived completely.
 
-        Sets `client.exchange`, or answers at once and calls `done`.
+        Sets `client.exchange`, or sends the response at once and calls `client.done`.
         """
 
     @abstractmethod
@@ -103,24 +110,24 @@ class Handler(ABC):
 
     @abstractmethod
     def relieve(self, client: ClientConnection, head: RequestHead, body_bytes: int) -> bool:
-        """Called when connections are scarce (`body_bytes` is 0), or when memory for a body of
-        `body_bytes` is scarce.
+        """Called when too many connections are open (`body_bytes` is 0), or when the memory for
+        request bodies is exceeded by `body_bytes` bytes.
 
-        Evicts waiting requests of larger flows. Returns whether the request that needs the resource
-        may continue.
+        Evicts waiting requests of flows that use more than the flow of this request. Returns
+        whether this request may continue.
         """
 
     @abstractmethod
     def refused(self, client: ClientConnection, head: RequestHead | None, err: RouterError) -> str:
-        """A request ended before it began: logs and counts it. Returns the id of the request."""
+        """Logs and counts a request that was refused before `start`. Returns its request ID."""
 
     @abstractmethod
     def log_defect(self, err: Exception) -> None:
-        """Log a defect of the router."""
+        """Logs an exception that is a defect of the router."""
 
 
 class Front:
-    """The state that all client connections share."""
+    """What all client connections share: limits, timeouts, and the set of connections."""
 
     __slots__ = (
         "_max_clients",
@@ -173,9 +180,9 @@ class Front:
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Take new limits and timeouts.
+        """Applies limits and timeouts. Called again at a configuration reload.
 
-        Settings that each request reads are kept as plain values.
+        The settings that every request reads are copied into attributes, which are faster to read.
         """
         self.limits = limits
         self.timeouts = timeouts
@@ -185,7 +192,7 @@ class Front:
         self.body_rate_over_s = timeouts.body_rate_over_s
         self.body_idle_s = timeouts.body_idle_s
         self.keep_alive_s = timeouts.keep_alive_s
-        # plans made before the reload belong to the old rules
+        # Heads that were remembered before the reload were checked against the old limits.
         self.plans: Plans[RequestHead] = Plans()
 
     @property
@@ -196,14 +203,15 @@ class Front:
     @max_clients.setter
     def max_clients(self, most: int) -> None:
         self._max_clients = most
-        # If there are more connections than this number, connections are scarce.
+        # Above this number of connections, the router closes quiet connections.
         self.soft_clients = most - most // _RESERVE
 
     def takes(self, client: ClientConnection, now: float) -> bool:
         """Returns whether a new connection may stay although it exceeds the soft limit.
 
-        If possible, another connection is closed to make room. Otherwise the new connection may use
-        the reserve, where the head of its request decides whether it stays.
+        If possible, a connection that waits for a request is closed instead. Otherwise the new
+        connection stays until the head of its request arrives; the head decides whether the
+        connection may stay. Returns False if the maximum number of connections is exceeded.
         """
         quiet = self.origins.quiet(client, now)
         if quiet is not None:
@@ -238,7 +246,7 @@ class ClientConnection(Counted):
     )
 
     transport: asyncio.Transport
-    write: Callable[[bytes], None]  # writes at the end of this turn of the loop
+    write: Callable[[bytes], None]  # writes to the client through the `Outbox`
 
     def __init__(self, front: Front, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
@@ -249,9 +257,11 @@ class ClientConnection(Counted):
         self.deadline = NEVER
         self.half_closed = False
         self.paused = False  # the client reads more slowly than the router writes
-        self._closing = False  # input is no longer read as a request
-        self._linger_left = -1  # if ≥ 0, input is discarded, up to this many more bytes
-        self._turn_has_ended = False  # no more input is handled in this turn of the event loop
+        self._closing = False  # the connection reads no more requests
+        # If 0 or more: received bytes are discarded, and after this many the connection closes.
+        self._linger_left = -1
+        # Received bytes are not handled before the next turn of the event loop.
+        self._turn_has_ended = False
         self._requests = 0
         self._held = 0
         self._body_window = 0.0
@@ -288,7 +298,7 @@ class ClientConnection(Counted):
             )
 
     def _secured(self, transport: asyncio.Transport | None) -> None:
-        """The TLS handshake is over; `None`: the handshake failed."""
+        """Called when the TLS handshake is over. `transport` is None if the handshake failed."""
         front = self._front
         if transport is None or self.transport.is_closing():
             self.transport.abort()
@@ -314,22 +324,22 @@ class ClientConnection(Counted):
             self._crashed(err)
 
     def _end_turn(self) -> None:
-        """Continues to read in the next turn of the loop, beginning with the early data.
+        """Continues reading in the next turn of the event loop, first with the buffered bytes.
 
-        Reading is paused for the rest of this turn only. During a longer pause a disconnect would
-        not be noticed.
+        Reading is paused only for the rest of the present turn of the event loop. During a longer
+        pause a disconnect would not be noticed.
         """
         if self._turn_has_ended or self.transport.is_closing():
             return
         self._turn_has_ended = True
-        if not self.half_closed:  # otherwise the end of input would be reported again
+        if not self.half_closed:  # pausing and resuming would report the client's FIN again
             self.transport.pause_reading()
         asyncio.get_running_loop().call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
         self._turn_has_ended = False
         transport = self.transport
-        # If a tunnel has taken over the connection, the tunnel controls the reading.
+        # A tunnel that has taken over the transport pauses and resumes the reading itself.
         if transport.is_closing() or not self._is_its_protocol(transport):
             return
         if not self.half_closed:
@@ -347,7 +357,7 @@ class ClientConnection(Counted):
             if self._front.allow_half_close:
                 self.half_closed = True
                 return True
-            # A proxy cannot distinguish a half-close from a disconnect. Continuing to generate for
+            # A proxy cannot distinguish a half-close from a disconnect. To continue generating for
             # a client that has left is the more expensive mistake (HAProxy: `abortonclose`).
             self.abort(Reason.CLIENT_GONE)
         elif self._reader.started:
@@ -404,7 +414,7 @@ class ClientConnection(Counted):
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the connection may serve another request after this one."""
+        """Whether the connection may serve another request after the present request."""
         return (
             self._reader.head.keep_alive
             and not self._front.draining
@@ -415,7 +425,7 @@ class ClientConnection(Counted):
 
     @property
     def is_closing(self) -> bool:
-        """Whether no more requests are read: the connection is lost or is about to end."""
+        """Whether the connection reads no more requests, because it is lost or about to end."""
         return self._closing
 
     @property
@@ -424,7 +434,7 @@ class ClientConnection(Counted):
         return self._front.draining
 
     def done(self, keep_alive: bool) -> None:
-        """The response is written; the next request may be read."""
+        """Called when the response has been written: the next request may be read."""
         self.exchange = None
         self.release_body()
         if self._closing:
@@ -438,8 +448,8 @@ class ClientConnection(Counted):
         front = self._front
         self.deadline = now + (front.timeouts.write_stall_s if self.paused else front.keep_alive_s)
         if reader.early and not self.paused:
-            # One request per turn: the client may have sent thousands that the router answers
-            # itself.
+            # One buffered request per turn of the event loop: a client may have sent thousands of
+            # requests that the router answers without a replica.
             self._end_turn()
 
     def abort(self, reason: Reason) -> None:
@@ -455,20 +465,20 @@ class ClientConnection(Counted):
         self._close(monotonic())
 
     def release_body(self) -> None:
-        """The request's body is no longer in memory."""
+        """Subtracts the request's body from the bytes of all bodies in memory."""
         self._front.held_bytes -= self._held
         self._held = 0
 
     # -- reading ------------------------------------------------------------------------------
 
     def _pump(self, data: bytes) -> None:
-        """Reads until a request is complete."""
+        """Passes received bytes to the request reader. Starts the request when it is complete."""
         front = self._front
         reader = self._reader
         try:
             if self.exchange is not None or self.paused or reader.early:
-                # Early data is kept up to the cap. While a client does not read its responses, no
-                # further request of it is handled.
+                # A response is in progress, or the client does not read its responses. The bytes
+                # of its next request are only buffered, up to `limits.early_data` bytes.
                 reader.keep(data)
                 return
             fresh = not reader.started
@@ -491,8 +501,9 @@ class ClientConnection(Counted):
                 self._refuse(err)
 
     def _hand_over(self) -> None:
-        """Another protocol serves the transport from now on; it must report the connection's
-        loss.
+        """Hands the transport over to another protocol, such as a `Tunnel`.
+
+        That protocol must call `connection_lost` of this object when the connection is lost.
         """
         reader = self._reader
         early, reader.early = reader.early, b""
@@ -502,7 +513,7 @@ class ClientConnection(Counted):
         self._front.handler.hand_over(self, reader.head, early)
 
     def _on_head(self, head: RequestHead) -> None:
-        """The request reader calls this after the head of a request and before its body."""
+        """Called by the request reader after the head of a request, before its body."""
         front = self._front
         front.handler.check_head(head)
         if len(front.clients) > front.soft_clients and not self._is_inside():
@@ -511,7 +522,7 @@ class ClientConnection(Counted):
                 raise _too_many()
         if head.has_body and not head.passes:
             if (head.content_length or 0) > front.body_most:
-                return  # the request will be refused
+                return  # `RequestReader` refuses the request next
             now = monotonic()
             self._body_window = now + front.body_rate_over_s
             self._body_window_bytes = 0
@@ -524,7 +535,7 @@ class ClientConnection(Counted):
         now = monotonic()
         if self._reader.state == HEAD:
             if fresh and self._requests and self._reader.started:
-                # The deadline of a head is set at its first byte; later bytes do not move it.
+                # The deadline of a head is set at its first byte. Later bytes do not extend it.
                 self.deadline = now + front.timeouts.head_s
             return
         self._account(self._reader.body_bytes)
@@ -567,7 +578,7 @@ class ClientConnection(Counted):
             exchange.client_gone(reason)
 
     def _refuse(self, err: RouterError) -> None:
-        """Sends an error, then closes so that the client can still read it."""
+        """Sends an error response, then closes in a way that lets the client read the response."""
         if self._closing:
             return
         reader = self._reader
@@ -597,7 +608,7 @@ class ClientConnection(Counted):
     def _close(self, now: float) -> None:
         if not self._closing:
             self._closing = True
-            # Closing waits until the client has read the answer, up to a deadline.
+            # The transport closes when its write buffer is empty, or else at this deadline.
             self.deadline = now + self._front.timeouts.write_stall_s
             self._front.outbox.flush()
             self.transport.close()
@@ -610,9 +621,9 @@ class ClientConnection(Counted):
         return self.peer == INSIDE
 
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether this connection has waited for a request for at least `QUIET_S`.
+        """Returns whether this connection has waited for a request for at least `QUIET_S` seconds.
 
-        If not `is_own`, a connection that never sent a request counts as well.
+        If `is_own` is false, a connection that has never sent a request counts as quiet at once.
         """
         reader = self._reader
         if self.exchange is not None or self._closing or self.paused or reader.state != HEAD:
@@ -625,7 +636,7 @@ class ClientConnection(Counted):
         return since + QUIET_S <= now
 
     def shed(self) -> None:
-        """Closes this waiting connection to make room for another one."""
+        """Closes this connection, which waits for a request, so that another may stay open."""
         front, reader = self._front, self._reader
         if reader.started:
             head = reader.head if reader.head.method else None
@@ -636,7 +647,10 @@ class ClientConnection(Counted):
         self.transport.abort()
 
     def shut(self) -> None:
-        """Drains: closes an idle connection now, and a busy one after its response."""
+        """Closes the connection if it is idle. Called when the router begins to drain.
+
+        A busy connection closes after its response, because `keeps_alive` is then false.
+        """
         if self.exchange is None and not self._reader.started:
             self._close(monotonic())
 
@@ -646,5 +660,5 @@ def _too_many() -> RouterError:
 
 
 def as_protocol(connection: ClientConnection) -> asyncio.Protocol:
-    """The same function, for callers that need asyncio's types."""
+    """Returns `connection` itself with the type `asyncio.Protocol`, which asyncio expects."""
     return cast("asyncio.Protocol", connection)

@@ -1,10 +1,10 @@
-"""The TLS handshake of an accepted connection. It begins in the callback that accepts the
-connection.
+"""Runs the TLS handshake of an accepted connection, in the callback that accepts the connection.
 
-A server with `ssl` reports a connection only after its handshake, so half-open connections would
-not be counted. Here the client connection is created first, so it is counted and may be closed to
-make room. TLS is then inserted below it before a byte is read. This needs no task, because the
-first step of a task would run too late.
+An asyncio server with `ssl` reports a connection only after its handshake, so connections whose
+handshake is unfinished would not be counted. Here the `ClientConnection` is created first. So it
+counts as a connection and can be closed when connections are scarce. TLS is then inserted below the
+connection, before a byte is read. No task runs the handshake, because its first step would run too
+late.
 
 Must never: let a byte of the connection pass unencrypted.
 """
@@ -20,7 +20,7 @@ from typing import Any
 class Handshake:
     """One TLS handshake.
 
-    `done` receives the transport to use afterwards; None if the handshake failed.
+    `done` is called with the encrypted transport, or with None if the handshake failed.
     """
 
     __slots__ = ("_done", "_steps")
@@ -41,12 +41,12 @@ class Handshake:
         self._go_on(None)
 
     def _go_on(self, _: object) -> None:
-        """Run the coroutine as a task would, but begin at once."""
+        """Runs the coroutine of the handshake, as a task would, but begins at once."""
         try:
             waiter = self._steps.send(None)
         except StopIteration as end:
             self._done(end.value)
-        except (OSError, asyncio.CancelledError):  # ssl.SSLError is a subclass
+        except (OSError, asyncio.CancelledError):  # ssl.SSLError is a subclass of OSError
             self._done(None)
         else:
             waiter._asyncio_future_blocking = False

@@ -1,4 +1,4 @@
-"""Counts client connections by their source address, and chooses a connection to close for room.
+"""Counts client connections by source address, and chooses which to close when there are too many.
 
 When connections are scarce, a connection of the address with the most connections is closed. Only
 a connection that waits for a request is closed, including a new one that has sent no request. So
@@ -6,8 +6,8 @@ an address that holds thousands of idle connections, or sends heads byte by byte
 other addresses. A connection that has just served a request stays open for a second, because its
 client may be about to use it.
 
-A search for such a connection continues where the last search ended and looks at only a few, so its
-cost does not depend on the number of connections.
+The search for a connection to close begins where the last search ended, and examines at most
+`_LOOKS` connections. So its cost does not depend on the number of connections.
 
 Must never: close a connection with a request in progress.
 """
@@ -22,7 +22,8 @@ from mypy_extensions import mypyc_attr
 from router.core.client_address import counted_peer
 from router.core.ranking import Ranked, Ranking
 
-# the peer name of an in-process connection, or of a connection that was already reset
+# The peer name of a connection inside the router's process, or of a connection that was already
+# reset when it was accepted.
 INSIDE: Final = "-"
 _LOOKS: Final = 64  # maximum number of connections that one search examines
 
@@ -40,18 +41,18 @@ class Counted(ABC):
 
     @abstractmethod
     def is_quiet(self, now: float, *, is_own: bool) -> bool:
-        """Returns whether it may be closed for a new connection.
+        """Returns whether this connection may be closed so that a new connection can stay open.
 
-        `is_own`: the new one has the same address.
+        `is_own`: the new connection has the same source address.
         """
 
     @abstractmethod
     def shed(self) -> None:
-        """Closes this waiting connection to make room for another one."""
+        """Closes this connection, which waits for a request, so that another may stay open."""
 
 
 class Origin(Ranked):
-    """The connections of one address."""
+    """The client connections from one source address."""
 
     __slots__ = ("connections", "hand", "name")
 
@@ -62,9 +63,9 @@ class Origin(Ranked):
         self.hand = 0  # the index where the next search begins
 
     def quiet(self, now: float, *, is_own: bool) -> Counted | None:
-        """Returns a connection that may be closed for a new one.
+        """Returns a connection of this address that may be closed so that a new one can stay open.
 
-        `is_own`: the new one has the same address.
+        Returns None if the search finds none. `is_own`: the new connection has the same address.
         """
         connections = self.connections
         for _ in range(min(_LOOKS, len(connections))):
@@ -78,7 +79,7 @@ class Origin(Ranked):
 
 
 class Origins:
-    """All addresses with connections."""
+    """All source addresses that have client connections."""
 
     __slots__ = ("_by_name", "_ranking")
 
@@ -91,7 +92,7 @@ class Origins:
 
     def join(self, client: Counted) -> None:
         peer = client.peer
-        # only IPv6 addresses have several spellings
+        # Only an IPv6 address can be written in several ways, so only it is normalized.
         name = counted_peer(peer) if ":" in peer else peer
         origin = self._by_name.get(name)
         if origin is None:
@@ -123,7 +124,10 @@ class Origins:
         return largest is None or own is None or largest.level <= len(own.connections)
 
     def quiet(self, client: Counted, now: float) -> Counted | None:
-        """Returns the connection to close so that a new one has room; None if there is none."""
+        """Returns a connection to close so that the new connection `client` can stay open.
+
+        Returns None if no connection may be closed.
+        """
         largest, own = self._ranking.largest(), client.origin
         if largest is None or own is None:
             return None

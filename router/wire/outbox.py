@@ -1,14 +1,14 @@
-"""Collects the writes of one turn of the event loop and makes them at its end, while this saves
-CPU.
+"""Collects the writes of one turn of the event loop and makes them at the end of the turn.
 
-A `send` costs most when it wakes a sleeping process. One turn of the loop handles every socket that
-was ready. If the writes wait for the end of the turn, the first write wakes the peer and the others
-find it awake. With 32 connections this reduces the cost of a request by a fifth. Under low load a
-turn holds one or two writes, and collecting costs more than it saves. So after a turn with few
-writes, the next `DIRECT` writes are made directly.
+A `send` costs most when it wakes a sleeping process. One turn of the event loop handles every
+socket that was ready. If the writes wait for the end of the turn, the first write wakes the peer,
+and the peer is awake for the other writes. With 32 connections, collecting reduces the CPU cost of
+a request by a fifth. Under low load a turn has one or two writes, and collecting costs more than it
+saves. So after a turn with fewer than `FEW` writes, the next `DIRECT` writes are made directly.
 
-Must never: hold a write beyond its turn, reorder the writes of one transport, or write to a
-transport that is closing. Code that closes a transport after its writes must flush first.
+Must never: delay a write beyond the turn in which it was requested, reorder the writes of one
+transport, or write to a transport that is closing. Code that closes a transport after writing must
+call `flush` first.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-FEW: Final = 4  # writes per turn; with fewer writes, collecting costs more than it saves
-# A large write is made at once: a fast replica can send many large pieces in one turn, and only a
-# write shows whether the client keeps up.
+FEW: Final = 4  # with fewer writes per turn, collecting costs more than it saves
+# A write of more than `LARGE` bytes is made at once. A fast replica can send many large pieces in
+# one turn, and only a write shows whether the client reads fast enough.
 LARGE: Final = 16 * 1024
-DIRECT: Final = 64  # writes made directly before collecting is tried again
+DIRECT: Final = 64  # number of writes that are made directly before writes are collected again
 
 
 class Outbox:
-    """The writes that wait for the end of this turn."""
+    """The writes that wait for the end of the present turn of the event loop."""
 
     __slots__ = ("_direct", "_items", "_loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._items: list[Any] = []  # transport, data, transport, data, …
-        self._direct = 0  # number of writes that are still made directly
+        self._items: list[Any] = []  # alternately a transport and the data to write to it
+        self._direct = 0  # the number of coming writes that will be made directly
 
     def write(self, transport: Any, data: bytes) -> None:
         if self._direct or len(data) > LARGE:

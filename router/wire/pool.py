@@ -1,18 +1,19 @@
 """The connection pool of one replica: idle connections, and a bounded number that are being opened.
 
-`acquire` returns an idle connection at once, the most recently used first, so that the others can
-expire. If none is idle, the owner enters a queue and a connection is opened. A connection that
-becomes free serves the queue before it becomes idle. Each failure to connect fails exactly one
-waiting owner. So the queue of a dead replica empties as fast as connections are refused, with at
-most `limits.connecting` attempts at once.
+An owner of a connection is the sender of one request. `acquire` returns the idle connection that
+was used last, so that idle connections that are not needed expire. If no connection is idle, the
+owner enters the pool's queue, and a connection is opened. A connection that becomes free goes to
+the first owner in the queue. It becomes idle only if the queue is empty. Each failure to connect
+fails exactly one owner in the queue. So the queue of a dead replica empties as fast as connections
+are refused. At most `limits.connecting` connections are being opened at once.
 
-An owner waits at most `timeouts.connect` from its call of `acquire`, even if all allowed openings
-serve other owners. Otherwise a replica that drops packets would hold its queue for several timeouts
-in sequence. When the fleet removes the replica (`give_up`), all waiting owners are released at
-once.
+An owner waits at most `timeouts.connect` from its call of `acquire`, even if all connections that
+are being opened go to other owners. Otherwise, for a replica that drops packets, an owner could
+wait for several timeouts in sequence. When the fleet removes the replica, `give_up` fails all
+waiting owners at once.
 
-Idle connections are kept for 3 s by default. Servers such as uvicorn close theirs after 5 s, and a
-request that is sent while the server closes has to be sent again.
+Idle connections are kept for 3 s by default. Servers such as uvicorn close an idle connection after
+5 s, and a request that is sent while the server closes the connection must be sent again.
 
 Must never: retry, interpret requests, or keep a waiting owner after `cancel`.
 """
@@ -42,7 +43,7 @@ from router.wire.sweep import NEVER, Sweeper
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Waiter(Owner):
-    """A request (the future owner of a connection) that can wait for a connection."""
+    """The sender of a request, which can wait until the pool gives it a connection."""
 
     __slots__ = ()
 
@@ -54,9 +55,7 @@ class Waiter(Owner):
 
 
 class Address:
-    """The address of a replica. `resolve` returns the IP addresses to try, the latest result
-    first.
-    """
+    """The address of a replica. `resolve` returns its IP addresses in the order to try them."""
 
     __slots__ = ("host", "port", "resolve", "server_name", "tls")
 
@@ -116,9 +115,10 @@ class Pool(PoolInterface):
         self._sweeper = sweeper
         self._loop = loop
         self._idle: list[ReplicaConnection] = []
-        self._waiters: dict[Waiter, float] = {}  # the deadline of each waiter, in order of arrival
-        self._fresh: set[Waiter] = set()  # waiters that need a new connection
-        self.deadline = NEVER  # the deadline of the first waiter
+        # The queue: the deadline of each waiting owner, in order of arrival.
+        self._waiters: dict[Waiter, float] = {}
+        self._fresh: set[Waiter] = set()  # waiting owners that must get a new connection
+        self.deadline = NEVER  # the deadline of the first owner in the queue
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
         self.all: set[ReplicaConnection] = set()
@@ -126,7 +126,7 @@ class Pool(PoolInterface):
         self.reused = 0
 
     def adopt(self, limits: Limits, timeouts: Timeouts) -> None:
-        """Applies the limits of a reload to later requests."""
+        """Applies limits and timeouts to later requests. Called again at a configuration reload."""
         self.limits = limits
         self._timeouts = timeouts
         self._idle_most = limits.pool_idle
@@ -146,10 +146,10 @@ class Pool(PoolInterface):
         return len(self._waiters)
 
     def acquire(self, owner: Waiter, *, fresh: bool = False) -> ReplicaConnection | None:
-        """Returns a connection, or None; then `on_connected` or `on_connect_failed` is called
-        later.
+        """Returns an idle connection, or None if the owner must wait.
 
-        `fresh` asks for a new connection. It is used after a reused connection failed.
+        After None, the pool later calls `on_connected` or `on_connect_failed` of the owner. If
+        `fresh`, the owner gets a new connection, as after the failure of a reused connection.
         """
         idle = self._idle
         while idle and not fresh:
@@ -177,9 +177,9 @@ class Pool(PoolInterface):
         return None
 
     def cancel(self, owner: Waiter) -> None:
-        """Remove an owner that no longer waits.
+        """Removes an owner from the queue.
 
-        Openings beyond the number of waiting owners are cancelled.
+        If more connections are being opened than owners wait, the surplus is cancelled.
         """
         if owner not in self._waiters:
             return
@@ -227,22 +227,22 @@ class Pool(PoolInterface):
         self._loop.call_soon(resume, why)
 
     def forget(self, conn: ReplicaConnection) -> None:
-        """Forget a connection that is closed."""
+        """Removes a connection that is closed."""
         self.all.discard(conn)
         self._sweeper.discard(conn)
         if conn in self._idle:
             self._idle.remove(conn)
 
     def close_idle(self) -> None:
-        """Closes idle connections, which may be stale because the replica was lost or returned."""
+        """Closes all idle connections. They may be broken after the replica was unreachable."""
         for conn in list(self._idle):
             conn.cancel()
 
     def give_up(self) -> None:
-        """Fails all waiting owners, because the replica is no longer fit.
+        """Fails all waiting owners, because the replica must not be used any more.
 
-        The owners are failed in this turn of the event loop, after the caller returns, because the
-        caller may be one of the owners.
+        The owners are called by the event loop after the caller has returned, because the caller
+        may be one of them.
         """
         self.close_idle()
         if self._waiters:
@@ -250,14 +250,14 @@ class Pool(PoolInterface):
 
     def _release(self, waiters: list[Waiter]) -> None:
         for waiter in waiters:
-            # the waiting owner may have been cancelled or served in the meantime
+            # Since the call of `give_up`, an owner may have left the queue or got a connection.
             if waiter in self._waiters:
                 self._forget_waiter(waiter)
                 waiter.on_connect_failed(Reason.CONNECT_FAILED, "the replica is no longer usable")
         self._open_fewer()
 
     def on_deadline(self, now: float) -> None:
-        """Report a failure to each attempt that has waited for `timeouts.connect`."""
+        """Fails each owner that has waited in the queue for `timeouts.connect`."""
         while self._waiters:
             due = next(iter(self._waiters.values()))
             if due > now:
@@ -267,13 +267,16 @@ class Pool(PoolInterface):
         self._open_fewer()
 
     def _open_fewer(self) -> None:
-        """Cancels the openings beyond the number of waiting owners."""
+        """Stops opening connections for which no owner waits any more."""
         spare = len(self._tasks) - len(self._waiters)
         for task in list(self._tasks)[: max(0, spare)]:
             task.cancel()
 
     def close(self) -> None:
-        """Opens no more connections. Connections that carry a response may finish it."""
+        """Closes the idle connections and fails the waiting owners. Opens no more connections.
+
+        Connections that carry a response stay open until the response is complete.
+        """
         self._closed = True
         self.close_idle()
         for task in list(self._tasks):
@@ -282,7 +285,7 @@ class Pool(PoolInterface):
             self._next_waiter().on_connect_failed(Reason.CONNECT_FAILED, "the pool is closed")
 
     def abort(self) -> None:
-        """Close everything now."""
+        """Closes the pool and all its connections now, even if they carry a response."""
         self.close()
         for conn in list(self.all):
             conn.cancel()
@@ -300,7 +303,7 @@ class Pool(PoolInterface):
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         err = None if task.cancelled() else task.exception()
-        if err is not None:  # this error is a defect of the router, not of the replica
+        if err is not None:  # `_open` handles errors of the replica, so this is a router defect
             self._loop.call_exception_handler({"message": "a connection failed", "exception": err})
         self._open_more()
 
@@ -312,7 +315,7 @@ class Pool(PoolInterface):
             self._failed(Reason.CONNECT_TIMEOUT, "the replica did not accept in time")
         except OSError as err:
             self._failed(_reason(err), str(err))
-        except Exception as err:  # such as an error for an invalid certificate or host name
+        except Exception as err:  # for example, an invalid certificate or host name
             self._failed(Reason.CONNECT_FAILED, str(err))
         else:
             self._made(conn)
@@ -363,8 +366,10 @@ class Pool(PoolInterface):
 
 
 def _reason(err: OSError) -> Reason:
-    """Returns the reason of a failure; a lack of files or ports on this host is not the replica's
-    failure.
+    """Returns the reason of a failure to connect.
+
+    NO_FILES and NO_PORTS mean that this host has no free file descriptor or no free port, which is
+    not a failure of the replica.
     """
     if err.errno in (errno.EMFILE, errno.ENFILE):
         return Reason.NO_FILES

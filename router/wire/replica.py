@@ -1,12 +1,15 @@
 """A connection to a replica: carries one attempt at a time and reports the response to its owner.
 
+An attempt is one sending of a request to a replica.
+
 Rules:
-1. A connection has one owner or none. Without an owner it is idle in its pool. Then any event (a
-   byte, a FIN, a reset) makes it unusable, because unsolicited bytes must not be taken for the next
-   answer. Before it is used again, the kernel is asked for data that the event loop has not
-   reported yet (`has_news`).
-2. The owner gets `on_data` once per read, after the bytes were framed, and looks at the reader.
-3. After `cancel()` the owner gets no callback of this connection.
+1. A connection has one owner (the sender of the attempt) or none. Without an owner it is idle in
+   its pool. Any event on an idle connection (a byte, a FIN, a reset) makes it unusable, because
+   unsolicited bytes must not be taken for the next response. Before an idle connection is used
+   again, the kernel is asked for data that the event loop has not reported yet (`has_news`).
+2. `on_data` of the owner is called once per read, after the reader has parsed the bytes. The owner
+   takes the response from `conn.reader`.
+3. After `cancel()`, the connection calls no method of its former owner.
 
 Must never: retry, choose, write to a client.
 """
@@ -31,37 +34,39 @@ from router.wire.outbox import Outbox
 from router.wire.reads import LARGE_READ
 from router.wire.sweep import NEVER
 
-# Reasons why reading from the replica is paused. Reading resumes when no reason is left.
+# Bits, one for each reason to pause reading from the replica. Reading resumes when no bit is set.
 PAUSE_CLIENT: Final = 1
 _PAUSE_TURN: Final = 2
-# Copying a body of up to this many bytes costs less than a write of two buffers.
+# A body of up to this many bytes is copied behind the head, which costs less than a write of two
+# buffers.
 _JOINED: Final = 64 * 1024
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Owner(ABC):
-    """The sender of a request over a connection. It is a base class because compiled code calls it
-    directly.
+    """The sender of a request over a connection.
+
+    A base class instead of a protocol, because compiled code calls its methods directly.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def on_sent(self) -> None:
-        """`is_sending` has become false: most of the sent data has left the write buffer."""
+        """Called when `is_sending` has become false: the write buffer is almost empty again."""
 
     @abstractmethod
     def on_data(self, conn: ReplicaConnection) -> None:
-        """The reader `conn.reader` has new data."""
+        """Called when `conn.reader` has new data of the response."""
 
     @abstractmethod
     def on_lost(self, conn: ReplicaConnection, reason: Reason, detail: str) -> None:
-        """The response will not be completed, because the connection is already closed."""
+        """Called when the connection was closed before the response was complete."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PoolInterface(ABC):
-    """The pool of one replica, as its connections see it."""
+    """The part of a replica's connection pool that its connections use."""
 
     __slots__ = ("limits", "outbox", "plans")
 
@@ -71,15 +76,15 @@ class PoolInterface(ABC):
 
     @abstractmethod
     def put_back(self, conn: ReplicaConnection) -> None:
-        """A response was read completely: the connection is free."""
+        """Called when a response was read completely, so the connection can be used again."""
 
     @abstractmethod
     def forget(self, conn: ReplicaConnection) -> None:
-        """A connection is closed."""
+        """Called when a connection is closed."""
 
     @abstractmethod
     def look_again(self, resume: Callable[[int], None], why: int) -> None:
-        """Call `resume(why)` in the next turn of the loop."""
+        """Calls `resume(why)` in the next turn of the event loop."""
 
 
 class ReplicaConnection:
@@ -112,8 +117,8 @@ class ReplicaConnection:
         self.reader = ResponseReader(pool.limits)
         self.deadline = NEVER
         self.expires = NEVER  # the time at which the connection reaches its age limit
-        self.uses = 0  # requests sent so far; above 1, the connection was reused
-        self.received = False  # a byte of the present response has arrived
+        self.uses = 0  # number of requests sent; if it is above 1, the connection was reused
+        self.received = False  # whether a byte of the present response has arrived
         self.is_sending = False  # the write buffer is above its high-water mark
         self._pauses = 0
         self._lost = False
@@ -122,7 +127,7 @@ class ReplicaConnection:
     # -- what the owner uses ------------------------------------------------------------------
 
     def send(self, owner: Owner, head: bytes, body: list[bytes], *, for_head: bool) -> None:
-        """Sends one request. `owner` gets the callbacks about its response."""
+        """Sends one request. Events of its response are reported to the methods of `owner`."""
         self.owner = owner
         self.deadline = NEVER
         self.uses += 1
@@ -136,8 +141,9 @@ class ReplicaConnection:
             self.transport.writelines([head, *body])
 
     def release(self) -> None:
-        """The response is complete: puts the connection back, or closes it if its reuse would be
-        unsafe.
+        """Called by the owner when the response is complete.
+
+        Puts the connection back into the pool, or closes it if its reuse would be unsafe.
         """
         self.owner = None
         reader = self.reader
@@ -149,7 +155,8 @@ class ReplicaConnection:
             or not head.keep_alive
             or self._lost
             or self.transport.is_closing()
-            # The answer came before the whole request was sent; the rest would still be sent.
+            # The response is complete before the whole request was sent. On a reused connection,
+            # the rest of this request would come before the next request.
             or self.transport.get_write_buffer_size()
         ):
             self._drop()
@@ -158,9 +165,7 @@ class ReplicaConnection:
             self.pool.put_back(self)
 
     def cancel(self) -> None:
-        """The response is no longer needed: closes the connection, so that the engine notices at
-        once.
-        """
+        """Closes the connection, so that the engine stops generating a response nobody needs."""
         self.owner = None
         self._drop()
 
@@ -180,18 +185,17 @@ class ReplicaConnection:
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]
         sock = transport.get_extra_info("socket")
-        # Over TLS, bytes without application data may arrive: a session ticket, a key update.
+        # Not over TLS: an unread byte may be a session ticket or a key update, which is harmless.
         if sock is not None and transport.get_extra_info("ssl_object") is None:
             watch = select.poll()
             watch.register(sock.fileno(), select.POLLIN)
             self._look = watch.poll
 
     def has_news(self) -> bool:
-        """Returns whether an idle connection has received unread bytes or the end of the
-        connection.
+        """Returns whether unread bytes or a FIN have arrived on this idle connection.
 
-        Data that arrives just after the next request was sent cannot be distinguished from the
-        answer to that request.
+        Checked before the next request is sent, because unsolicited data that is read later cannot
+        be distinguished from the response to that request.
         """
         return self._look is not None and len(self._look(0)) > 0
 
@@ -233,12 +237,13 @@ class ReplicaConnection:
         self._lost = True
         self.deadline = NEVER
         if self.owner is not None:
-            # No FIN (over TLS: no close_notify) came before, so the body is incomplete.
+            # The connection was lost without a FIN (over TLS: without a close_notify), so the
+            # response is incomplete.
             self._fail(Reason.REPLICA_RESET, str(exc or "the connection was lost"))
         self.pool.forget(self)
 
     def on_deadline(self, now: float) -> None:
-        """The connection was idle for too long."""
+        """Closes the connection, because it was idle for too long."""
         self.deadline = NEVER
         if self.owner is None:
             self._drop()

@@ -1,12 +1,13 @@
 """Handles all deadlines of the data plane with one timer.
 
 Setting and cancelling a timer of the event loop costs about a microsecond, and a request needs
-several. Here an object writes its next deadline into its own `deadline` attribute (monotonic
-seconds, `NEVER` for none), which costs almost nothing. One tick checks all registered objects ten
-times a second: 10,000 connections cost about 0.3 ms a tick. Deadlines are therefore late by up to
-`TICK_S`. Code that needs milliseconds must use its own timer.
+several timers. Here an object only writes its next deadline into its own `deadline` attribute
+(monotonic seconds, `NEVER` for none), which costs almost nothing. A sweep checks the deadlines of
+all registered objects every `TICK_S` seconds. A sweep over 10,000 connections takes about 0.3 ms.
+So `on_deadline` is called up to `TICK_S` seconds late. Code that needs a precision of milliseconds
+must use its own timer.
 
-The timer runs only while an object is registered: an idle router has no timer.
+The timer of the sweeps runs only while an object is registered: an idle router has no timer.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ class Party(Protocol):
     deadline: float
 
     def on_deadline(self, now: float) -> None:
-        """The deadline has passed.
+        """Called when the deadline has passed.
 
-        Must move `deadline` or unregister, or this method is called again.
+        Must set a later `deadline` or unregister the object, or the next sweep calls it again.
         """
 
 
 class Register(Protocol):
-    """The place where an object registers its deadline: the sweeper, or a virtual clock."""
+    """The interface to register an object with a deadline: a `Sweeper` or a virtual clock."""
 
     def add(self, party: Party) -> None: ...
 
@@ -48,7 +49,7 @@ class Sweeper:
         self, loop: asyncio.AbstractEventLoop, on_error: Callable[[BaseException], None]
     ) -> None:
         self.parties: set[Party] = set()
-        self.lag_s = 0.0  # how late the last tick came: the lag of the event loop
+        self.lag_s = 0.0  # how many seconds late the last sweep began: the lag of the event loop
         self._loop = loop
         self._on_error = on_error
         self._handle: asyncio.TimerHandle | None = None
@@ -76,7 +77,7 @@ class Sweeper:
         self.lag_s = max(0.0, now - expected)
         due = [party for party in self.parties if party.deadline <= now]
         for party in due:
-            # An earlier callback of this tick may have ended this object or moved its deadline.
+            # A callback earlier in this sweep may have unregistered `party` or moved its deadline.
             if party.deadline <= now and party in self.parties:
                 try:
                     party.on_deadline(now)

@@ -1,13 +1,14 @@
-"""Joins a client's connection to another connection, byte for byte, for one request and its answer.
+"""A tunnel copies bytes between a client's connection and a local server, for one request.
 
-A tunnel serves requests that the router answers itself but that must not be held in memory: a file
-of a gigabyte passes in the pieces in which it arrives. Both directions apply backpressure. So,
-unlike elsewhere, reading from the client is paused here: only a disk waits for the client, not a
-GPU, and a disconnect that is noticed a moment later does no harm. The far end closes after its
-answer, and then the client's connection closes too.
+A tunnel is used for requests that the router answers itself but must not hold in memory, such as
+the upload of a file of a gigabyte. A tunnel forwards each piece as it arrives. Both directions
+apply backpressure, so a tunnel pauses reading from the client. Other requests use a GPU, and while
+reading is paused the router would not notice that their client has disconnected. The request of a
+tunnel only uses a disk, so a disconnect may be noticed late. The local server closes its connection
+after its response, and then the tunnel closes the client's connection.
 
-Must never: read the bytes that pass, except the status and the length of the answer; pass on a
-client's secret that is not meant for the far end.
+Must never: interpret the forwarded bytes, except the status and the length of the response; forward
+a client's secret that is not meant for the local server.
 """
 
 from __future__ import annotations
@@ -28,16 +29,17 @@ from router.wire.sweep import NEVER, Sweeper
 _STATUS: Final = re.compile(rb"HTTP/1\.[01] ([2-5][0-9]{2}) ")
 _LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ?([0-9]{1,18})\r\n")
 
-FAR_HIGH: Final = 256 * 1024  # unsent bytes for the far end above which the client is paused
+# With more unsent bytes for the local server than this, reading from the client is paused.
+FAR_HIGH: Final = 256 * 1024
 
 
 class LocalServer(Protocol):
-    """The destination of a tunnel."""
+    """The server to which tunnels lead, such as the batch server."""
 
     def connect(
         self, factory: Callable[[], asyncio.BaseProtocol]
     ) -> Awaitable[asyncio.BaseTransport]:
-        """Opens a connection for the protocol that `factory` makes. Raises OSError."""
+        """Opens a connection whose asyncio protocol is made by `factory`. Raises OSError."""
 
 
 class TunnelEnd(Protocol):
@@ -47,7 +49,10 @@ class TunnelEnd(Protocol):
 
 
 class Tunnel(asyncio.Protocol):
-    """The client's end. It replaces the `ClientConnection` at the transport."""
+    """The client's end of a tunnel.
+
+    This object replaces the `ClientConnection` as the asyncio protocol of the client's transport.
+    """
 
     __slots__ = (
         "_early",
@@ -84,33 +89,38 @@ class Tunnel(asyncio.Protocol):
         sweeper: Sweeper,
         timeouts: Timeouts,
     ) -> None:
-        """`introduction` has header lines that name the client's owner, each after its CRLF."""
+        """Stores the arguments; `start` opens the tunnel.
+
+        `early`: bytes of the request's body that have already arrived. `introduction`: header lines
+        with the owner ID of the client, each with a CRLF before it.
+        """
         self.client = client
         self.head = head
         self.request_id = request_id
         self.arrived = monotonic()
         self.bytes_in = 0
         self.bytes_out = 0
-        self.status = 0  # the answer's status; 0 if there is none
-        self._whole = -1  # the size of the complete answer in bytes; -1 if it is unknown
+        self.status = 0  # the status of the response; 0 before the response begins
+        self._whole = -1  # the size of the whole response in bytes; -1 if it is unknown
         self._owner = owner
         self._sweeper = sweeper
         self._timeouts = timeouts
         self._early = early
         self._introduction = introduction
-        # Bytes of the body still to come; unknown for a chunked one.
+        # The bytes of the request's body that have not arrived; meaningless for a chunked body.
         self._left = head.content_length or 0
         self._far: asyncio.Transport | None = None
         self._far_closed = False
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        # the end of the time window in which a minimum of the body must arrive
+        # The end of the present time window. In each window of `body_rate_over_s` seconds, a
+        # minimum number of bytes of the request's body must arrive.
         self._window_ends = 0.0
         self._window_bytes = 0
         self.deadline = self.arrived + timeouts.write_stall_s
 
     def start(self, server: LocalServer) -> None:
-        """Takes over the client's transport and opens the other end."""
+        """Takes over the client's transport and opens the connection to the local server."""
         transport = self.client.transport
         transport.set_protocol(self)
         transport.pause_reading()
@@ -124,7 +134,7 @@ class Tunnel(asyncio.Protocol):
             self._refuse(Reason.NO_FILES if isinstance(err, OSError) else Reason.INTERNAL)
 
     def _refuse(self, reason: Reason) -> None:
-        """The other end could not be opened."""
+        """Sends an error response, because the connection to the server could not be opened."""
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
@@ -160,7 +170,7 @@ class Tunnel(asyncio.Protocol):
         self._window_bytes = 0
 
     def eof_received(self) -> bool:
-        return False  # as elsewhere in the router, a FIN of the client counts as a disconnect
+        return False  # a FIN of the client counts as a disconnect
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(Reason.CLIENT_GONE)
@@ -176,14 +186,14 @@ class Tunnel(asyncio.Protocol):
             self._far.resume_reading()
 
     def on_deadline(self, now: float) -> None:
-        """End the tunnel, because no bytes passed in either direction for `write_stall_s`."""
+        """Ends the tunnel: for `write_stall_s` seconds no bytes were forwarded in any direction."""
         self._end(Reason.OK if self._far_closed else Reason.BODY_TIMEOUT)
         self.client.transport.abort()
 
     # -- the far side -------------------------------------------------------------------------
 
     def joined(self, far: asyncio.Transport) -> None:
-        """The other end is open."""
+        """Called when the connection to the local server is open. Sends the request's head."""
         if self._over or self.client.transport.is_closing():
             far.abort()
             return
@@ -197,7 +207,7 @@ class Tunnel(asyncio.Protocol):
         self.client.transport.resume_reading()
 
     def answer(self, data: bytes) -> None:
-        """Bytes of the answer."""
+        """Forwards bytes of the response to the client."""
         if not self.status:
             self._learn(data)
         self.bytes_out += len(data)
@@ -206,7 +216,7 @@ class Tunnel(asyncio.Protocol):
             self.client.transport.write(data)
 
     def _learn(self, data: bytes) -> None:
-        """The status of an answer and its length, from the piece that begins it."""
+        """Sets the status and the size of the response from its first piece."""
         found = _STATUS.match(data)
         if found is None:
             return
@@ -217,7 +227,11 @@ class Tunnel(asyncio.Protocol):
             self._whole = self.bytes_out + end + 4 + int(length.group(1))
 
     def hold(self, is_full: bool) -> None:
-        """The far end's write buffer is full, or has room again."""
+        """Pauses or resumes reading from the client.
+
+        Called when the write buffer of the connection to the local server is full, or has room
+        again.
+        """
         transport = self.client.transport
         if transport.is_closing():
             return
@@ -225,19 +239,20 @@ class Tunnel(asyncio.Protocol):
             transport.pause_reading()
         else:
             self._touch()
-            # the window starts again, because the client did not cause the delay
+            # The time window for a minimum of the body starts again, because the client did not
+            # cause the pause.
             self._open_window(monotonic())
             transport.resume_reading()
 
     def far_gone(self) -> None:
-        """The far end has sent its complete answer."""
+        """Called when the local server has closed its connection, as it does after a response."""
         self._far_closed = True
         transport = self.client.transport
         if self._over or transport.is_closing():
             return
         if (self._left > 0 or self.head.chunked) and transport.can_write_eof():
-            # The answer came before the client's upload ended, so closing now would discard the
-            # answer.
+            # The response is complete before the client has sent its whole request. Closing now
+            # would reset the connection, and the client would lose the response.
             transport.resume_reading()
             transport.write_eof()
             self.deadline = monotonic() + LINGER_S
@@ -260,12 +275,12 @@ class Tunnel(asyncio.Protocol):
         if self._far is not None:
             self._far.abort()
         if (self._far_closed and self.status) or 0 <= self._whole <= self.bytes_out:
-            reason = Reason.OK  # the answer is complete, whatever the client does now
+            reason = Reason.OK  # the whole response has been sent, so the tunnel succeeded
         self._owner.passed(self, reason)
 
 
 class FarEnd(asyncio.Protocol):
-    """The other end of a tunnel."""
+    """The end of a tunnel at the local server: the asyncio protocol of that connection."""
 
     __slots__ = ("_tunnel",)
 
@@ -289,7 +304,7 @@ class FarEnd(asyncio.Protocol):
 
 
 def request_head(head: RequestHead, request_id: bytes, introduction: bytes) -> bytes:
-    """The head for the far end: one request, then the connection closes."""
+    """Returns the request's head for the local server, with `connection: close`."""
     version = b"1.0" if head.http_1_0 else b"1.1"
     parts = [b"%b %b HTTP/%b\r\nhost: %b" % (head.method, head.target, version, head.host or b"-")]
     parts += [head.joined, introduction]

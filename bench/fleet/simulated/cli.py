@@ -1,7 +1,7 @@
 """`python -m bench.fleet.simulated PART`: run one part and print its table.
 
-Exit code 0: done; 1: the part could not run, or a goal was missed in a run without `--quick`; 2: a
-mistake on the command line.
+Exit code 0: done; 1: the part could not run, or a goal was missed in a run without `--quick`; 2: an
+argument is invalid.
 """
 
 from __future__ import annotations

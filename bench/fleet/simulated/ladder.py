@@ -1,23 +1,23 @@
-"""Mooncake's experiment on Mooncake's trace: the benefit of each kind of cache knowledge.
+"""Repeats Mooncake's experiment on Mooncake's trace: how much cache-aware routing helps.
 
-Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace. Mean
-time to first token: random choice 19.65 s, load balancing 5.27 s, local cache awareness 3.58 s,
-global 3.07 s. The paper does not give the replay speed. The trace is therefore played here at the
-speed at which random choice reaches the paper's 19.65 s; all other figures then follow from the
-simulator.
+Source: Qin et al., "Mooncake", FAST'25: 16 machines of 8 x A800 and the conversation trace. The
+paper's mean time to first token is 19.65 s with random choice, 5.27 s with load balancing, 3.58 s
+with local and 3.07 s with global cache awareness. The paper does not give the replay speed. The
+trace is therefore played here at the speed at which random choice reaches the paper's 19.65 s; all
+other figures then follow from the simulator.
 
-The engines are A100 x 8 with Llama-2-70B, whose timing is measured. Their KV cache is what remains
-on the cards: 0.9 of 640 GB, minus the weights, at 320 KiB per token. The paper's machines also keep
-KV in main memory and send it to each other. The simulated engines do not, so that a policy can only
-choose the replica that holds the prefix. The two cache-aware steps are therefore defined as:
+The simulated engines have the measured timing of Llama-2-70B on 8 x A100. Their KV cache is 0.9 of
+the GPUs' 640 GB, minus the weights, at 320 KiB per token. The paper's machines also keep KV in main
+memory and send it to each other. The simulated engines do not, so that a policy can only choose the
+replica that holds the prefix. The two cache-aware steps are therefore defined as:
 
 - local: each replica's cache is considered alone; the replica that holds most of the prompt is
   chosen unless it is too busy (`prefix_affinity`, the method of SGLang's router);
 - global: the saving of a hit is weighed against the queued work of every replica (`kv_aware`).
 
-Further rows show several routers, each of which knows only its own requests: another local variant.
-No request times out here and no replica is ejected as hanging: at this load the engines' own queues
-are measured.
+Further rows show several separate routers, each of which knows only its own requests. No request
+times out and no replica is ejected as hanging, because the experiment measures the waits in the
+engines' queues, which are long at this load.
 """
 
 from __future__ import annotations
@@ -43,21 +43,22 @@ from router.traces import Trace, describe, open_trace, reuse_bound
 
 REPLICAS = 16
 PROFILE = "llama2-70b-a100x8"
-KV_TOKENS = int((0.9 * 8 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))  # layers, heads, K and V
+# Bytes per token: layers x heads x head size x (K and V) x 2 bytes.
+KV_TOKENS = int((0.9 * 8 * 80e9 - 2 * 69.0e9) / (80 * 8 * 128 * 2 * 2))
 PAPER_S = {"random": 19.65, "least_load": 5.27, "prefix_affinity": 3.58, "kv_aware": 3.07}
 RUNGS = ("random", "least_load", "prefix_affinity", "kv_aware")
-BLIND = 4  # independent routers without shared knowledge
-SLO = Slo(30.0, 0.2)  # a target for the time to first token that even the longest prompt can meet
+BLIND = 4  # number of separate routers that exchange nothing
+SLO = Slo(30.0, 0.2)  # first token within 30 s, which even the longest prompt can meet
 _NEVER_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Shares of the prompts' blocks that a cache could have served."""
+    """Shares of the prompts' KV blocks that a cache could have served."""
 
     infinite: float
-    finite: float  # share for one LRU cache as large as all caches of the fleet together
-    asked: int  # number of requested blocks
+    finite: float  # with one LRU cache as large as all caches of the fleet together
+    asked: int  # number of KV blocks of all prompts
     block_tokens: int
 
     @property
@@ -78,7 +79,10 @@ def run(
     speedup: float | None = None,
     precision: float = 0.01,
 ) -> Found:
-    """Return the table. `speedup` of the trace; None: search for it. Raises TraceError, OSError."""
+    """Return the table. `speedup` is the trace's speed; if None, it is searched.
+
+    Raises TraceError and OSError.
+    """
     trace = partial(open_trace, path, spread_seed=seed, limit=limit)
     reuse = _reuse(trace())
     world = _world(seed, reuse.block_tokens)
@@ -129,7 +133,7 @@ def _reuse(trace: Trace) -> Reuse:
 
 
 def _like_the_paper(world: Scenario, trace: partial[Trace], jobs: int, precision: float) -> float:
-    """The trace speed at which random choice reaches the paper's time."""
+    """Find the trace speed at which random choice has the paper's mean time to first token."""
 
     def holds(speeds: Sequence[float]) -> list[bool]:
         rows = play([_task(world, trace, speed, RUNGS[0]) for speed in speeds], jobs)

@@ -1,16 +1,18 @@
-"""llm-d's benchmark from idle to overload: the load from which prefix affinity pays.
+"""llm-d's benchmark from low load to overload: from which load on does prefix affinity help?
 
 Source: llm-d.ai/blog/kvcache-wins-you-can-see (24 Sep 2025): 8 pods of 307,328 tokens of KV cache,
-150 customers with a prefix of 6,000 tokens and 5 users each, questions of 1,200 tokens, answers of
-1,000. With one question per user, the customers' KV is 73 % of the fleet's. The source measured
-overload only; this bench plays the workload at shares of the fleet's capacity.
+150 customers with a prefix of 6,000 tokens and 5 users each, questions of 1,200 tokens and answers
+of 1,000 tokens. With one question per user, the customers' prefixes and questions need 73 % of the
+fleet's KV cache. The source measured only overload; this bench simulates several shares of the
+fleet's capacity.
 
 *Capacity* is the highest rate at which the best policy, with warm caches, still keeps 90 % of the
 requests within the SLO (what DistServe, OSDI'24, calls goodput). Capacity is found by simulation:
-all policies start, and a policy is dropped when it fails at a rate that another one sustains.
+the rate is raised, and a policy is dropped when it fails at a rate that another policy sustains.
 
-Every group sends one request, so that caches are warm; then arrivals are Poisson. Counting begins
-when batches have had time to fill, and lasts `MEASURED_S`: in overload, times grow with it.
+First, one request of every customer fills the caches; then requests arrive in a Poisson process.
+Requests are counted after `Length.fills_s` more seconds, when the engines' batches are full. In
+overload, waits grow for as long as the run lasts.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from router.replay.report.table import Column, build
 
 DEFAULT = "kv_aware"
 SLO = Slo(2.0, 0.1)
-ENOUGH = 0.9  # share of the requests within the SLO (DistServe)
-SHOWN = (50, 70, 90, 110)  # the loads of the table, in % of capacity
+# Capacity is the rate at which this share of the requests is within the SLO (DistServe).
+ENOUGH = 0.9
+SHOWN = (50, 70, 90, 110)  # loads in the table, in % of capacity
 CURVE = tuple(range(20, 140, 10))
 _SIZE = (7200.0, 1000)
 
@@ -40,7 +43,7 @@ _SIZE = (7200.0, 1000)
 class Length:
     """Lengths of a run in seconds of virtual time."""
 
-    fills_s: float = 120.0  # after the warm-up: answers take about a minute
+    fills_s: float = 120.0  # not counted: the batches fill, as answers take about a minute
     measured_s: float = 400.0
 
     @classmethod
@@ -50,9 +53,9 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One policy at one load."""
+    """The result of one policy at one load."""
 
-    load: int  # % of capacity
+    load: int  # load in % of the fleet's capacity
     rate: float  # requests/s
     result: Result
 
@@ -62,7 +65,7 @@ class Point:
 
     @property
     def goodput(self) -> float:
-        """Requests/s that arrived and were answered within the SLO."""
+        """Requests/s that were answered within the SLO."""
         return self.rate * self.result.kept
 
 
@@ -75,7 +78,7 @@ def run(
     loads: Sequence[int] = CURVE,
     precision: float = 0.01,
 ) -> tuple[Found, list[Point]]:
-    """The table of the loads in SHOWN, and all points for the plots."""
+    """Return the table of the loads in SHOWN, and the results at all loads for the plots."""
     length = length or Length()
     capacity, best = find_capacity(policies, seed, jobs, length, precision)
     wanted = sorted({*loads, *SHOWN})
@@ -115,7 +118,8 @@ def run(
 
 
 def task(policy: str, rate: float, seed: int, length: Length) -> Task:
-    # Warm up at half of the cold saturation rate, so that no queue exists when counting begins.
+    # Warm up at half of the rate that saturates the fleet without cache hits, so that no request
+    # waits when counting begins.
     warm_s = 150 / (0.5 * cold_rate(LLMD, [_SIZE]))
     return Task(
         policy=policy,
@@ -135,7 +139,7 @@ def task(policy: str, rate: float, seed: int, length: Length) -> Task:
 def find_capacity(
     policies: Sequence[str], seed: int, jobs: int, length: Length, precision: float
 ) -> tuple[float, list[str]]:
-    """The capacity in requests/s, and the policies that sustain it. The oracle does not count."""
+    """Return the capacity in requests/s, and the policies that sustain it, without the oracle."""
     alive = [policy for policy in policies if policy != oracle.NAME] or list(policies)
 
     def holds(rates: Sequence[float]) -> list[bool]:
@@ -188,7 +192,7 @@ def _tpot_ms(point: Point) -> float | None:
 
 
 def judge(points: Sequence[Point]) -> list[Verdict]:
-    """Goodput relative to random choice in overload, and the cost of affinity at low load."""
+    """Judge the goodput: in overload against random choice, at half load against two policies."""
     at = {(point.load, point.policy): point for point in points}
     verdicts = [
         _ratio(at, 110, "random", 1 / 1.8, "goodput at 110 %: random over ours", "≤ 1 / 1.8")
@@ -212,12 +216,12 @@ def _ratio(
 
 
 def _remarks(points: Sequence[Point]) -> list[str]:
-    """The load from which affinity pays, compared with each policy without affinity."""
+    """Say from which load on affinity helps, compared with random choice and with least_load."""
     return [line for other in ("random", "least_load") if (line := begins_to_pay(points, other))]
 
 
 def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
-    """The lowest load from which the default policy leads by this factor in times and goodput."""
+    """Say at which loads the default policy's p90 TTFT and goodput are `by` times better."""
     at = {(point.load, point.policy): point for point in points}
     loads = sorted({point.load for point in points})
     pairs = [(load, at.get((load, DEFAULT)), at.get((load, other))) for load in loads]
@@ -233,7 +237,7 @@ def begins_to_pay(points: Sequence[Point], other: str, by: float = 1.1) -> str:
 
 
 def _from(holds: Sequence[tuple[int, bool]]) -> str:
-    """The longest range of loads in which the condition holds, as text."""
+    """Describe the longest range of loads in which the condition holds."""
     longest: list[int] = []
     stretch: list[int] = []
     for load, is_held in holds:

@@ -1,10 +1,11 @@
-"""Every policy in every scenario as one table, losses included, and the best default policy.
+"""Compares every policy in every scenario in one table, and names the best default policy.
 
-A figure is the policy's p90 time to first token over that of the best policy in the same scenario;
-the last column is the policy's worst figure. The oracle is shown beside the policies, and is none
-of them: it counts neither as the best policy nor as a default. A request without a whole answer
-counts as slower than all others. The best default is the policy whose worst figure is lowest,
-because an operator does not know beforehand which scenario matches the traffic.
+A figure is the policy's p90 time to first token divided by that of the best policy in the same
+scenario. The last column is the policy's worst figure. The oracle, a router that sees the engines'
+true state, is shown for comparison: it counts neither as the best policy nor as a default. A
+request without a whole answer counts as slower than all others. The best default is the policy
+whose worst figure is lowest, because an operator does not know beforehand which scenario matches
+the traffic.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ REQUESTS, QUICK = 4000, 150
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One policy in every scenario, in the order of the scenarios."""
+    """One policy's results, with one item per scenario."""
 
     policy: str
-    ttft_s: Sequence[float]  # p90 of the time to first token
+    ttft_s: Sequence[float]  # p90 of the time to first token, in seconds
     kept: Sequence[float]  # share of the requests within the SLO
-    regret: Sequence[float]  # p90 relative to the p90 of the best policy
+    regret: Sequence[float]  # p90 divided by the p90 of the best policy
 
     @property
     def worst(self) -> float:
@@ -88,7 +89,7 @@ def task(world: World, policy: str, seed: int) -> Task:
 
 
 def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> list[Row]:
-    """The table of times and of each policy's ratio to the best one of each scenario."""
+    """Return each policy's times, and their ratios to the best policy's time in each scenario."""
     best = [
         min(
             (result.ttft_p90 for policy, result in here.items() if policy != oracle.NAME),
@@ -106,7 +107,7 @@ def rank(policies: Sequence[str], by_world: Sequence[Mapping[str, Result]]) -> l
 
 
 def regretted(time: float, best: float) -> float:
-    """Ratio of a policy's time to the best time; 1 if no policy answers in time."""
+    """Ratio of a policy's time to the best time; 1 if the best time is infinite."""
     if best == inf:
         return 1.0
     return time / best if best > 0.0 else 1.0
@@ -128,7 +129,7 @@ def _regret(number: int, row: Row) -> float:
 
 
 def _real(rows: Sequence[Row]) -> list[Row]:
-    """The rows of policies that a router can have."""
+    """The rows without the oracle's."""
     return [row for row in rows if row.policy != oracle.NAME]
 
 
@@ -148,7 +149,7 @@ def _supports(rows: Sequence[Row]) -> str:
 
 
 def _beside_oracle(rows: Sequence[Row]) -> list[str]:
-    """The default's p90 over the oracle's, as the geometric mean over the scenarios."""
+    """Describe the default policy's p90 divided by the oracle's (geometric mean of scenarios)."""
     at = {row.policy: row.ttft_s for row in rows}
     ours, seeing = at.get(DEFAULT), at.get(oracle.NAME)
     if ours is None or seeing is None:
@@ -165,8 +166,8 @@ def _beside_oracle(rows: Sequence[Row]) -> list[str]:
 
 
 def _legend(everything: Sequence[World], rows: Sequence[Row]) -> list[str]:
-    """Describe the columns: the scenario, its best policy, and that policy's share within
-    the SLO.
+    """Describe each column: the scenario, its best policy, and the highest and lowest share of
+    requests within the SLO.
     """
     lines = []
     for number, world in enumerate(everything):

@@ -1,6 +1,6 @@
-"""One scenario of a bench under one seed, measured in a process of its own.
+"""A task that measures one scenario with one seed in a separate process.
 
-Must never: know what is measured.
+Must never depend on what is measured.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Measured(Generic[R]):
-    """A task for `run_all`. `measure` must be picklable: a function of a module."""
+    """A task for `run_all`. `measure` must be picklable, such as a function of a module."""
 
     world: World
     seed: int
-    measure: Callable[[World, int], R]  # simulates the world under the seed
+    measure: Callable[[World, int], R]  # simulates the scenario with the seed
 
     @property
     def policy(self) -> str:
@@ -33,5 +33,5 @@ class Measured(Generic[R]):
         return self.world.scenario(self.seed)
 
     def run(self, line: TextIO | None = None) -> R:
-        """Measure; `line` is not written to. Raises the errors of `measure`."""
+        """Simulate and return the result. `line` is not used. Raises the errors of `measure`."""
         return self.measure(self.world, self.seed)

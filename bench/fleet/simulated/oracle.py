@@ -1,10 +1,11 @@
 """An oracle for comparison: a router that sees the true state of every simulated engine.
 
-It sends each request where that request's own first token comes earliest, with the engine's queue,
-batch, prefix cache and the requests on their way known exactly. It is greedy, so it is no bound: a
-policy that leaves room for later requests can do better.
+It sends each request to the engine on which that request's first token comes earliest. For that it
+knows each engine's queue, batch and prefix cache, and the requests on their way. It considers only
+the current request, so it is not the best possible router: a policy that leaves room for later
+requests can be better.
 
-Must never be offered to users: no router can know what it knows.
+Must never be offered to users, because no real router has this knowledge.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from router.simulator.engine import SimulatedEngine
 from router.simulator.simulation import Simulation
 
 NAME = "oracle"
-BASE = "round_robin"  # the configured policy that the oracle replaces
+BASE = "round_robin"  # the policy in the configuration, which the oracle replaces
 
 
 def install(simulation: Simulation) -> None:
-    """Let every router of a simulation that has not begun ask one oracle."""
+    """Make all routers of a simulation use one oracle. The simulation must not have begun."""
     oracle = Oracle(simulation)
     for router in simulation.routers:
         router.chooser.adopt(Policies(oracle, {}), simulation.scenario.config.routing.sample)
 
 
 class Oracle(RoutingPolicy):
-    """The routing policy of all routers of one simulation."""
+    """The oracle, as a routing policy that all routers of one simulation share."""
 
     sees_all: ClassVar[bool] = True
 
@@ -42,7 +43,8 @@ class Oracle(RoutingPolicy):
         self._engines: dict[Any, SimulatedEngine] = {}
         for router in simulation.routers:
             self._engines |= router.engines
-        # Requests that are sent and have not reached their engine: arrival there, tokens, hashes.
+        # Requests that were sent and have not reached their engine: time of arrival at the engine,
+        # prompt tokens, block hashes.
         self._sent: dict[SimulatedEngine, deque[tuple[float, int, Sequence[int]]]] = {}
 
     def pick(self, view: RequestView, candidates: Sequence[C], ctx: Context) -> Pick[C]:

@@ -1,4 +1,4 @@
-"""The loads bench as one HTML page: plots of the load from which affinity pays.
+"""Formats the results of `loads` as one HTML page with plots over the load.
 
 Uses the HTML parts of the replay report. Without matplotlib the page has no plots.
 """
@@ -67,7 +67,8 @@ def plots(points: Sequence[Point]) -> Iterator[Plot]:
                     )
             if name == "ratio":
                 axes.set_yscale("log")
-                # The default formatter writes powers as TeX formulas, which the page cannot show.
+                # Matplotlib's default formatter writes powers as TeX formulas, which the page
+                # cannot show.
                 axes.yaxis.set_major_formatter(lambda times, _: f"{times:g} ×")
             else:
                 axes.set_ylim(bottom=0)

@@ -1,23 +1,25 @@
 """Finds the highest rate at which a condition holds, to a given precision. Pure, except `holds`.
 
-Must never depend on the number of worker processes.
+The result must never depend on the number of worker processes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-AT_ONCE = 3  # values that are evaluated together, in any number of processes
+AT_ONCE = 3  # number of values that `holds` gets at once, however many processes evaluate them
 
 
 def highest(
     holds: Callable[[Sequence[float]], Sequence[bool]], low: float, high: float, precision: float
 ) -> float:
-    """Return the highest value that holds, at most a share `precision` below one that does not.
+    """Return the highest value found for which the condition holds.
 
-    `holds` is called with ascending values; all values above the first failure are treated as
-    failures. The bracket grows until `low` holds and `high` does not. Raises ValueError if no end
-    is found.
+    A value that is higher by the share `precision` fails.
+
+    `holds` is called with ascending values; all values above the first failure count as failures.
+    If necessary, `low` is lowered until it holds, and `high` is raised until it fails. Raises
+    ValueError if that takes more than 20 steps.
     """
     for _ in range(20):
         is_low, is_high = holds([low, high])

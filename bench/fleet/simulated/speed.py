@@ -1,10 +1,11 @@
 """Measures the simulator's speed, and whether its memory grows with the number of requests.
 
-A fleet of 1,000 replicas with shared prefixes, at 70 % of its cold saturation rate. The queue and
-hedging are on as shipped. A tenth of the requests may be hedged. A fiftieth of the attempts is
-slow, so that hedges are sent. During a twentieth of the time, a surge fills the queue. There are
-two runs, one with a tenth of the requests of the other, each in its own process. If memory grew
-with the number of requests, the longer run would need far more.
+A fleet of 1,000 replicas with shared prefixes, at 70 % of the rate that saturates it without cache
+hits. The queue and hedging are enabled. A tenth of the requests may be hedged: a second copy may be
+sent. A fiftieth of the attempts is slow, so that copies are sent. During a twentieth of the time, a
+surge fills the queue. There are two runs, each in its own process; the first has a tenth of the
+requests of the second. If memory grew with the number of requests, the longer run would need far
+more.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ from router.simulator.workloads import Lengths, Mix, PowerUser
 REPLICAS = 1000
 REQUESTS = 100_000
 GROUPS_EACH = 19  # shared prefixes per replica, as in llm-d's benchmark
-GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25  # limits for a million requests
-LATE = Straggling(share=0.02)  # slow attempts, drawn at random
-SURGE_FROM, SURGE_FOR = 0.5, 0.05  # begin and length of the surge, as shares of the simulated time
-SURGE = 3.0  # rate of the surge, as a multiple of the usual rate; added to it
+# Limits: CPU seconds per million requests, peak MB, peak MB of the long run / short run.
+GOAL_S, GOAL_MB, GOAL_GROWTH = 150.0, 1024.0, 1.25
+LATE = Straggling(share=0.02)  # two percent of the attempts, drawn at random, are slow
+SURGE_FROM, SURGE_FOR = 0.5, 0.05  # start and length of the surge, as shares of the simulated time
+SURGE = 3.0  # requests/s that the surge adds, as a multiple of the usual rate
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """One run, measured from outside."""
+    """The speed and memory of one run."""
 
     policy: str
     requests: int
     events: int
-    waited: int  # requests that waited in the queue
+    waited: int  # number of requests that waited in the router's queue
     copies: int
     simulated_s: float
     cpu_s: float
@@ -83,7 +85,7 @@ def run(policy: str, *, seed: int = 1, requests: int = REQUESTS, replicas: int =
 
 
 class Classes:
-    """Assigns classes: of ten requests, one is high, three are batch and six are normal."""
+    """Adds classes to requests: of ten requests, one is high, three are batch, six are normal."""
 
     def __init__(self, source: Traffic) -> None:
         self.name = source.name
@@ -96,14 +98,16 @@ class Classes:
             yield arrival
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        return ()  # the sources of this bench do not have next turns
+        return ()  # the traffic of this bench has no conversations
 
 
 _CLASSES = ("high", *("batch", "normal", "normal") * 3)
 
 
 def surging(rate: float, seconds: float, seed: int, *, groups: int) -> Classes:
-    """Requests with shared prefixes, and a surge of one tenant's prompts that share nothing."""
+    """Return traffic with shared prefixes, and a surge of one tenant's prompts without common
+    prefixes.
+    """
     usual = shared(rate, seconds, seed, groups=groups)
     surge = PowerUser(
         rate=SURGE * rate,
@@ -141,7 +145,7 @@ def task(policy: str, requests: int, replicas: int, seed: int) -> Task:
 
 
 def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
-    """Simulate in a separate process, so that the peak memory is that of the run."""
+    """Simulate in a separate process, whose peak memory is then that of the run."""
     context = get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     job = (theirs, task(policy, requests, replicas, seed))
@@ -158,7 +162,7 @@ def measure(policy: str, requests: int, replicas: int, seed: int) -> Pace:
 
 
 def _work(pipe: Connection, task: Task) -> None:
-    began = process_time()  # CPU time, so that other processes have no effect
+    began = process_time()  # CPU time, which other processes hardly change
     result = task.run()
     cpu_s = process_time() - began
     peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,4 +1,4 @@
-"""Runs one simulation from plain values and returns its figures; runs many in parallel.
+"""Runs one simulation and returns its figures; runs several tasks in parallel processes.
 
 Must never print, and never count a request that arrived during the warm-up.
 """
@@ -25,14 +25,15 @@ from router.simulator.traffic import Traffic
 
 @dataclass(frozen=True, slots=True)
 class Result(Run):
-    """A run with the simulator's counters, the warm-up included."""
+    """The figures of one simulation, and the simulator's counters, which include the warm-up."""
 
     totals: Totals = field(kw_only=True)
 
     @property
     def ttft_p90(self) -> float:
-        """p90 TTFT in seconds; infinity if a tenth of the requests had no answer, or there
-        were none.
+        """p90 TTFT in seconds.
+
+        It is infinite if there were no requests, or if a tenth of them had no answer.
         """
         found = self.summary.all.quantile(self.summary.all.ttft, 0.9)
         return inf if found is None else found
@@ -44,7 +45,7 @@ class Result(Run):
 
     @property
     def busy(self) -> float:
-        """Mean share of the time in which a replica was busy."""
+        """Share of the time in which an engine was busy, averaged over the engines."""
         engines = self.totals.engines
         seconds = self.totals.seconds * len(engines)
         return sum(engine.busy_s for engine in engines) / seconds if seconds else 0.0
@@ -52,16 +53,16 @@ class Result(Run):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A scenario, its source of traffic, and which requests count."""
+    """One simulation: its scenario, its traffic, and which requests are counted. Picklable."""
 
-    policy: str  # the label of the row
+    policy: str  # name of the policy, which labels the table row
     scenario: Scenario
-    traffic: Callable[[], Traffic]  # called in the process that runs it; must be picklable
+    traffic: Callable[[], Traffic]  # called in the process of the simulation; must be picklable
     slo: Slo
-    measure_from: float = 0.0  # seconds: requests that arrive before it are not counted
+    measure_from: float = 0.0  # seconds; requests that arrive earlier are not counted
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate the scenario; `line` is not written to. Raises the errors of `Simulation`."""
+        """Simulate the scenario; `line` is not used. Raises the errors of `Simulation`."""
         summary = Summary(self.slo, self.scenario.replicas)
         began = perf_counter()
         recorder = _Window(summary, self.measure_from)
@@ -81,7 +82,7 @@ class Task:
 
 
 class _Window:
-    """Pass on records of requests that arrived after the warm-up."""
+    """Passes records of requests that arrived after the warm-up to the summary."""
 
     def __init__(self, summary: Summary, measure_from: float) -> None:
         self._summary = summary
@@ -97,7 +98,7 @@ class _Window:
 
 
 def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
-    """Run all tasks, `at_once` in separate processes. Results are in the order of the tasks.
+    """Run all tasks, up to `at_once` at a time. Results are in the order of the tasks.
 
     Raises the errors of `run_all`.
     """

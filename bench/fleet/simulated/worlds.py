@@ -1,7 +1,7 @@
 """Fleets and traffic of the simulated benches: llm-d's workload, and the matrix's scenarios.
 
 A scenario's rate is a share of the rate at which its fleet saturates without any cache hit
-(`bench.fleet.capacity`). Must never know a policy.
+(`bench.fleet.capacity`). Must never depend on a policy.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from router.simulator.workloads import (
 )
 
 BLOCK_TOKENS = 128
-# The benches compare where requests go, so no request waits in the router. All other settings are
-# as shipped.
+# The benches compare the choice of the replica, so the router's queue is off. All other settings
+# have their defaults.
 CONFIG = varied(queue={"enabled": False})
 
 
 def routed(fleet: Scenario, policy: str) -> Scenario:
-    """The same scenario with another routing policy, or with the one that the oracle replaces."""
+    """Return the same scenario with another routing policy. The oracle gets its `BASE` policy."""
     name = oracle.BASE if policy == oracle.NAME else policy
     return replace(fleet, config=varied(fleet.config, routing={"policy": name}))
 
@@ -63,8 +63,8 @@ def cold_rate(fleet: Scenario, sizes: Sequence[tuple[float, int]]) -> float:
 
 # -- llm-d's benchmark ----------------------------------------------------------------------------
 
-# 8 pods of 2 x H100 with Qwen-32B. The measured profile is 4 x H100 with Llama-2-70B (69.0e9
-# parameters), in which each card has slightly more work than with half of 32.8e9 parameters.
+# 8 pods of 2 x H100 with Qwen-32B (32.8e9 parameters). The timing is scaled by the parameters per
+# GPU from a measured profile: 4 x H100 with Llama-2-70B (69.0e9 parameters).
 LLMD_TIMING = PROFILES["llama2-70b-h100x4"].scaled((32.8e9 / 2) / (69.0e9 / 4))
 LLMD_KV_TOKENS = 307_328
 LLMD = Scenario(groups=equal(8, core(LLMD_KV_TOKENS), LLMD_TIMING), config=CONFIG)
@@ -72,7 +72,7 @@ LLMD = Scenario(groups=equal(8, core(LLMD_KV_TOKENS), LLMD_TIMING), config=CONFI
 
 @dataclass(slots=True, kw_only=True)
 class Warmed(Shared):
-    """Every group sends one request within the first `warm_s` seconds; then `Shared` follows."""
+    """One request per group of users in the first `warm_s` seconds; then traffic as in `Shared`."""
 
     warm_s: float
 
@@ -97,9 +97,9 @@ class Warmed(Shared):
 
 # -- the matrix's scenarios -----------------------------------------------------------------------
 
-# An 8B model on one A100, with so little KV cache that llm-d's prefixes need 73 % of the fleet's.
+# Eight replicas of an 8B model on one A100. llm-d's prefixes need 73 % of all KV caches.
 FLEET = Scenario(groups=equal(8, core(154_112), PROFILES["realistic"]), config=CONFIG)
-# The same capacity from four replicas and four that are half as fast.
+# A fleet with the same capacity: four fast replicas and four that are half as fast.
 TWO_SPEEDS = Scenario(
     groups=(
         *equal(4, core(154_112), PROFILES["realistic"].scaled(0.75)),
@@ -107,11 +107,11 @@ TWO_SPEEDS = Scenario(
     ),
     config=CONFIG,
 )
-SURGE_S = 60.0  # seconds of overload
-WARM = 0.2  # share of a scenario in which nothing is counted
+SURGE_S = 60.0  # maximum length of the overload in `surge`, in seconds
+WARM = 0.2  # share of a scenario's time, at its start, in which no request is counted
 _LAW = 4000  # number of requests from which a workload's lengths are estimated
 
-Make = Callable[[float, float, int], Traffic]  # (requests/s, seconds, seed) -> arrivals
+Make = Callable[[float, float, int], Traffic]  # (requests/s, seconds, seed) -> the traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,16 +119,16 @@ class World:
     """One scenario of the matrix."""
 
     name: str
-    unit: str  # text below the name in the table's head
+    unit: str  # second line of the column's head, below the name
     words: str
     make: Make  # creates the traffic; must be picklable
     load: float  # requests/s as a share of `cold_rate`
-    requests: int  # approximate number; includes the warm-up
+    requests: int  # approximate number of requests, including the warm-up
     fleet: Scenario = FLEET
-    # Kind, begin and end as shares of the run. "restart": every replica is killed and comes back,
-    # one after the other.
+    # Kind of the fault, and its start and end as shares of the run. "slow" and "kill" affect the
+    # first replica; "restart" kills and restarts every replica, one after the other.
     fault: tuple[Literal["slow", "kill", "restart"], float, float] | None = None
-    rate: float = field(init=False)  # requests/s
+    rate: float = field(init=False)  # requests/s, computed from `load`
 
     def __post_init__(self) -> None:
         law = islice(_turns(self.make(100.0, _LAW / 100.0, 0)), _LAW)
@@ -156,7 +156,7 @@ class World:
 
 
 def _restarts(replicas: int, at: float, until: float) -> Iterator[Fault]:
-    """One restart per replica; each takes two thirds of its turn."""
+    """Yield one restart per replica, one after the other. Each is down for 2/3 of its turn."""
     turn = (until - at) / replicas
     for number in range(replicas):
         begin = at + number * turn
@@ -164,7 +164,7 @@ def _restarts(replicas: int, at: float, until: float) -> Iterator[Fault]:
 
 
 def _turns(traffic: Traffic) -> Iterator[Arrival]:
-    """All arrivals; each turn of a conversation directly after the one before it."""
+    """Yield all requests; the turns of a conversation follow each other directly."""
     for arrival in traffic:
         turn: Arrival | None = arrival
         while turn is not None:
@@ -190,7 +190,7 @@ def bursty(rate: float, seconds: float, seed: int) -> Unique:
 
 
 def surge(rate: float, seconds: float, seed: int) -> Mix:
-    """Unique prompts at 70 % of the capacity, and at 120 % for a minute in the middle."""
+    """Unique prompts at 70 % of the saturation rate, and for up to a minute at 120 %."""
     more = Unique(
         rate=rate * (1.2 / 0.7 - 1.0),
         duration_s=min(SURGE_S, 0.3 * seconds),
@@ -205,16 +205,16 @@ def stragglers(rate: float, seconds: float, seed: int) -> Stragglers:
 
 
 def power_user(rate: float, seconds: float, seed: int) -> Mix:
-    """In the middle of the shared traffic, one user sends 1.5 times as many requests as
-    all others.
+    """Unique prompts; for a fifth of the time, one user sends 1.5 times as many requests as all
+    others.
     """
     burst = PowerUser(rate=1.5 * rate, duration_s=0.2 * seconds, begins_s=0.4 * seconds, seed=seed)
     return Mix(unique(rate, seconds, seed), burst)
 
 
 def worlds(requests: int) -> list[World]:
-    """All scenarios with about this number of requests each (the large fleet: four times
-    as many).
+    """All scenarios with about this number of requests each; four times as many for the large
+    fleet.
     """
     blind = replace(FLEET, routers=4)
     large = resized(FLEET, 96)

@@ -1,1 +1,1 @@
-"""Measures the simulator's error: the same small workloads are run over HTTP and simulated."""
+"""Measures the simulator's error: runs the same small workloads over HTTP and in the simulator."""

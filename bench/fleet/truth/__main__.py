@@ -1,7 +1,7 @@
-"""`python -m bench.fleet.truth`: run small workloads over HTTP and simulated, print errors.
+"""`python -m bench.fleet.truth`: compare the simulator with runs over HTTP.
 
-Exit status: 0: compared (an error of a figure is no failure); 1: Hedgerow or its engines did not
-start; 2: a mistake on the command line.
+Exit status: 0: the comparison was printed, however large the errors are; 1: Hedgerow or its engines
+did not start; 2: an argument is invalid.
 """
 
 from __future__ import annotations

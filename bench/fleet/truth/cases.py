@@ -1,4 +1,6 @@
-"""The compared cases: small workloads on small fleets, and single requests on an idle fleet."""
+"""The cases that are simulated and run over HTTP: small workloads on small fleets, and single
+requests on an idle fleet.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,13 @@ from bench.fleet.engines import Spec
 from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 
-LOAD = 0.7  # share of the rate that the fleet sustains without cache hits
+LOAD = 0.7  # requests/s as a share of the rate at which the fleet saturates without cache hits
 OVERLOAD = 1.3
-GROUPS_EACH = 18  # shared prefixes per replica; an engine's KV cache is that of the fleet bench
+# Shared prefixes per replica; the KV cache of an engine is as large as in the fleet bench.
+GROUPS_EACH = 18
 SIZE = workloads.Size(users=5, chat_warm_s=4.0, chat_s=14.0, unique_warm_s=2.0, unique_s=14.0)
 _IDLE_EVERY_S = 0.4
-_IDLE_PROMPTS = (200, 4000)  # minimum and maximum tokens
+_IDLE_PROMPTS = (200, 4000)  # minimum and maximum tokens of a prompt
 _IDLE_OUTPUT = 8
 
 
@@ -23,7 +26,7 @@ _IDLE_OUTPUT = 8
 class Case:
     """One workload on one fleet."""
 
-    workload: str  # a name in `workloads.WORKLOADS`
+    workload: str  # a key of `workloads.WORKLOADS`
     replicas: int
     load: float
     policy: str = "kv_aware"
@@ -50,18 +53,20 @@ class Case:
 
 
 # If routing is partly random, two runs over HTTP differ as much as a run and its simulation. Round
-# robin is not random: the remaining error is that of the engine model and of the token transport.
+# robin is not random; the error of its cases comes from the engine model and from the transport of
+# tokens.
 CASES = {
     "chat": Case("chat", 4, LOAD),
     "shared": Case("shared", 4, LOAD),
     "unique": Case("unique", 2, LOAD),
     "turns": Case("unique", 2, LOAD, "round_robin"),
-    "overload": Case("unique", 2, OVERLOAD, "round_robin"),  # the most that a fleet can sustain
+    # Shows the maximum throughput of a fleet.
+    "overload": Case("unique", 2, OVERLOAD, "round_robin"),
 }
 
 
 def idle(count: int, seed: int) -> Script:
-    """Single requests of all lengths, each sent long after the end of the previous request."""
+    """Return a script of random lengths. Each request is sent after the previous one has ended."""
     rng = Random(f"idle {seed}")
     lengths = [rng.randint(*_IDLE_PROMPTS) for _ in range(count)]
     conversations = tuple(

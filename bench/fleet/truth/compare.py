@@ -1,4 +1,4 @@
-"""Runs every case several times over HTTP and several times simulated, and compares the figures."""
+"""Runs every case several times over HTTP and in the simulator, and compares the figures."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from bench.fleet.truth.rows import Row, Truth
 from bench.overhead.cli import machine
 from bench.overhead.processes import Orderly, Placement
 
-IDLE = 24  # number of single requests
-IDLE_SLO_S = 1.0  # seconds; no figure of an idle fleet uses it
-QUIET = 0.25  # CPUs that other processes may use beyond the quietest run; busier runs are discarded
+IDLE = 24  # number of requests to an idle fleet, one after the other
+# Seconds; needed as an argument, but no printed figure of an idle fleet depends on it.
+IDLE_SLO_S = 1.0
+# A run is discarded if other processes used this many CPUs more than in the quietest run.
+QUIET = 0.25
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Number of runs, and their seeds."""
+    """Number of runs of each case, and their seeds."""
 
-    repeats: int = 3  # runs over HTTP
-    seeds: int = 15  # simulated runs
-    seed: int = 1  # seed of the scripts, and of the first simulation
+    repeats: int = 3  # number of runs over HTTP
+    seeds: int = 15  # number of simulated runs
+    seed: int = 1  # seed of the scripts and of the first simulated run
 
 
 def compare_all(cases: Sequence[Case], plan: Plan, placement: Placement, say: Say) -> Truth:
-    """Compare at least one case. Raises PeerError, FleetError, and errors of `simulate`."""
+    """Compare the cases (at least one). Raises PeerError, FleetError, and errors of `simulate`."""
     with Orderly("bench.fleet.load", cpus=placement.others) as load:
         comparison = _Comparison(plan, placement, load, say)
         for case in cases:
@@ -65,7 +67,7 @@ def _about(plan: Plan, placement: Placement) -> str:
 
 
 class _Comparison:
-    """The results so far."""
+    """Runs the cases, and collects the rows and notes of the report."""
 
     def __init__(self, plan: Plan, placement: Placement, load: Orderly, say: Say) -> None:
         self.rows: list[Row] = []
@@ -78,7 +80,9 @@ class _Comparison:
     def add(
         self, name: str, case: Case, script: Script, slo_s: float, kinds: Sequence[Kind] = KINDS
     ) -> list[measured.Run]:
-        """Run the case over HTTP and simulated; return the runs over HTTP that count."""
+        """Run a case over HTTP and in the simulator. Return the runs over HTTP that are not
+        discarded.
+        """
         plan, spec = self._plan, case.spec
         stage = Stage(spec, self._placement, self._load)
         self._say(name)
@@ -103,7 +107,7 @@ class _Comparison:
         return counted
 
     def _note(self, name: str, counted: Sequence[measured.Run], of: int) -> None:
-        """Add notes on what makes the figures measured over HTTP doubtful."""
+        """Add notes on disturbances of the runs over HTTP: other work and late requests."""
         busy = [one.others_cpu for one in counted]
         self.notes.append(
             f"{name}: {len(counted)} of {of} runs counted; others used {min(busy):.2f} to "

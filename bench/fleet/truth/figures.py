@@ -1,6 +1,6 @@
-"""Computes the compared figures from the records of a player or of a simulation. Pure.
+"""Computes the compared figures from the records of a run over HTTP or of a simulation. Pure.
 
-One summary serves both sides, so that a figure means the same on both sides.
+The same code computes the measured and the simulated figures, so that they mean the same.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ KINDS: Final = (
 
 
 def figures(played: dict[str, Any], slo_s: float) -> Figures:
-    """Figures by name. `played`: the result of `Player.play` or `simulated.play`.
+    """Return the figures by name. `played` is the result of `Player.play` or `simulated.play`.
 
-    Throughput counts whole answers, over the time from the first measured request to the end of the
-    last one.
+    Throughput is counted from the first measured request to the end of the last measured one. It
+    includes only whole answers.
     """
     seen = summarise(played, slo_s)
     records = [r for r in played["records"] if r["measured"]]
@@ -78,7 +78,7 @@ def compare(
     simulated: Sequence[Figures],
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Row]:
-    """Medians over all runs of each side, with their ranges."""
+    """Return one row per figure: measured and simulated median over the runs, with their ranges."""
     rows = []
     for kind in kinds:
         ours, theirs = (_values(runs, kind) for runs in (measured, simulated))
@@ -97,10 +97,10 @@ def compare(
 
 
 def offset_s(measured: dict[str, Any], simulated: dict[str, Any]) -> float | None:
-    """Median over the requests of the measured minus the simulated time to first token.
+    """Return the median difference of the requests' times to first token, measured minus simulated.
 
-    Both players had the same script; requests without an answer do not count. `None` if no request
-    counts.
+    Both runs must have had the same script. Requests without a whole answer are left out; returns
+    None if no request remains.
     """
     ours = {r["due"]: r["ttft"] for r in measured["records"] if not r["error"]}
     theirs = {r["due"]: r["ttft"] for r in simulated["records"] if not r["error"]}
@@ -109,13 +109,13 @@ def offset_s(measured: dict[str, Any], simulated: dict[str, Any]) -> float | Non
 
 
 def late_p99_s(played: dict[str, Any]) -> float:
-    """p99 of the delay between due and sent, in seconds; 0 without requests."""
+    """p99 of the delay from a request's due time to its sending, in seconds; 0 without requests."""
     late = sorted(r["sent"] - r["due"] for r in played["records"] if r["sent"])
     return quantile(late, 0.99) or 0.0
 
 
 def _values(runs: Sequence[Figures], kind: Kind) -> list[float]:
-    """The figure's value in every run; empty if a run lacks the figure."""
+    """The figure's value in every run; empty if the figure is missing in a run."""
     found = [run.get(kind.name) for run in runs]
     values = [value for value in found if value is not None]
     return values if len(values) == len(found) else []

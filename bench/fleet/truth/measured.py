@@ -1,6 +1,6 @@
 """Plays a script over HTTP, with fresh emulated engines and a fresh Hedgerow.
 
-Also measures how busy the machine was with other work, which distorts such figures most.
+Also measures how much CPU other processes used, because other work distorts the figures most.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class Run:
 
     played: dict[str, Any]  # the result of `Player.play`
     others_cpu: float  # CPUs used by processes other than router, engines and load generator
-    router_cpu: float  # CPU use of the router; 1: one CPU
+    router_cpu: float  # CPUs that the router used on average
     engines_cpu: float
 
 
 def play(stage: Stage, script: Script, policy: str) -> Run:
-    """Raises PeerError if Hedgerow does not start, FleetError if the engines do not start."""
+    """Play the script. Raises PeerError or FleetError if Hedgerow or the engines do not start."""
     with tempfile.TemporaryDirectory(prefix="hedgerow-truth-") as name:
         folder = Path(name)
         log = folder / "engines.log"
@@ -49,7 +49,9 @@ def play(stage: Stage, script: Script, policy: str) -> Run:
 
 
 class _Used:
-    """CPU time used so far by the machine, this process, the router and the engines."""
+    """CPU time in seconds that the machine, this process, the router and the engines have used so
+    far.
+    """
 
     def __init__(self, router: int, fleet: int) -> None:
         self.machine_s = cpu.machine_busy_s()

@@ -1,4 +1,4 @@
-"""Simulated outcomes as records in the player's format, so that one summary serves both."""
+"""Converts simulated requests to records like those of the load generator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = {"requests": 0.0, "queried": 0.0, "hits": 0.0, "preemptions": 0.0}
 
 
 class Outcomes:
-    """A recorder of a simulation. Measures requests that arrive within [measure_from, until)."""
+    """Records simulated requests; those that arrive within [measure_from, until) are measured."""
 
     def __init__(self, measure_from: float, until: float = inf) -> None:
         self.records: list[Record] = []
@@ -29,7 +29,7 @@ class Outcomes:
         is_whole = outcome.reason is Reason.OK
         error = "" if is_whole else str(outcome.reason)
         if outcome.ended > self._until + DRAIN_S:
-            error = "unanswered"  # a player would have stopped waiting
+            error = "unanswered"  # the load generator would have stopped waiting
         is_measured = self._from <= arrival.at < self._until
         self.records.append(
             Record(
@@ -49,22 +49,22 @@ class Outcomes:
                 self.served.add(outcome.replica, arrival.prompt_tokens, outcome.cached_tokens)
 
     def played(self, measured_s: float, counters: list[list[dict[str, float]]]) -> dict[str, Any]:
-        """Return the same fields as `Player.play`.
+        """Return a dict with the same fields as the result of `Player.play`.
 
-        `counters`: the engines' counters at the begin and the end of the measured time.
+        `counters` are the engines' counters at the start and at the end of the measured time.
         """
         self.records.sort(key=lambda record: record.due)
         return _played(self.records, self.tokens_in_window, measured_s, counters)
 
     def _count(self, outcome: Outcome) -> None:
-        """Count tokens in the measured time, as if the tokens of an answer came evenly spaced."""
+        """Count the answer's tokens in the measured time, as if its tokens were evenly spaced."""
         pace = outcome.tpot_s or 0.0
         times = (outcome.first + pace * n for n in range(outcome.arrival.output_tokens))
         self.tokens_in_window += sum(self._from <= at < self._until for at in times)
 
 
 class _Served:
-    """Measured requests and their tokens by replica."""
+    """Counts measured requests and their tokens for each replica."""
 
     def __init__(self) -> None:
         self._by_replica: dict[str, dict[str, float]] = {}
@@ -76,7 +76,7 @@ class _Served:
         mine["hits"] += cached
 
     def counters(self) -> list[list[dict[str, float]]]:
-        """The engines' counters as if read before and after the measured time."""
+        """Return the counts as if the engines' counters had been read before and after the run."""
         after = list(self._by_replica.values())
         return [[NOTHING] * len(after), after]
 

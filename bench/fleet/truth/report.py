@@ -1,4 +1,4 @@
-"""A comparison as a text or Markdown table."""
+"""Formats a comparison as a text or Markdown table."""
 
 from __future__ import annotations
 

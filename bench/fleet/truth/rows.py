@@ -1,8 +1,9 @@
-"""Measured figures beside simulated figures, with the simulation's error. Plain values, JSON.
+"""The result of a comparison: measured and simulated figures with the errors, stored as JSON.
 
-The error of a simulated figure is a share of the measured figure: +10 % means that the simulated
-figure is a tenth too high. Two shares are compared by their difference in percentage points: 2 % of
-hits instead of 1 % is an error of one point. Must never hide a figure that one side lacks.
+The error of a simulated figure is relative to the measured figure: +10 % means that the simulated
+figure is a tenth too high. Shares are compared by their difference in percentage points: a hit rate
+of 2 % instead of 1 % is an error of one point. Must never leave out a figure because only one side
+has it.
 """
 
 from __future__ import annotations
@@ -11,25 +12,32 @@ import msgspec
 
 from router.replay.truth.errors import error_of, error_text
 
-VERSION = 1  # raised when a field changes its meaning
+VERSION = 1  # version of the file format; increased when a field changes its meaning
 
 Range = tuple[float, float]
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of one workload. `None`: that side has no such figure."""
+    """One figure of one workload. `measured` or `simulated` is None if that side has no such
+    figure.
+    """
 
     workload: str
     name: str
-    unit: str  # "%": the figure is a share, and its error is in percentage points
+    unit: str  # if the unit is "%", the error is in percentage points
     measured: float | None
     simulated: float | None
-    measured_range: Range | None = None  # over the runs; None: there was one run
-    simulated_range: Range | None = None  # over the seeds; None: there was one seed
+    # Minimum and maximum over the runs; None after a single run.
+    measured_range: Range | None = None
+    # Minimum and maximum over the seeds; None with a single seed.
+    simulated_range: Range | None = None
 
     @property
     def error(self) -> float | None:
-        """In percent, or in points of a share; None: a side is missing, or measured 0."""
+        """The error in percent, or in percentage points of a share.
+
+        It is None if a side has no such figure, or if the measured figure is 0.
+        """
         return error_of(self.measured, self.simulated, self.unit)
 
     @property
@@ -38,19 +46,19 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures that were compared at one time."""
+    """All figures of one comparison."""
 
     title: str
-    when: str  # the date, as a person writes it
+    when: str  # date and time of the comparison, as text
     rows: tuple[Row, ...]
-    # The part of each TTFT that HTTP adds and no engine model contains: on an idle fleet, the
-    # measured minus the simulated time. None: it was not measured.
+    # Milliseconds that HTTP adds to each TTFT, which no engine model contains: the measured minus
+    # the simulated TTFT on an idle fleet. None if not measured.
     offset_ms: float | None = None
-    notes: tuple[str, ...] = ()  # how it was measured, for people
+    notes: tuple[str, ...] = ()  # sentences about the method
     version: int = VERSION
 
     def to_json(self) -> bytes:
-        """The text of a JSON file. The errors are included, so that no reader must compute them."""
+        """Return the text of a JSON file. It includes the errors, which could also be computed."""
         plain = msgspec.to_builtins(self)
         for row, written in zip(self.rows, plain["rows"], strict=True):
             written["error"] = row.error
@@ -58,7 +66,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> Truth:
-        """Raises ValueError if the text is not such a file, or is one of another version."""
+        """Read the text of such a file. Raises ValueError for other content or another version."""
         try:
             truth = msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as err:

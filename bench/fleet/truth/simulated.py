@@ -1,7 +1,7 @@
-"""Plays a script in the simulator; the result has the player's format, so one summary serves both.
+"""Plays a script in the simulator. The result has the format of a run over HTTP.
 
-Must never differ from the HTTP run in anything that can be equal: fleet, timing, KV, policy, polls,
-deadlines and arrivals. `differences` lists what cannot be equal.
+Must never differ from the run over HTTP in anything that can be equal: fleet, timing, KV cache
+size, policy, polls, deadlines and arrivals. `differences` lists what cannot be equal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def differences(world: Scenario) -> list[str]:
 
 
 def scenario(spec: Spec, policy: str, seed: int) -> Scenario:
-    """The fleet of a spec behind a router as shipped. Raises ValueError for invalid sizes."""
+    """Return the simulated fleet of a spec, behind a router with default settings except its
+    policy. Raises ValueError for invalid sizes.
+    """
     engine = spec.engine()
     core = CoreConfig(max_num_seqs=MAX_NUM_SEQS, num_blocks=spec.blocks, block_size=BLOCK_TOKENS)
     return Scenario(
@@ -49,7 +51,7 @@ def play(script: Script, spec: Spec, policy: str, seed: int = 1) -> dict[str, An
 
 
 def play_in(world: Scenario, script: Script) -> dict[str, Any]:
-    """Play the script in the given scenario."""
+    """Play the script in the given scenario (fleet and router)."""
     outcomes = Outcomes(script.measure_from, script.until)
     simulation = Simulation(world, ScriptTraffic(script, "script", world.core.block_size), outcomes)
     before: list[dict[str, float]] = [NOTHING] * world.replicas

@@ -1,10 +1,10 @@
-"""A script as simulated traffic: the requests that emulated engines would read from its bodies.
+"""Turns a script into simulated requests, with the tokens that engines would read over HTTP.
 
 Prompts go through the emulator's own chat template and tokenizer. Each turn contains the answers
 that the emulated engines give to the earlier turns. So a turn has the same tokens and the same
 block hashes as at an emulated engine over HTTP.
 
-Must never use a fact that the engines do not know of the same request.
+Must never use a fact of a request that an emulated engine does not know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from router.simulator.traffic import Arrival
 
 
 class ScriptTraffic:
-    """A player's requests; each later turn arrives after the answer to the previous turn."""
+    """The requests of a script. Each later turn arrives after the answer to the previous turn."""
 
     def __init__(
         self, script: Script, name: str, block_tokens: int = BLOCK_TOKENS, model: str = MODEL
@@ -37,7 +37,9 @@ class ScriptTraffic:
                 yield turns[0]
 
     def follow(self, ended: Arrival, now: float) -> Iterable[Arrival]:
-        """The next turn after the think time, unless the script has ended by then."""
+        """Return the conversation's next turn, due after the think time. Returns nothing if the
+        script has ended by then.
+        """
         assert isinstance(ended, ScriptedTurn)
         following = ended.following
         if following is None:
@@ -58,7 +60,8 @@ class ScriptTraffic:
             messages.append({"role": "assistant", "content": answer.decode()})
             sizes.append((turn, len(prompt) // text.TOKEN_BYTES))
             whole = prompt + text.pad(answer)
-        # Each turn begins with the whole previous turn, so the last turn's blocks serve all turns.
+        # Each prompt begins with the previous prompt and answer. So the block hashes of every turn
+        # are a prefix of the last turn's hashes.
         chain = tuple(text.block_hashes(whole, self.block_tokens, f"{self._model}\0"))
         turns = []
         for index, (turn, prompt_tokens) in enumerate(sizes):
@@ -75,7 +78,7 @@ class ScriptTraffic:
 
 
 class ScriptedTurn(Arrival):
-    """One turn, with a reference to the next turn."""
+    """One turn of a conversation as a simulated request, with a reference to the next turn."""
 
     __slots__ = ("following", "think_s")
 

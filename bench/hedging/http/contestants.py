@@ -1,9 +1,9 @@
 """The compared routers: Hedgerow with and without hedging, Envoy and HAProxy.
 
-Envoy and HAProxy get a timeout after which an urgent request is sent to another replica: the 95th
-percentile of its time to first token on the healthy fleet, as an operator would read it from a
-dashboard. Their configuration favours them: only urgent requests are sent again, to another
-replica, and the buffer is large enough for the repetition.
+Envoy and HAProxy get a timeout after which an urgent request is sent to another replica. The
+timeout is the 95th percentile of the time to first token on the healthy fleet, which an operator
+could read from a dashboard. The configuration favours Envoy and HAProxy: they resend only urgent
+requests, always to another replica, and their buffers are large enough to resend each request.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BUFFER_BYTES = 128 * 1024  # a request must fit into this buffer, or HAProxy can
 
 
 class HedgerowHedging(HedgerowWith):
-    """Hedgerow as shipped, with one hedging policy."""
+    """Hedgerow with one hedging policy and otherwise default settings."""
 
     hedging = ""
     admin_port = 0
@@ -38,7 +38,7 @@ class HedgerowHedging(HedgerowWith):
 
 
 def hedgerow(name: str, hedging: str, policy: str = "") -> type[HedgerowHedging]:
-    """`policy`: the routing policy; "": as shipped."""
+    """Return the class that starts Hedgerow. An empty `policy` means the default routing policy."""
     settings = f"as shipped, hedging {hedging}" + (f", routing {policy}" if policy else "")
     return type(
         "Hedgerow",
@@ -51,7 +51,9 @@ class EnvoyHedging(Ready, Envoy):
     after_s = 0.0
 
     def routes(self) -> list[dict[str, object]]:
-        """Urgent requests have their own route, and only that route hedges."""
+        """Envoy's routes: urgent requests have their own route, and only that route resends
+        requests.
+        """
         [plain] = super().routes()
         urgent = {
             "match": {
@@ -125,7 +127,8 @@ def haproxy(after_s: float) -> type[HaproxyRetrying]:
     )
 
 
-# Contestants by key: a function from the retry timeout of the peers (seconds) to a contestant.
+# The compared routers. Each value is a function that gets the retry timeout in seconds, which only
+# Envoy and HAProxy use, and returns the router's class.
 KINDS: dict[str, Callable[[float], type[Ready]]] = {
     "adaptive": lambda after_s: hedgerow("hedgerow hedging", "adaptive"),
     "off": lambda after_s: hedgerow("hedgerow", "off"),

@@ -1,7 +1,7 @@
-"""Computes the figures of a row from client records and engine counters. Pure.
+"""Computes a run's figures from the load generator's records and the engines' counters. Pure.
 
-A request without a whole answer counts as slower than all others. Copies are counted at the
-engines, for every router alike: the requests that engines got minus those that clients sent.
+A request without a whole answer counts as slower than all others. Copies are counted in the same
+way for every router: the requests that engines received minus the requests that clients sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from bench.hedging.http.traffic import URGENT
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Times to first token of one class, in seconds. None: unknown, or too many requests failed."""
+    """Times to first token of one class, in seconds.
+
+    A time is None if there were no requests, or if so many failed that it is not finite.
+    """
 
     requests: int
     p50: float | None
@@ -31,27 +34,28 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One contestant in one scenario."""
+    """The figures of one router in one scenario."""
 
     urgent: Times
     other: Times
-    # times before the fault begins; no requests if the fault exists from the start
+    # Times before the fault begins. There are no such requests if the fault exists from the start.
     urgent_normal: Times
-    urgent_share: float  # share of the script's prompt tokens that is urgent
-    copies: int  # requests that engines got beyond those that clients sent
-    extra_asked: float  # prompt tokens of the copies, as a share of the script's
-    # prompt tokens that the engines computed beyond the script's, as a share of the script's: a
-    # cancelled copy may leave before it is computed
+    urgent_share: float  # share of the script's prompt tokens that belong to urgent requests
+    copies: int  # requests that engines received minus requests that clients sent
+    extra_asked: float  # prompt tokens of the copies, as a share of the script's prompt tokens
+    # Prompt tokens that the engines computed, relative to the script's prompt tokens, minus 1. It
+    # can be less than `extra_asked`, because a copy may be cancelled before its prompt is computed.
     extra_computed: float
-    errors: dict[str, int]  # error counts of all requests of the run
-    urgent_errors: int  # errors of measured urgent requests
-    late_p99: float | None  # delay in seconds between due and sent
-    load_cpu: float  # CPU use of the load generator; 1: one CPU
+    errors: dict[str, int]  # number of failed requests in the whole run, by error
+    urgent_errors: int  # failed urgent requests in the measured time
+    late_p99: float | None  # seconds from the due time of a request to its sending
+    load_cpu: float  # CPUs that the load generator used on average
 
 
 def figures(told: dict[str, Any], script: Script, normal_from: float) -> Figures:
-    """`told`: the load generator's answer; `normal_from`: seconds, begin of the time without
-    faults.
+    """Compute the figures from the load generator's answer `told`.
+
+    `normal_from` is the start of the time without faults, in seconds since the start of the run.
     """
     records = told["played"]["records"]
     measured = [r for r in records if r["measured"]]
@@ -87,7 +91,7 @@ def times(records: Iterable[dict[str, Any]]) -> Times:
 
 
 def _tokens(script: Script, urgency: str | None = None) -> float:
-    sizes: Sequence[tuple[float, int]] = script.sizes()  # one turn per conversation, in order
+    sizes: Sequence[tuple[float, int]] = script.sizes()  # each conversation has one request
     return sum(
         prompt
         for (prompt, _), conversation in zip(sizes, script.conversations, strict=True)

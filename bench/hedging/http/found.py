@@ -1,4 +1,4 @@
-"""The results as one table with its goals, for `bench.findings`.
+"""Formats the results as one table with its goals.
 
 Must never decide whether a goal is met.
 """
@@ -78,7 +78,7 @@ def columns() -> list[Column[Row]]:
 
 
 def remarks(results: Results) -> list[str]:
-    """Describe each scenario and contestant, and the problems of each row; each text once."""
+    """Describe each scenario, each contestant and the problems of each row, without duplicates."""
     lines: dict[str, None] = {}
     names = dict.fromkeys(row.scenario for row in results.rows)
     for scenario in (HEALTHY, *SCENARIOS.values()):

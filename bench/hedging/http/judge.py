@@ -1,4 +1,4 @@
-"""The goals of hedging over HTTP, judged within one run: with hedging against without. Pure."""
+"""Judges the goals of hedging over HTTP: compares Hedgerow with and without hedging. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WITH, WITHOUT = "adaptive", "off"
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """The goals of every scenario that ran with hedging."""
+    """Return the verdicts on the goals of every scenario that was run with hedging."""
     verdicts: list[Verdict] = []
     for scenario in dict.fromkeys(row.scenario for row in rows):
         here = {row.key: row for row in rows if row.scenario == scenario}
@@ -55,7 +55,7 @@ def _scenario(scenario: str, here: dict[str, Row]) -> list[Verdict]:
 
 
 def _best_other(name: str, p99: float | None, here: dict[str, Row]) -> Verdict:
-    """Compare with the best other contestant."""
+    """Compare the p99 with that of the best other router."""
     others = {
         row.name: theirs
         for key, row in here.items()
@@ -84,7 +84,7 @@ def _note(here: dict[str, Row]) -> str:
 
 
 def _chance(here: dict[str, Row], side: str) -> str:
-    """The 95 % confidence intervals of the p99 of each side."""
+    """Format the 95 % confidence intervals of the p99 without and with hedging."""
     if WITHOUT not in here:
         return ""
     words = []

@@ -1,7 +1,8 @@
 """The load generator's process: plays a script, and injects faults at their times.
 
-One JSON order per line, one JSON line back. The engines' own counters are read before the first
-request and after the last answer, so that every router is counted alike.
+It reads one JSON order per line and answers with one line of JSON. It reads the engines' counters
+before the first request and after the last answer, so that copies are counted in the same way for
+every router.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from bench.fleet.load import serve
 from bench.fleet.player import Player
 from bench.fleet.script import Script
 
-SETTLE_S = 0.3  # seconds after the last answer, in which cancelled copies leave their engines
+# Seconds to wait after the last answer, until cancelled copies have left their engines.
+SETTLE_S = 0.3
 
 
 async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[str, Any]]:
-    """The counters of each engine's core since the engine's start."""
+    """Read each engine's state: its counters since its start."""
 
     async def one(url: str) -> dict[str, Any]:
         async with http.get(f"{url}/emulator/state") as answer:
@@ -35,7 +37,7 @@ async def states(http: aiohttp.ClientSession, urls: Sequence[str]) -> list[dict[
 async def go_wrong(
     http: aiohttp.ClientSession, urls: Sequence[str], faults: Sequence[dict[str, Any]]
 ) -> None:
-    """Inject each fault at its time, in seconds from now."""
+    """Post each fault to its engine at its time, in seconds from now."""
     begin = perf_counter()
     for fault in faults:
         await asyncio.sleep(max(0.0, begin + fault["at"] - perf_counter()))
@@ -46,8 +48,8 @@ async def go_wrong(
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Run one order: script, host, port, model, engines (their URLs), faults
-    (`scenarios.Fault`).
+    """Play the script of an order. The order's fields are script, host, port, model, engines (their
+    URLs) and faults (see `scenarios.Fault`).
     """
     script = msgspec.convert(order["script"], Script)
     urls: list[str] = order["engines"]

@@ -1,4 +1,4 @@
-"""Hedgerow's own hedging counters, read from its /metrics."""
+"""Reads Hedgerow's counters of hedging from its /metrics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ WON = "hedges_ended{outcome=won}"
 
 
 def hedges(admin_port: int) -> dict[str, float]:
-    """Every hedging counter that is not 0, by its name without `hedgerow_` and its labels."""
+    """Return the hedging counters that are not 0. A key is the name without `hedgerow_`, with
+    labels.
+    """
     link = http.client.HTTPConnection("127.0.0.1", admin_port, timeout=5)
     try:
         link.request("GET", "/metrics")

@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> Sequence[Found]:
-    """Raises Refused for an unknown name, Broken when Hedgerow could not be measured."""
+    """Run the bench. Raises Refused for an unknown name, Broken if Hedgerow does not run."""
     options = Options(
         _listed("scenario", args.scenario, SCENARIOS) or tuple(SCENARIOS),
         _listed("contestant", args.contestants, contestants.KINDS),

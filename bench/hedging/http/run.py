@@ -1,4 +1,4 @@
-"""Runs every scenario with every contestant, one after the other. `run` is the entry point."""
+"""Runs every scenario with every compared router, one after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLEET = engines.Spec(count=16, speed=8.0)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. `contestants` restricts the contestants of every scenario; None: all."""
+    """The options of a run. `contestants` names those of every scenario; None means all."""
 
     scenarios: tuple[str, ...] = tuple(SCENARIOS)
     contestants: tuple[str, ...] | None = None
@@ -32,13 +32,14 @@ class Results:
     options: Options
     placement: Placement
     saturation: float  # requests/s at which the fleet saturates
-    # the peers' retry timeout in seconds; None: no peer ran, or it could not be measured
+    # The retry timeout of Envoy and HAProxy in seconds. None if neither was run, or if it could not
+    # be measured.
     after_s: float | None
     rows: list[Row]
 
 
 def run(options: Options) -> Results:
-    """Raises `router.emulator.spawn.FleetError` when the engines could not be started."""
+    """Run all scenarios. Raises `router.emulator.spawn.FleetError` if the engines do not start."""
     placement = Placement.choose(options.pin)
     wanted = list(_wanted(options))
     rows: list[Row] = []

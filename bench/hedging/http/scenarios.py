@@ -1,7 +1,7 @@
-"""The faults of a run and their times: options of the emulated engines, and posted faults.
+"""The scenarios, and their faults: options of the emulated engines, or faults posted to engines.
 
-Plain data. A scenario whose fault begins during the run measures from that moment on; the time
-before it, without the warm-up, shows the normal figures.
+If the fault of a scenario begins during the run, the measured time begins with the fault. The time
+between the warm-up and the fault shows the figures without a fault.
 """
 
 from __future__ import annotations
@@ -13,26 +13,30 @@ from typing import Any
 from bench.hedging.http.traffic import Size
 
 HALF, FULL = 0.5, 0.9  # shares of the rate at which the fleet saturates
-# share of the requests that are slow, wherever they are sent; factor on their time
+# The share of requests that are slow on any engine, and how many times longer they take.
 SLOW_SHARE, SLOW_FACTOR = 0.05, 10
-FLEET_FACTOR = 1.8  # factor on the time of every engine: half load then acts like a load of 0.9
-FREEZE_S, PAUSE_S = 2.0, 0.5  # one engine stalls; all engines are healthy
+# How many times longer every step of every engine takes; a load of 0.5 is then like 0.9.
+FLEET_FACTOR = 1.8
+# Seconds in which one engine stalls, and in which none does until the next one stalls.
+FREEZE_S, PAUSE_S = 2.0, 0.5
 SLOW_REQUESTS = ("--fault", f"straggle={SLOW_FACTOR}; probability={SLOW_SHARE}")
-NOTHING: dict[str, Any] = {}  # no fault
+NOTHING: dict[str, Any] = {}  # ends an engine's fault
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault posted to one engine, `at` seconds after the begin."""
+    """A fault that is posted to an engine `at` seconds after the start of the run."""
 
     at: float
-    engine: int | None  # engine number, wraps around beyond the last engine; None: all engines
+    engine: int | None  # number of the engine, modulo the number of engines; None means all engines
     fault: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`contestants`: keys of `contestants.KINDS`; `faults`: within the measured time."""
+    """`contestants` are keys of `contestants.KINDS`. `faults` gets the start and the end of the
+    measured time, and returns the faults to post.
+    """
 
     name: str
     title: str
@@ -50,8 +54,8 @@ class Scenario:
 
 
 def _frozen(since: float, until: float) -> tuple[Fault, ...]:
-    """One engine after the other accepts requests and sends heads, but computes nothing for a
-    while.
+    """Freeze one engine after the other for `FREEZE_S`. A frozen engine accepts requests and sends
+    response heads, but computes nothing.
     """
     faults: list[Fault] = []
     at, engine = since, 0
@@ -66,7 +70,7 @@ def _all_slow(since: float, until: float) -> tuple[Fault, ...]:
 
 
 WITH_AND_WITHOUT = ("adaptive", "off")
-PEERS = ("envoy", "haproxy")  # peers need a configured retry timeout
+PEERS = ("envoy", "haproxy")  # routers that need the retry timeout
 ALL = (*WITH_AND_WITHOUT, "p2c", *PEERS)
 HEALTHY = Scenario("healthy", "nothing is wrong", ("p2c",))
 SCENARIOS = {

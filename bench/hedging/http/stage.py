@@ -1,4 +1,4 @@
-"""Runs one contestant in one scenario: fresh engines, fresh router, script, figures."""
+"""Measures one router in one scenario: starts engines and the router, and plays the script."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from bench.overhead.processes import Orderly, Placement
 
 @dataclass(slots=True)
 class Row:
-    """The result of one contestant in one scenario."""
+    """The result of one compared router in one scenario."""
 
     key: str
     name: str
     scenario: str
     version: str = "-"
     settings: str = ""
-    absent: str = ""  # reason why the contestant was not measured
+    absent: str = ""  # reason why the router was not measured
     figures: Figures | None = None
-    hedges: dict[str, float] = field(default_factory=dict)  # counted by the router itself
-    router_cpu: float = 0.0  # CPU use of the router while the script played; 1: one CPU
+    hedges: dict[str, float] = field(default_factory=dict)  # Hedgerow's own counters of hedging
+    router_cpu: float = 0.0  # CPUs that the router used on average during the script
     engines_cpu: float = 0.0
     problems: list[str] = field(default_factory=list)
 
 
 class Stage:
-    """Runs contestants one after the other, with one load generator on the same CPUs."""
+    """Measures routers one after the other, with one load generator and on the same CPUs."""
 
     def __init__(
         self, spec: engines.Spec, size: traffic.Size, seed: int, placement: Placement, load: Orderly
@@ -54,7 +54,7 @@ class Stage:
         self.saturation = traffic.saturation(spec)
 
     def script(self, scenario: Scenario) -> Script:
-        """The script of a scenario: the same requests at the same times for every contestant."""
+        """Return a scenario's script: every router gets the same requests at the same times."""
         rate = scenario.load * self.saturation
         since, until = scenario.measure_from(self.size), scenario.until(self.size)
         return traffic.script(rate, self._seed, since, until)

@@ -1,8 +1,8 @@
 """The requests of a run: a fifth is urgent, and so is a fifth of all prompt tokens.
 
-No two prompts share a prefix, so that every copy of a request costs its whole prompt again. This is
-the most expensive case for hedging, and the engines' counters show the cost directly. Arrivals are
-Poisson. Pure: the same arguments give the same script.
+No two prompts share a prefix, so that an engine computes the whole prompt for every copy of a
+request. This is the most expensive case for hedging, and the engines' counters show the cost
+directly. Arrivals are Poisson. Pure: the same arguments give the same script.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from bench.fleet.prose import text
 from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals, lognormal
 
-URGENT = "high"  # the class that may be hedged; other requests name no class
-# share of the requests and of the prompt tokens: all classes have the same length distribution
+URGENT = "high"  # class of the requests that may be hedged; the other requests have no class
+# Share of urgent requests. It is also their share of the prompt tokens, as all prompts have the
+# same length distribution.
 URGENT_SHARE = 0.2
 PROMPT = (3000.0, 0.5, 9000)  # tokens, lognormal: median, sigma, maximum
 OUTPUT = 32
-LAW_REQUESTS = 4000  # number of requests from which the mean request is estimated
+LAW_REQUESTS = 4000  # number of requests from which the mean lengths are estimated
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """Lengths of a run in seconds."""
 
-    warm: float = 12.0  # not measured: the hedger learns the usual times
-    normal: float = 15.0  # measured as normal, before a fault begins
+    warm: float = 12.0  # not measured, because the router must first learn the usual times
+    normal: float = 15.0  # before a fault begins; shows the figures without a fault
     measured: float = 40.0
 
     @classmethod
@@ -51,7 +52,9 @@ def saturation(spec: engines.Spec) -> float:
 
 
 def script(rate: float, seed: int, measure_from: float, until: float) -> Script:
-    """`rate` requests/s until `until`; those due from `measure_from` on are measured."""
+    """Return a script of `rate` requests/s up to `until`, measured from `measure_from` on
+    (seconds).
+    """
     rng = Random(f"hedging {seed}")
     requests = []
     for at in arrivals(rng, rate):

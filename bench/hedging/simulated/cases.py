@@ -1,21 +1,21 @@
-"""The cases in which hedging is judged: where stragglers come from, and what is promised there.
+"""The cases in which hedging is judged: the causes of late requests, and the goal of each case.
 
-All but `late` have stragglers that occupy their engine, so that a request waits behind them:
+In all cases except *late*, what is slow occupies its engine, so that other requests wait:
 
-- *calm*: none;
+- *calm*: nothing is slow;
 - *late*: one attempt in twenty reaches its engine late; the engine is free meanwhile;
-- *steps*: every step of a replica takes ten times as long, for 15 s at a time;
-- *node*: the same for all four replicas of a node together;
+- *steps*: now and then, every step of a replica takes ten times as long for 15 s;
+- *node*: like *steps*, but for all four replicas of a node together;
 - *neighbour*: another client sends a prompt of 32,000 tokens straight to a replica;
 - *kv*: another client fills the KV cache of a replica, so that requests wait for blocks and are
   preempted; the caches are smaller in this case;
-- *frozen*: replicas make no progress for 20 s, one after the other;
-- *full*: like *steps*, but at load 0.9;
+- *frozen*: now and then, a replica makes no progress for 20 s;
+- *full*: like *steps*, but at 0.9 of the saturation rate;
 - *slow*: like *steps*, and the whole fleet becomes three times as slow for a while;
 - *mixed*: like *steps*, and every second replica takes three times as long for everything.
 
-`share` is the share of the time at each replica (or node) during which there is a straggler. The
-same seed gives every contestant the same requests and the same stragglers. Must never depend on a
+`share` is the share of each replica's (or node's) time in which it is slow. With the same seed,
+every hedging configuration gets the same requests and the same slow times. Must never depend on a
 hedging policy.
 """
 
@@ -33,28 +33,30 @@ from bench.hedging.stragglers import Spell, spells
 from router.config.model import Hedging
 from router.simulator.scenario import Fault, Neighbour, Scenario, Straggling
 
-HALF, FULL = 0.5, 0.9  # load
-SHARE, FACTOR = 0.05, 10.0  # 5 % stragglers that are ten times slower
-STEPS_S = 15.0  # length of a slow time
+HALF, FULL = 0.5, 0.9  # loads, as shares of the saturation rate
+SHARE, FACTOR = 0.05, 10.0  # a replica is slow for 5 % of the time, and then ten times slower
+STEPS_S = 15.0  # seconds for which a replica's steps are slow
 FREEZE_S = 20.0
-FLEET_FACTOR = 3.0  # of `slow` and `mixed`
-LONG_TOKENS = 32_000  # the prompt of a neighbour
+# How many times slower the fleet, or half of it, is in the cases `slow` and `mixed`.
+FLEET_FACTOR = 3.0
+LONG_TOKENS = 32_000  # prompt tokens of the other client in the case `neighbour`
 LONG_S = nodes.TIMING.prefill_alone_s(LONG_TOKENS)
-# A neighbour that fills a KV cache: its requests, one every `FILL_EVERY_S`, and the seconds until
-# the cache is free again.
+# The other client in the case `kv`: number of requests, seconds between them, tokens of each prompt
+# and answer, and seconds until the cache is free again.
 FILL_REQUESTS, FILL_EVERY_S, FILL_PROMPT, FILL_OUTPUT, FILL_S = 30, 0.2, 2000, 600, 60.0
 SMALL_KV_TOKENS = 64_000
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Amount of simulated traffic."""
+    """Size of the fleet, length of each run, and number of seeds."""
 
     measured_s: float = 300.0
     seeds: int = 10
     nodes: int = nodes.NODES
-    warm_s: float = 60.0  # seconds that are not counted: batches fill, the hedger learns
-    slow_s: float = 60.0  # how long the whole fleet is slow in `slow`
+    # Seconds that are not counted: batches fill, and the router learns the usual times.
+    warm_s: float = 60.0
+    slow_s: float = 60.0  # seconds for which the whole fleet is slow in the case `slow`
 
     @classmethod
     def quick(cls) -> Length:
@@ -71,8 +73,10 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`promise`: "cut": p99 of the hedged classes is lower by 60 %; "kept": it is not worse;
-    "bounded": the slowest is within twice the p99 of `calm`.
+    """A case and its goal for the TTFT of the classes that may be hedged, in `promise`.
+
+    "cut": hedging lowers the p99 by 60 %. "kept": hedging does not raise the p99. "bounded": the
+    slowest TTFT is at most twice the p99 of the case `calm`.
     """
 
     name: str
@@ -83,11 +87,11 @@ class Case:
     kv_tokens: int = nodes.KV_TOKENS
 
     def rate(self, length: Length) -> float:
-        """Requests/s."""
+        """The rate of the case's traffic in requests/s."""
         return self.load * nodes.saturation(length.replicas, self.kv_tokens)
 
     def scenario(self, hedging: Hedging, seed: int, length: Length) -> Scenario:
-        """The fleet with the stragglers of a seed."""
+        """The fleet, with the slow times of this seed."""
         fleet = nodes.fleet(hedging, length.nodes, self.kv_tokens)
         late = Straggling(share=SHARE, factor=FACTOR)
         return replace(
@@ -113,7 +117,7 @@ class Case:
             for one in self._spells(seed, length, length.replicas, FREEZE_S):
                 yield Fault(at=one.at, replica=one.place, kind="freeze", until=one.until)
         if self.name == "slow":
-            # The slow time is early enough for the backlog to be served before the run ends.
+            # The fleet becomes slow early enough to serve the backlog before the run ends.
             at = length.warm_s + length.measured_s / 4
             for replica in range(length.replicas):
                 yield _slow(replica, at, at + length.slow_s, FLEET_FACTOR)
@@ -142,7 +146,7 @@ def _slow(replica: int, at: float, until: float, factor: float) -> Fault:
     return Fault(at=at, replica=replica, kind="slow", until=until, factor=factor)
 
 
-_MIXED_LOAD = HALF * (1.0 + 1.0 / FLEET_FACTOR) / 2.0  # half of what the mixed fleet sustains
+_MIXED_LOAD = HALF * (1.0 + 1.0 / FLEET_FACTOR) / 2.0  # half of the rate that saturates this fleet
 CASES = (
     Case("calm", "no stragglers", "kept"),
     Case("late", "5 % of the attempts reach their engine late", "cut"),
@@ -160,8 +164,10 @@ CASES = (
 def task(
     case: Case, label: str, hedging: Hedging, rate: float, seed: int, length: Length, again: bool
 ) -> Task:
-    """One run. `rate`: requests/s. `again`: the routers draw other random numbers,
-    while traffic and stragglers are those of the seed. (In `late`, other attempts straggle.)
+    """Return the task of one run at `rate` requests/s.
+
+    With `again`, the routers draw other random numbers, while the traffic and the slow times are
+    still those of the seed. (In the case `late`, other attempts are late.)
     """
     scenario = case.scenario(hedging, seed, length)
     if again:

@@ -1,9 +1,9 @@
-"""The figures of one run that the goals compare.
+"""Computes the figures of one run that the goals compare.
 
-Prefill tokens are those that the engines have computed, whatever they were computed for: winning
-and losing copies, and prefixes that were no longer cached. Tokens of neighbours are not counted.
+Prefill tokens are all prompt tokens that the engines computed, also for copies that were cancelled
+and for prefixes that were no longer cached. Tokens of other clients (neighbours) are subtracted.
 
-Must never: count a request that was not measured.
+Must never count a request outside the measured time.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from router.simulator.scenario import Scenario
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run. Times in seconds; infinity: too many requests had no answer."""
+    """The figures of one run. Times are in seconds, and infinite if too many requests failed."""
 
-    requests: int  # measured requests that may be hedged
-    p50: float  # TTFT of requests that may be hedged
+    requests: int  # number of measured requests that may be hedged
+    p50: float  # TTFT of requests that may be hedged; also `p99` and `slowest`
     p99: float
     slowest: float
     other_p99: float  # TTFT of all other requests
     hedged: int
     won: int
-    copy_tokens: int  # uncached prompt tokens of all copies, as the router counts them
-    prefilled_tokens: int  # by all engines, in the whole run
-    preemptions: int  # by all engines, in the whole run
+    copy_tokens: int  # prompt tokens of all copies that were not cached, counted by the router
+    prefilled_tokens: int  # computed by all engines in the whole run, warm-up included
+    preemptions: int  # preemptions in all engines in the whole run
 
     @classmethod
     def of(cls, task: Task, result: Result) -> Figures:
@@ -55,7 +55,7 @@ def _known(ttft_s: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A task whose result is its figures."""
+    """A simulation task that returns `Figures`."""
 
     task: Task
 
@@ -68,5 +68,5 @@ class Measured:
         return self.task.scenario
 
     def run(self, line: TextIO | None = None) -> Figures:
-        """Simulate; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate and return the figures; `line` is not used. Raises the errors of `simulate`."""
         return Figures.of(self.task, self.task.run(line))

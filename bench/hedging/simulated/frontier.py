@@ -1,7 +1,8 @@
-"""The effect of the budget when every request may be hedged: p99 against extra prefill tokens.
+"""Shows the effect of the budget if every request may be hedged: p99 against extra prefill tokens.
 
-The budget is swept for the policy that waits for a fixed quantile and for the adaptive one, at half
-load, with one attempt in twenty late.
+Several budgets are simulated with the policies `adaptive` and `quantile`, which waits for a fixed
+quantile of the usual time. The load is half of the saturation rate, and one attempt in twenty is
+late.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def run(
     extent: world.Extent | None = None,
     budgets: Sequence[float] = BUDGETS,
 ) -> tuple[Found, list[Point]]:
-    """The table, and the points for the plot."""
+    """Return the table, and the results for the plot."""
     extent = extent or world.Extent()
     scenario = world.fleet(extent.replicas)
     rate = world.saturation(scenario)
@@ -81,7 +82,7 @@ def run(
 def all_hedgeable(
     scenario: Scenario, hedging: Hedging, rate: float, seed: int, extent: world.Extent
 ) -> Task:
-    """A run in which every request is urgent."""
+    """Return the task of a run in which every request may be hedged."""
     return Task(
         policy=hedging.policy,
         scenario=replace(world.hedged(scenario, hedging), seed=seed),

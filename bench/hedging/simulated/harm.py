@@ -1,9 +1,10 @@
-"""The load from which a second copy does more harm than good, without any guard.
+"""Finds the load from which on hedging does more harm than good, without the usual limits.
 
 Every request may be hedged, and the rule that stops hedging in a busy pool is off (`utilisation:
-1`). Three variants: the default policy with its budget, the same without a budget, and two copies
-of every request at once, for which queueing theory gives a threshold of about a third (Vulimiri et
-al., CoNEXT 2013). Each is compared with no hedging at the same load.
+1`). There are three variants: the default policy with its budget, the default policy without a
+budget, and two copies of every request at once. For the third variant, queueing theory expects harm
+from a load of about a third on (Vulimiri et al., CoNEXT 2013). Each variant is compared with no
+hedging at the same load.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One variant at one load."""
+    """The result of one variant of hedging at one load."""
 
     way: str
     load: float
@@ -40,7 +41,7 @@ class Point:
     base: Result  # the run at the same load without hedging
 
     def ratio(self, q: float) -> float | None:
-        """The quantile with hedges relative to that without."""
+        """The quantile `q` of the TTFT with hedging, divided by the one without hedging."""
         own, base = (one.of(world.MOST_URGENT).ttft(q) for one in (self.result, self.base))
         return own / base if own is not None and base else None
 
@@ -57,7 +58,7 @@ def run(
     extent: world.Extent | None = None,
     loads: tuple[float, ...] = LOADS,
 ) -> tuple[Found, list[Point]]:
-    """The table, and the points for the plot."""
+    """Return the table, and the results for the plot."""
     extent = extent or world.Extent()
     scenario = world.fleet(extent.replicas)
     rate = world.saturation(scenario)
@@ -114,7 +115,7 @@ def _remarks(way: str, points: Sequence[Point]) -> list[str]:
 
 
 def turns(mine: Sequence[Point], figure: object) -> str:
-    """The lowest load from which a figure stays above 1, as text."""
+    """Describe the lowest load from which on a figure stays above 1."""
     assert callable(figure)
     begins: float | None = None
     for point in mine:

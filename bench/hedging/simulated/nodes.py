@@ -1,12 +1,12 @@
-"""The fleet and the traffic of the goals: nodes of four replicas, prompts with shared prefixes.
+"""The fleet and the traffic of the goals: nodes of four replicas, and prompts with shared prefixes.
 
-Each replica is an 8B model on one A100. All settings are as shipped: the queue is on. Most of a
-prompt is the prefix of its group, so a request at its usual replica prefills a third of its prompt,
-and a copy of it at another replica usually the whole. Every fifth request is urgent; both classes
-use the same prefixes and lengths.
+Each replica is an 8B model on one A100. All settings have their defaults, so the queue is enabled.
+Two thirds of a prompt are the prefix of its group. So the replica that has the prefix prefills a
+third of the prompt, and another replica usually prefills all of it for a copy. Every fifth request
+is urgent; both classes use the same prefixes and lengths.
 
 Load is a share of the rate at which the fleet saturates if every prefix is cached
-(`bench.fleet.capacity`). Must never know whether hedging is on.
+(`bench.fleet.capacity`). Must never depend on whether hedging is enabled.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, Synthetic, new_blocks
 
 NODES, PER_NODE = 6, 4
-GROUPS_EACH = 12  # prefixes per replica
-KV_TOKENS = 154_112  # of each replica
+GROUPS_EACH = 12  # number of prefixes per replica
+KV_TOKENS = 154_112  # KV cache of each replica, in tokens
 URGENT, OTHER = "high", "normal"
 URGENT_SHARE = 0.2
 TIMING = PROFILES["realistic"]
@@ -37,7 +37,7 @@ _LAW = 8000  # number of requests from which the workload's lengths are estimate
 
 
 def fleet(hedging: Hedging, nodes: int = NODES, kv_tokens: int = KV_TOKENS) -> Scenario:
-    # Replica loads are not sampled: no figure of this bench uses them.
+    # `sample_s=0` turns off the samples of replica loads, which this bench does not use.
     return Scenario(
         groups=tuple(
             Group(replicas=PER_NODE, core=core(kv_tokens), timing=TIMING, node=node_name(number))
@@ -54,7 +54,7 @@ def node_name(number: int) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class Prefixed(Synthetic):
-    """Each request: the prefix of a random group, and a new question."""
+    """Traffic in which each prompt is the prefix of a random group and a new question."""
 
     groups: int
 

@@ -1,4 +1,4 @@
-"""The simulated bench as one HTML page: plots of the budget's effect, and of the harmful loads.
+"""Formats the simulated bench as one HTML page, with plots of the effect of budgets and of loads.
 
 Plots need matplotlib; without matplotlib the page has no plots.
 """
@@ -44,7 +44,7 @@ def plots(budgets: Sequence[frontier.Point], loads: Sequence[harm.Point]) -> Ite
 
 
 def draw_budgets(points: Sequence[frontier.Point]) -> Figure:
-    """Plot p99 against extra tokens, one curve per policy."""
+    """Plot the p99 TTFT over the extra tokens, one curve per policy."""
     figure = svg.figure(5.2, 3.6)
     axes = figure.add_subplot()
     for number, policy in enumerate(dict.fromkeys(point.policy for point in points)):
@@ -82,7 +82,7 @@ def draw_budgets(points: Sequence[frontier.Point]) -> Figure:
 
 
 def draw_loads(points: Sequence[harm.Point]) -> Figure:
-    """Plot mean and p99 relative to no hedging over the load, one curve per variant."""
+    """Plot mean and p99 TTFT, relative to no hedging, over the load; one curve per variant."""
     figure = svg.figure(5.2, 4.8)
     upper, lower = figure.subplots(2, 1, sharex=True)
     ways: list[tuple[Axes, str, Callable[[harm.Point], float | None]]] = [
@@ -107,7 +107,7 @@ def draw_loads(points: Sequence[harm.Point]) -> Figure:
         bounds = axes.get_ylim()
         axes.set_yticks([0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0, 8.0], minor=False)
         axes.set_yticks([], minor=True)
-        # The default formatter writes powers as TeX formulas, which the page cannot show.
+        # Matplotlib's default formatter writes powers as TeX formulas, which the page cannot show.
         axes.yaxis.set_major_formatter(lambda times, _: f"{times:g}")
         axes.set_ylim(bounds)
         axes.set_ylabel(label)

@@ -36,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Sequence[Found]:
     """Return all tables.
 
-    Raises the errors of `run_all`, OSError for the page or the store, and ValueError for a case
-    that does not exist or for a store that cannot be read.
+    Raises the errors of `run_all`, OSError if a file cannot be read or written, and ValueError for
+    an unknown case or for a file of runs with other content.
     """
     length = cases.Length.quick() if args.quick else cases.Length()
     if args.seeds is not None:

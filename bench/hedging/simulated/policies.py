@@ -1,4 +1,4 @@
-"""Every hedging policy on the same traffic: half load, one attempt in twenty is late."""
+"""Compares all hedging policies with the same traffic: half load, one attempt in twenty is late."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Row:
 
 
 def run(*, seed: int = 1, jobs: int = 1, extent: world.Extent | None = None) -> Found:
-    """One row per policy."""
+    """Return a table with one row per policy."""
     extent = extent or world.Extent()
     rate = world.saturation(world.fleet(extent.replicas))
     results = play(

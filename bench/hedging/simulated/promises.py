@@ -1,10 +1,10 @@
-"""What is promised of hedging in each case, judged by intervals over paired seeds.
+"""Judges the goals of hedging in each case, by confidence intervals over paired seeds.
 
-Three contestants meet the same traffic and the same stragglers: no hedging, hedging, and hedging
-*again*, whose routers draw other random numbers. The third one only measures the noise of the
-second: how far a contestant is from itself (A/A). A promise is met, missed or open, as in
-`bench.findings.intervals`. If a promise of `cases` can never be missed by any hedger, the bench is
-wrong: the tests judge a hedger that copies everything and one that never copies.
+Three contestants get the same traffic and the same slow times: no hedging, hedging, and hedging
+*again*, whose routers draw other random numbers. The third contestant only measures the noise: the
+difference between two runs of the same contestant. A goal is met, missed or open, as in
+`bench.findings.intervals`. It must be possible to miss every goal: the tests judge a policy that
+copies every request and a policy that never copies one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CUT, SLOWER, OTHERS_SLOWER, BOUND = 0.6, 0.02, 0.03, 2.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One contestant in one case: the figures of each seed, in the order of the seeds."""
+    """The runs with one hedging configuration in one case: figures in the order of the seeds."""
 
     case: Case
     label: str
@@ -43,7 +43,7 @@ class Row:
         return [of(one) for one in self.figures]
 
 
-Rows = dict[tuple[str, str], Row]  # by the case's name and the label
+Rows = dict[tuple[str, str], Row]  # keys: (name of the case, "without", "with" or "again")
 
 
 def measure(
@@ -56,7 +56,9 @@ def measure(
     store: Store[Figures] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Rows:
-    """Run all contestants in these cases. Raises the errors of `Store.run`."""
+    """Run these cases without hedging, with hedging, and with hedging again. Raises the errors of
+    `Store.run`.
+    """
     store = store or Store(None, Figures)
     ways = ((WITHOUT, OFF, False), (WITH, hedging, False), (AGAIN, hedging, True))
     rows: Rows = {}
@@ -86,7 +88,7 @@ def run(
     cases: Sequence[Case] = CASES,
     say: Callable[[str], None] | None = None,
 ) -> Found:
-    """The table of the cases, and the verdict on each promise. `path`: where runs are kept."""
+    """Return a table of the cases with the verdicts. Finished runs are kept in the file `path`."""
     length = length or Length()
     rows = measure(cases, ON, length, seed=seed, jobs=jobs, store=Store(path, Figures), say=say)
     rate = nodes.saturation(length.replicas)
@@ -120,7 +122,7 @@ def run(
 
 
 def judge(rows: Rows) -> list[Judged]:
-    """Every promise of the cases in `rows`."""
+    """Judge every goal of the cases in `rows`."""
     return [
         verdict
         for row in rows.values()
@@ -170,7 +172,7 @@ def _p99(rows: Rows, case: Case, name: str) -> Judged:
 
 
 def _within_reach(found: Judged, rows: Rows, case: Case) -> Judged:
-    """A missed goal is open if even the time without any straggler would miss it."""
+    """A missed goal counts as open if even the p99 of the case `calm` would miss it."""
     calm = rows.get(("calm", WITHOUT))
     base = fmean(rows[case.name, WITHOUT].each(_own_p99))
     if not found.missed or calm is None or not 0.0 < base < inf:
@@ -184,13 +186,13 @@ def _within_reach(found: Judged, rows: Rows, case: Case) -> Judged:
 def _against(
     rows: Rows, case: Case, name: str, of: Callable[[Figures], float], change: float, goal: str
 ) -> Judged:
-    """A figure with hedging over the same without, at most 1 plus `change`."""
+    """Judge that a figure with hedging, divided by the figure without, is at most 1 + `change`."""
     ours, theirs = (rows[case.name, label].each(of) for label in (WITH, WITHOUT))
     return judged_ratio(name, goal, ours, theirs, 1.0 + change, _noise(rows, case, of))
 
 
 def _noise(rows: Rows, case: Case, of: Callable[[Figures], float]) -> float:
-    """How far hedging is from itself; infinity if that is unknown."""
+    """The noise of a figure: how much two runs with hedging differ. Infinite if it is unknown."""
     first, second = (rows[case.name, label].each(of) for label in (WITH, AGAIN))
     if not all(0.0 < one < inf for one in (*first, *second)):
         return inf
@@ -264,7 +266,7 @@ def _won(row: Row) -> float | None:
 
 
 def _plain(one: Figures) -> dict[str, Any]:
-    """The figures for JSON, which has no infinity."""
+    """Convert the figures for JSON: an infinite value becomes None."""
     values = asdict(one)
     return {
         name: None if isinstance(value, float) and not isfinite(value) else value

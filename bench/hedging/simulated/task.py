@@ -1,7 +1,7 @@
-"""Runs one simulation of the hedging bench from plain values and computes its figures.
+"""Runs one simulation of the hedging bench and computes its figures by class.
 
-Times to first token are kept one by one, not in a sketch, because the goals are differences of two
-percent. A request without an answer counts as slower than all others.
+Every time to first token is kept: an approximate histogram is too coarse for goals of two percent.
+A request without an answer counts as slower than all others.
 
 Must never count a request that arrived outside the measured time.
 """
@@ -26,13 +26,14 @@ from router.simulator.traffic import Traffic
 
 @dataclass(slots=True)
 class Class:
-    """The requests of one class."""
+    """The requests of one priority class."""
 
-    ttfts: array[float] = field(default_factory=lambda: array("d"))  # seconds; inf: no answer
+    # Seconds; infinite without an answer.
+    ttfts: array[float] = field(default_factory=lambda: array("d"))
     hedged: int = 0
-    won: int = 0  # requests answered by their copy
-    prefill_tokens: int = 0  # uncached prompt tokens of the attempts that answered
-    wasted_tokens: int = 0  # uncached prompt tokens of cancelled copies
+    won: int = 0  # requests that were answered by their copy
+    prefill_tokens: int = 0  # prompt tokens, without cached ones, of the attempts that answered
+    wasted_tokens: int = 0  # prompt tokens, without cached ones, of cancelled copies
     _ranked: list[float] = field(default_factory=list)
 
     def ended(self, outcome: Outcome) -> None:
@@ -55,7 +56,7 @@ class Class:
         return len(self.ttfts)
 
     def ttft(self, q: float) -> float | None:
-        """Quantile in seconds; None without requests, infinity if too many had no answer."""
+        """Quantile in seconds. None without requests; infinite if too many had no answer."""
         return quantile(self.ranked, q)
 
     @property
@@ -76,7 +77,7 @@ class Result:
 
     @property
     def extra(self) -> float | None:
-        """Tokens prefilled without use, as a share of all requested."""
+        """Prompt tokens of cancelled copies, as a share of the tokens of answered attempts."""
         asked = sum(seen.prefill_tokens for seen in self.classes.values())
         wasted = sum(seen.wasted_tokens for seen in self.classes.values())
         return wasted / asked if asked else None
@@ -84,16 +85,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A scenario, its source of traffic, and which requests count."""
+    """One simulation: its scenario, its traffic, and which requests are counted. Picklable."""
 
-    policy: str  # the label of the row
+    policy: str  # name of the hedging configuration, which labels the table row
     scenario: Scenario
-    traffic: Callable[[], Traffic]  # called in the process that runs it; must be picklable
-    measure_from: float = 0.0  # seconds: the first arrival that counts
-    measure_until: float = inf  # seconds: arrivals from this time on do not count
+    traffic: Callable[[], Traffic]  # called in the process of the simulation; must be picklable
+    measure_from: float = 0.0  # seconds; requests that arrive earlier are not counted
+    measure_until: float = inf  # seconds; requests that arrive from this time on are not counted
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not used. Raises the errors of `simulate`."""
         seen = _Window(self.measure_from, self.measure_until)
         totals = simulate(self.scenario, self.traffic(), seen)
         return Result(self.policy, seen.classes, totals)
@@ -113,7 +114,7 @@ class _Window:
 
 
 def play(tasks: Sequence[Task], at_once: int = 1) -> list[Result]:
-    """Run all tasks, `at_once` in separate processes. Results are in the order of the tasks.
+    """Run all tasks, up to `at_once` at a time. Results are in the order of the tasks.
 
     Raises the errors of `run_all`.
     """

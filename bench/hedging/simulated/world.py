@@ -1,13 +1,15 @@
-"""The fleet and the traffic of the sweeps: policies, budgets and loads. (The goals have `nodes`.)
+"""The fleet and the traffic of the sweeps over policies, budgets and loads. (Those of the goals are
+in `nodes`.)
 
-Replicas of an 8B model on one A100, without a queue. Prompts share no prefix (median 3,000 tokens,
-lognormal, 9,000 at most), so that affinity has no effect. Every fifth request is urgent; all
-classes have the same length distribution, so that a fifth of the prefill tokens is urgent too. One
-attempt in twenty takes ten times as long to its first token, on any replica. Its engine is free
-meanwhile (`router.simulator.scenario.Straggling`), so these stragglers are the cheapest to hedge.
+Each replica is an 8B model on one A100; the router's queue is off. Prompts share no prefix, so that
+prefix affinity has no effect. Their lengths are lognormal: median 3,000 tokens, at most 9,000.
+Every fifth request is urgent; all classes have the same length distribution, so that a fifth of the
+prefill tokens is urgent too. One attempt in twenty takes ten times as long to its first token, on
+any replica. The attempt does not occupy its engine meanwhile
+(`router.simulator.scenario.Straggling`), so such late attempts are the cheapest to hedge.
 
 Load is a share of the rate at which the fleet saturates without a cache hit
-(`bench.fleet.capacity`). Must never know whether hedging is on.
+(`bench.fleet.capacity`). Must never depend on whether hedging is enabled.
 """
 
 from __future__ import annotations
@@ -25,18 +27,19 @@ from router.simulator.workloads import Mix, Unique
 LOAD = 0.5
 OTHER = "normal"
 MOST_URGENT = "critical"  # the only class that the policy `immediate` copies
-URGENT_SHARE = 0.2  # share of the requests, and of the prefill tokens
+URGENT_SHARE = 0.2  # share of urgent requests, and of their prefill tokens
 STRAGGLING = Straggling(share=0.05, factor=10.0)
 _LAW = 20_000  # number of requests from which the workload's lengths are estimated
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Amount of simulated traffic of each run."""
+    """Size of the fleet, and length of each run."""
 
     replicas: int = 100
     measured_s: float = 400.0
-    warm_s: float = 60.0  # seconds that are not counted: batches fill, the hedger learns
+    # Seconds that are not counted: batches fill, and the router learns the usual times.
+    warm_s: float = 60.0
 
     @classmethod
     def quick(cls) -> Extent:
@@ -48,12 +51,12 @@ class Extent:
 
 
 def fleet(replicas: int) -> Scenario:
-    # Replica loads are not sampled: no figure of this bench uses them.
+    # `sample_s=0` turns off the samples of replica loads, which this bench does not use.
     return replace(resized(FLEET, replicas), straggling=STRAGGLING, sample_s=0.0)
 
 
 def hedged(scenario: Scenario, hedging: Hedging) -> Scenario:
-    """The same scenario with other rules for hedging."""
+    """Return the same scenario with another configuration of hedging."""
     return replace(scenario, config=varied(scenario.config, hedging=hedging))
 
 
@@ -70,7 +73,9 @@ def traffic(
     seed: int,
     urgent: float = URGENT_SHARE,
 ) -> Traffic:
-    """A share `urgent` of the requests has the class MOST_URGENT, the others are normal."""
+    """Return traffic in which a share `urgent` is of class MOST_URGENT and the rest of class
+    normal.
+    """
     parts = [
         Unique(rate=rate * share, duration_s=duration_s, seed=2 * seed + place, priority=priority)
         for place, (priority, share) in enumerate(((MOST_URGENT, urgent), (OTHER, 1.0 - urgent)))

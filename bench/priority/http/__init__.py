@@ -1,1 +1,1 @@
-"""Every order over real sockets: emulated engines, the router in front of them, and its clients."""
+"""Measures every order over real sockets: emulated engines, the router, and clients."""

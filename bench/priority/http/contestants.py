@@ -1,4 +1,4 @@
-"""The router of a row: as shipped, except for the order of its queue."""
+"""The measured router: Hedgerow with one order of its queue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bench.priority.orders import NONE, rules
 
 
 class HedgerowQueueing(HedgerowWith):
-    """Hedgerow as shipped, with one order."""
+    """Hedgerow with one order of its queue and otherwise default settings."""
 
     order = NONE
 
@@ -18,7 +18,8 @@ class HedgerowQueueing(HedgerowWith):
         return {
             **settings,
             "queue": {"enabled": queue.enabled, "policy": queue.policy},
-            "keys": {"names_users": True},  # tenants are users without a key
+            # A tenant is the user named by a request without an API key.
+            "keys": {"names_users": True},
             "access_log": {"path": ""},
         }
 

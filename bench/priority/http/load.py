@@ -1,7 +1,7 @@
-"""The load generator's process: makes the script, plays it, and runs the closed-loop clients.
+"""The load generator's process: generates the script, plays it, and runs closed-loop clients.
 
-One JSON order per line, one JSON line back. An order contains the parameters of the script, not the
-script, which would be too large for a pipe.
+It reads one JSON order per line and answers with one line of JSON. An order contains the parameters
+of the script, because the script itself would be too large for a pipe.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from bench.priority.traffic import BUSY
 
 
 class Clients(Player):
-    """A player whose batch and low clients continue until the script ends.
+    """A player whose clients of the classes batch and low send requests until the script ends.
 
-    Each of their requests is a separate conversation. After a refusal, the client sends its next
-    request with a short delay.
+    Each of these requests is a separate conversation. After a failed request, the client waits
+    shortly.
     """
 
     _REST_S = 0.2
@@ -44,7 +44,9 @@ class Clients(Player):
 
 
 async def run(order: dict[str, Any]) -> dict[str, Any]:
-    """Order: seed, warm, measured (seconds), host, port, model, engines (their URLs)."""
+    """Run one order. Its fields are seed, warm and measured (seconds), host, port, model, and
+    engines (their URLs).
+    """
     size = traffic.Size(order["warm"], order["measured"])
     script = traffic.script(order["seed"], size)
     urls: list[str] = order["engines"]

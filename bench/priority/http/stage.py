@@ -1,4 +1,4 @@
-"""Runs one order after the other: fresh engines, fresh router, the same clients, one row."""
+"""Measures one order after the other, each with new engines, a new router and the same clients."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ SPEC = engines.Spec(
         *("--max-model-len", str(_LONGEST)),
     ),
 )
-_NO_SLO_S = inf  # goodput is not used here
+_NO_SLO_S = inf  # no SLO: this bench does not use the goodput
 
 
 def run(orders: Sequence[str], seed: int, size: Size, placement: Placement) -> list[Row]:
-    """Raises Broken, and `router.emulator.spawn.FleetError`."""
+    """Measure all orders. Raises Broken, and `router.emulator.spawn.FleetError`."""
     rows = []
     with Orderly("bench.priority.http.load", cpus=placement.others) as load:
         for order in orders:
@@ -93,7 +93,7 @@ def _measure(
 
 
 def _ttfts(records: Sequence[dict[str, Any]], name: str) -> list[float]:
-    """Times to first token of the class; infinity: no whole answer."""
+    """Times to first token of the class in seconds; infinite without a whole answer."""
     return [
         inf if record["ttft"] is None or record["error"] else float(record["ttft"])
         for record in records

@@ -1,7 +1,7 @@
-"""The requests of `traffic` as texts: a document, followed by a question that is always new.
+"""Generates the requests of `bench.priority.traffic` as text: a document and a new question.
 
-Pure: the same arguments give the same script, and the same sequence of requests of every client,
-independent of their times.
+Pure: the same arguments give the same script and the same sequence of requests of each client. The
+sequence does not depend on the times at which the client can send.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from bench.fleet.script import Conversation, Script, Turn
 from bench.fleet.workloads import arrivals
 from bench.priority import traffic as law
 
-_RAMP_S: Final = 3.0  # seconds over which the clients start
+_RAMP_S: Final = 3.0  # the closed-loop clients start within this many seconds
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """Lengths of a run in seconds."""
 
-    warm: float = 15.0  # not measured: batches and caches fill
+    warm: float = 15.0  # not measured, because batches and caches must fill first
     measured: float = 45.0
 
     @classmethod
@@ -43,7 +43,9 @@ class Said(NamedTuple):
 
 
 def script(seed: int, size: Size) -> Script:
-    """A conversation is one request, or (without turns) a closed-loop client named by its `key`."""
+    """Return the script. A conversation with a turn is one request; a conversation without turns
+    stands for a closed-loop client, and its `key` selects the client's requests.
+    """
     found = []
     for kind in law.OPEN:
         rng = Random(f"{kind.name} of {seed}")
@@ -65,7 +67,7 @@ def script(seed: int, size: Size) -> Script:
 
 
 def work(key: str) -> Iterator[Said]:
-    """A client's requests, one after the other."""
+    """Yield a client's requests, one after the other, without end."""
     rng = Random(f"client {key}")
     client = int(key.rpartition(".")[2])
     kind, tenant = law.MIX.kind(client), law.MIX.tenant(client)

@@ -1,1 +1,1 @@
-"""Every order on the simulated fleet, with the same traffic and seeds."""
+"""Simulates every order with the same fleet, traffic and seeds."""

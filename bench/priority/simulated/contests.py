@@ -1,9 +1,10 @@
-"""The cases of the part `goals`: a fleet with a traffic, and the contestants that are compared.
+"""The cases of the part `goals`. Each has a fleet, a traffic, and queues that are compared.
 
-Two cases are saturated: low and batch keep the fleet full, and high and normal arrive open loop. In
-the case `backlog` requests of every class and of every tenant wait all the time.
+In two cases, requests of the classes low and batch keep the fleet full, and requests of the classes
+high and normal arrive in a Poisson process. In the case `backlog`, requests of every class and
+every tenant wait all the time.
 
-Must never: know a goal.
+Must never depend on a goal.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from router.simulator.simulation import simulate
 
 SHIPPED: Final = "as shipped"
 NONE: Final = "no queue"
-# Orders that miss goals on purpose: tests show that the goals can be missed.
+# Queues that miss goals on purpose, for the tests that check that goals can be missed.
 NO_CLASSES: Final = "one line"
 STARVING: Final = "strict, no bound"
 _NEVER_S: Final = 1e6
 
-# Bounds of the case `backlog`, in seconds. The shipped bounds of low and batch are longer than a
-# run, so that no order could miss them.
+# Starvation bounds in the case `backlog`: the longest wait of each class, in seconds. The default
+# bounds of low and batch are longer than a run, so no order could exceed them.
 BOUNDS_S: Final[Mapping[str, float]] = {
     "critical": 5.0,
     "high": 30.0,
@@ -72,7 +73,7 @@ CASES: Final = (SATURATED, LARGE, BACKLOG)
 
 
 def configured(case: Case, contestant: str) -> Config:
-    """The shipped configuration with the contestant's queue and the case's bounds."""
+    """Return the default configuration with this queue and the case's bounds."""
     config = varied(queue=_QUEUES[contestant])
     if not case.is_backlog:
         return config
@@ -86,7 +87,7 @@ def configured(case: Case, contestant: str) -> Config:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One run. `policy` and `scenario` are for `run_all`."""
+    """One simulation. `policy` and `scenario` are needed by `run_all`."""
 
     case: Case
     contestant: str
@@ -102,7 +103,7 @@ class Task:
         return fleet_scenario(self.case.fleet, configured(self.case, self.contestant), self.seed)
 
     def run(self, line: TextIO | None = None) -> Run:
-        """Simulate; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate and return the figures; `line` is not used. Raises the errors of `simulate`."""
         until = self.length.warm_s + self.length.measured_s
         seen = Seen(self.length.warm_s, until)
         crowd = Crowd(self.seed, until, self.case.fleet, self.case.mix)

@@ -1,11 +1,12 @@
-"""The part `deadlines` of `hedgerow bench priority`: how many answers are in time by order.
+"""The part `deadlines` of `hedgerow bench priority`: how many answers are in time under each order.
 
-In the other parts all requests of a class have the same time to a first token, so that an order by
-deadline is the order of arrival. Here clients state deadlines, and the load comes in waves. During
-a wave above the fleet's capacity no order serves all requests in time, and the orders differ in
-which requests are served late.
+In the other parts, all requests of a class have the same target for the first token, so within a
+class an order by deadline is the order of arrival. Here clients state deadlines, and the load comes
+in waves. During a wave above the fleet's capacity no order serves all requests in time, and the
+orders differ in which requests are served late.
 
-Pure, except `run`. Must never count a request that arrived before the measured time.
+All functions except `run` are pure. Must never count a request that arrived before the measured
+time.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ from router.simulator.simulation import simulate
 from router.simulator.traffic import Arrival
 from router.simulator.workloads import Lengths, new_blocks
 
-CLASS: Final = "low"  # the class's own deadline is 10 s, so stated deadlines of 2 to 10 s count
+# Class of all requests; its own deadline is 10 s, so clients can state an earlier one.
+CLASS: Final = "low"
 WAVE_S: Final = 60.0
 HIGH_S: Final = 20.0  # seconds of high load in each wave
-# High loads as shares of the rate at which the fleet is full: at the first a queue can still keep
+# High loads, as shares of the rate that fills the fleet. At the first load a queue can still keep
 # deadlines, at the second no queue can.
 HIGH_LOADS: Final = (1.5, 2.5)
 LOW_LOAD: Final = 0.5
@@ -45,11 +47,11 @@ LOW_LOAD: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Requests with one deadline. Each is a tenant of its own."""
+    """A kind of requests with one deadline. All requests of a kind have the same tenant."""
 
     name: str
     share: float  # share of all requests
-    deadline_s: float  # seconds from the request's arrival to its first token
+    deadline_s: float  # target for the time from a request's arrival to its first token, in seconds
     states: bool  # whether the client sends the deadline to the router
     prompt: Lengths
     output: Lengths
@@ -64,7 +66,7 @@ KINDS: Final = (
 
 @dataclass(slots=True)
 class Tide:
-    """A `Traffic`: Poisson arrivals at a rate that alternates between high and low."""
+    """Traffic with Poisson arrivals, whose rate alternates between high and low."""
 
     seed: int
     until: float
@@ -108,7 +110,7 @@ def _arrival(number: int, at: float, rng: Random) -> Arrival:
 
 
 def full_rate() -> float:
-    """Requests/s at which the fleet is full."""
+    """Requests/s that fill the fleet."""
     rng = Random("law of the tide")
     law = [_arrival(number, 0.0, rng) for number in range(4000)]
     sizes = [(float(one.prompt_tokens), one.output_tokens) for one in law]
@@ -118,13 +120,13 @@ def full_rate() -> float:
 
 @dataclass(slots=True)
 class Result:
-    """The result of one order under one load, over all its runs."""
+    """The result of one order at one high load, over one or several runs."""
 
     order: str
     high: float
-    came: dict[str, int] = field(default_factory=dict)  # number of requests by kind
+    came: dict[str, int] = field(default_factory=dict)  # number of requests that arrived, by kind
     in_time: dict[str, int] = field(default_factory=dict)
-    output_tokens: int = 0  # output tokens of answers that began in time
+    output_tokens: int = 0  # output tokens of answers whose first token was in time
     seconds: float = 0.0
 
     def add(self, other: Result) -> None:
@@ -135,7 +137,7 @@ class Result:
         self.seconds += other.seconds
 
     def share(self, name: str = "") -> float | None:
-        """Percent of a kind's requests with a first token in time; "": of all kinds."""
+        """Percent of a kind's requests with a first token in time; of all kinds without a name."""
         names = [name] if name else list(self.came)
         came = sum(self.came.get(one, 0) for one in names)
         return 100.0 * sum(self.in_time.get(one, 0) for one in names) / came if came else None
@@ -143,15 +145,15 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One simulation, from plain values."""
+    """One simulation of one order at one high load. Picklable."""
 
-    policy: str  # the order; `run_all` labels the task with it
+    policy: str  # name of the order, with which `run_all` labels the task
     scenario: Scenario
     high: float
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not used. Raises the errors of `simulate`."""
         until = self.length.warm_s + self.length.measured_s
         seen = _Seen(Result(self.policy, self.high), self.length.warm_s)
         simulate(self.scenario, Tide(self.scenario.seed, until, self.high), seen)
@@ -160,7 +162,9 @@ class Task:
 
 
 class _Seen:
-    """A recorder that counts requests after the warm-up, and those answered in time."""
+    """Counts requests that arrive after the warm-up, and how many of them have a first token in
+    time.
+    """
 
     def __init__(self, result: Result, begin: float) -> None:
         self.result = result
@@ -181,7 +185,7 @@ class _Seen:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add no options: this part uses those of the part `simulated`."""
+    """Add no options, because this part has the same options as the part `simulated`."""
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:

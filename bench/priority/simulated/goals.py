@@ -1,4 +1,4 @@
-"""The part `goals` of `hedgerow bench priority`: the goals of priorities, judged by intervals."""
+"""The part `goals` of `hedgerow bench priority`: judges goals by confidence intervals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from bench.priority.simulated.seen import QUANTILES, Run
 from router.replay.report.table import Column, build
 
 SEEDS: Final = 10
-_Row = tuple[str, str, list[Run]]  # a case, a contestant, its runs
+_Row = tuple[str, str, list[Run]]  # (name of the case, name of the queue configuration, its runs)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,8 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Judge the goals. `orders` is not used. Raises OSError, ValueError
-    for a file that is no store of runs, and the errors of `run_all`."""
+    """Judge the goals; `orders` is not used.
+
+    Raises OSError, ValueError if the file does not contain runs, and the errors of `run_all`.
+    """
     length = Length(10.0, 20.0) if args.quick else Length()
     seeds = min(2, args.seeds) if args.quick else args.seeds
     tasks = [
@@ -77,7 +79,7 @@ def found(runs: Sequence[Run], length: Length) -> Found:
 
 
 def judge(runs: Sequence[Run]) -> list[Verdict]:
-    """Every goal, for the shipped queue."""
+    """Judge every goal for the queue's default settings."""
     verdict: list[Verdict] = []
     for case in (SATURATED, LARGE):
         ours = _of(runs, case.name, SHIPPED)

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
-    """Raises the errors of `run_all`."""
+    """Simulate all orders. Raises the errors of `run_all`."""
     length = Length.quick() if args.quick else Length()
     print("simulating every order", file=sys.stderr, flush=True)
     return found(

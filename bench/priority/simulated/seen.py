@@ -1,11 +1,12 @@
-"""The figures of one run of the part `goals`: times, tokens, longest waits, and fairness.
+"""Computes the figures of one run of the part `goals`: times, tokens, longest waits, fairness.
 
-Requests that arrived in the measured time count for times and waits, answers that ended in it for
-tokens. Fairness compares the tenants of a class that had a waiting request all the time: others
-get what they ask for. Jain's index of n shares is (sum of x)^2 / (n * sum of x^2): 1 if all are
-equal, 1/n if one has everything (R. Jain, D. Chiu, W. Hawe, DEC TR-301, 1984).
+Times and waits are those of requests that arrived in the measured time; tokens are those of answers
+that ended in it. Fairness compares only tenants of a class that had a waiting request all the time,
+because the other tenants get as much as they ask for. Jain's index of n shares is (sum of x)^2 / (n
+* sum of x^2). It is 1 if all shares are equal, and 1/n if one tenant gets everything (R. Jain, D.
+Chiu, W. Hawe, DEC TR-301, 1984).
 
-Must never: count a request without an answer as fast.
+Must never count a request without an answer as fast.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ from router.core.errors import Reason
 from router.simulator.outcome import Outcome
 
 QUANTILES: Final = (0.5, 0.9, 0.99)
-# A tenant waits all the time if a request of it waits in this share of the measured time.
+# A tenant counts as always waiting if it had a waiting request in this share of the measured time.
 ALWAYS: Final = 0.98
-_Stay = tuple[float, float]  # seconds: the beginning and the end of a wait
+_Stay = tuple[float, float]  # start and end of a wait, in seconds
 
 
 @dataclass(slots=True)
 class Run:
-    """The figures of one contestant under one seed. Plain values, by class where there are many."""
+    """The figures of one queue configuration with one seed. The keys of the dicts are classes."""
 
     case: str
     contestant: str
     seed: int
-    ttft_s: dict[str, list[float]] = field(default_factory=dict)  # at `QUANTILES`
+    ttft_s: dict[str, list[float]] = field(default_factory=dict)  # TTFT of each of `QUANTILES`
     requests: dict[str, int] = field(default_factory=dict)
-    tokens_s: float = 0.0  # output tokens
-    longest_wait_s: dict[str, float] = field(default_factory=dict)  # in the router's queue
-    # Jain's index over the served tokens of the tenants that waited all the time.
+    tokens_s: float = 0.0  # output tokens/s
+    # Longest wait in the router's queue.
+    longest_wait_s: dict[str, float] = field(default_factory=dict)
+    # Jain's index of the served tokens of the tenants that waited all the time.
     jain: dict[str, float] = field(default_factory=dict)
     errors: int = 0
 
 
 class Seen:
-    """A recorder for the time from `begin` to `end`."""
+    """Records a simulation's requests; the measured time is from `begin` to `end`, in seconds."""
 
     def __init__(self, begin: float, end: float) -> None:
         self._begin = begin
@@ -93,7 +95,7 @@ class Seen:
 
 
 def covered_s(stays: Iterable[_Stay]) -> float:
-    """Return the seconds in which at least one of the stays lasted."""
+    """Return the number of seconds that at least one of the waits covers."""
     found, until = 0.0, -inf
     for begin, end in sorted(stays):
         found += max(0.0, end - max(begin, until))
@@ -102,6 +104,6 @@ def covered_s(stays: Iterable[_Stay]) -> float:
 
 
 def jain(shares: Sequence[float]) -> float:
-    """Return Jain's index. If nobody has anything, all have the same: 1."""
+    """Return Jain's index of the shares. It is 1 if all shares are 0, because they are equal."""
     squares = sum(share * share for share in shares)
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 1.0

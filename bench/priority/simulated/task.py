@@ -1,4 +1,4 @@
-"""Runs one simulation of the bench from plain values and computes its results.
+"""Runs one simulation of an order and computes its results.
 
 Must never count requests or tokens outside the measured time.
 """
@@ -38,7 +38,8 @@ class Result:
     """The result of one run, or of several with different seeds."""
 
     order: str
-    ttfts: dict[str, array[float]] = field(default_factory=dict)  # seconds; inf: no answer
+    # Seconds; infinite without an answer.
+    ttfts: dict[str, array[float]] = field(default_factory=dict)
     output_tokens: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -67,12 +68,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    policy: str  # the order; `run_all` labels the task with it
+    policy: str  # name of the order, with which `run_all` labels the task
     scenario: Scenario
     length: Length
 
     def run(self, line: TextIO | None = None) -> Result:
-        """Simulate the scenario; `line` is not written to. Raises the errors of `simulate`."""
+        """Simulate the scenario; `line` is not used. Raises the errors of `simulate`."""
         length = self.length
         until = length.warm_s + length.measured_s
         seen = _Window(self.policy, length.warm_s, until)
@@ -82,7 +83,7 @@ class Task:
 
 
 class _Window:
-    """A recorder for the measured time."""
+    """Records the requests of the measured time."""
 
     def __init__(self, order: str, begin: float, end: float) -> None:
         self.result = Result(order)

@@ -1,7 +1,7 @@
-"""The goals of priorities as verdicts by interval: met, missed or open. Pure.
+"""Judges the goals of priorities by confidence intervals: met, missed or open. Pure.
 
-Every figure is one value per seed, judged by `bench.findings.judged`; the bound of a wait is judged
-by its worst run.
+Most goals are judged by `bench.findings.judged` from one value per seed. The bound of a wait is
+judged by the worst run.
 """
 
 from __future__ import annotations
@@ -17,23 +17,25 @@ from bench.priority.simulated.seen import QUANTILES, Run
 P50: Final = QUANTILES.index(0.5)
 P99: Final = QUANTILES.index(0.99)
 HIGH_P99_S: Final = 0.5
-COST: Final = 0.05  # by how much the tokens/s without a queue may exceed those with the queue
+COST: Final = 0.05  # share by which the tokens/s without a queue may exceed those with the queue
 HIGH_BELOW_NORMAL: Final = 0.5
-UNFAIR: Final = 0.05  # 1 less Jain's index
+UNFAIR: Final = 0.05  # maximum of 1 minus Jain's index
 
 Runs = Sequence[Run]
 
 
 def high_ttft(case: str, ours: Runs) -> Judged:
-    """The p99 of the TTFT of class high, in seconds."""
+    """Judge the p99 TTFT of class high, in seconds."""
     values = [run.ttft_s["high"][P99] for run in ours if "high" in run.ttft_s]
     name, goal = f"{case}: high, TTFT p99", f"{HIGH_P99_S:g} s at most"
     return judged_mean(name, goal, values, HIGH_P99_S, "{:.2f}")
 
 
 def cost(case: str, ours: Runs, unqueued: Runs) -> Judged:
-    """The output tokens/s without a queue, over those with the queue. A/A: two halves of the seeds
-    without a queue."""
+    """Judge the output tokens/s without a queue, divided by those with the queue.
+
+    The noise is the difference between two halves of the runs without a queue.
+    """
     pairs = _paired(ours, unqueued)
     theirs = [without.tokens_s for _, without in pairs]
     half = len(theirs) // 2
@@ -49,7 +51,7 @@ def cost(case: str, ours: Runs, unqueued: Runs) -> Judged:
 
 
 def high_before_normal(case: str, ours: Runs) -> Judged:
-    """The median TTFT of class high over that of class normal, both with a backlog."""
+    """Judge the median TTFT of class high, divided by that of class normal; both have a backlog."""
     both = [run for run in ours if "high" in run.ttft_s and "normal" in run.ttft_s]
     return judged_ratio(
         f"{case}: TTFT p50, high over normal",
@@ -61,15 +63,17 @@ def high_before_normal(case: str, ours: Runs) -> Judged:
 
 
 def fairness(case: str, ours: Runs) -> Judged:
-    """1 less Jain's index over tenants that always wait: of each run, the least fair class."""
+    """Judge 1 minus Jain's index of the tenants that always wait, for the least fair class."""
     values = [1.0 - min(run.jain.values()) for run in ours if run.jain]
     name = f"{case}: 1 - Jain's index, least fair class"
     return judged_mean(name, f"{UNFAIR:g} at most", values, UNFAIR, "{:.3f}")
 
 
 def starvation(case: str, ours: Runs, bounds_s: Mapping[str, float]) -> Verdict:
-    """The longest wait of any class over its bound. A bound holds for every run, so one run that
-    exceeds it misses the goal."""
+    """Judge the longest wait of any class, divided by the class's starvation bound.
+
+    The bound applies to every run, so the goal is missed if one run exceeds it.
+    """
     title, goal = f"{case}: longest wait over its bound", "1 at most"
     shares = [
         (wait / bounds_s[name], name) for run in ours for name, wait in run.longest_wait_s.items()

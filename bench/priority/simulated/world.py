@@ -1,6 +1,6 @@
-"""The simulated fleet, and the traffic as arrivals with block hashes.
+"""The simulated fleet, and the traffic as requests with block hashes.
 
-Must never know the order of the queue.
+Must never depend on the order of the queue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from router.simulator.workloads import new_blocks
 
 A = TypeVar("A", bound=Arrival)
 BLOCK_TOKENS: Final = 64
-_RAMP_S: Final = 5.0  # seconds over which the clients start
+_RAMP_S: Final = 5.0  # the closed-loop clients start within this many seconds
 
 
 def scenario(order: str, seed: int) -> Scenario:
@@ -31,7 +31,7 @@ def scenario(order: str, seed: int) -> Scenario:
 
 
 def fleet_scenario(fleet: law.Fleet, config: Config, seed: int) -> Scenario:
-    """The fleet under a configuration, whose prefix index has the blocks of the traffic."""
+    """Return the fleet with this configuration. The prefix index uses the traffic's block size."""
     return Scenario(
         groups=equal(
             fleet.engines,
@@ -49,7 +49,7 @@ def fleet_scenario(fleet: law.Fleet, config: Config, seed: int) -> Scenario:
 
 
 class _Work(Arrival):
-    """A request of a closed-loop client; its end triggers the client's next request."""
+    """A request of a closed-loop client, which sends its next request when this one has ended."""
 
     __slots__ = ("client",)
 
@@ -57,7 +57,9 @@ class _Work(Arrival):
 
 
 class Crowd:
-    """A `Traffic`. A client's requests do not depend on the times at which it may send."""
+    """The traffic of all clients. A client's requests do not depend on the times at which it can
+    send.
+    """
 
     name = "crowd"
     block_tokens = BLOCK_TOKENS

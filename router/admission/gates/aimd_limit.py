@@ -1,16 +1,16 @@
 """The AIMD concurrency limit of a replica that reports no metrics, learned from its answers.
 
-The limit counts requests that have not shown content. The limit uses additive increase and
-multiplicative decrease, as TCP and Netflix's concurrency limits do:
+The limit applies to requests whose first content has not arrived yet. The limit changes by additive
+increase and multiplicative decrease (AIMD), as in TCP and in Netflix's concurrency limits:
 
 - While the limit is used up, each answer in usual time raises it by 1 / limit, which adds one to
   the limit per round. (A round is as many answers as the limit.) Before the first decrease each
   such answer raises the limit by one (slow start).
-- A late or failed answer lowers the limit by a tenth, at most once per round. Late means several
-  times (`_SLOW`) and at least `_LATE_S` longer than the best recent answer. Failed means that the
-  replica refused the request or timed out.
-- The shortest time of an answer is forgotten after one to two windows, because it may be that of an
-  unusually easy request.
+- A late or failed answer lowers the limit by a tenth, at most once per round. An answer is late if
+  it takes more than `_SLOW` times as long as the best recent answer, and more than `_LATE_S`
+  seconds longer. An answer fails if the replica refuses the request or times out.
+- The time of the best answer is forgotten after one to two windows of `_WINDOW_S` seconds, because
+  that answer may have been unusually easy.
 
 Must never: fall below `LEAST`, so that dispatch does not stop for lack of metrics.
 """
@@ -23,8 +23,9 @@ from typing import Final
 LEAST: Final = 4
 FIRST: Final = 64.0
 MOST: Final = 1024.0
-_SLOW: Final = 3.0  # An answer is late if it takes at least this many times the shortest time, ...
-_LATE_S: Final = 0.5  # ... and is this many seconds longer: small differences do not show overload.
+_SLOW: Final = 3.0  # A late answer takes more than this many times the shortest recent time.
+# A late answer also takes this many seconds longer, because small differences show no overload.
+_LATE_S: Final = 0.5
 _CUT: Final = 0.9
 _WINDOW_S: Final = 60.0
 
@@ -46,8 +47,9 @@ class AimdLimit:
         return int(self.limit)
 
     def answered(self, sent_at: float, now: float, work: float, others: int) -> None:
-        """Learn from a complete answer. `others`: the other requests that have shown no content
-        yet. `work`: the size of the request in any unit, such as tokens."""
+        """Learn from a complete answer. `others`: the number of other requests at the replica whose
+        first content has not arrived. `work`: the size of the request in any unit, such as
+        tokens."""
         if now - self._window_at > _WINDOW_S:
             self._window_at = now
             self._last_best_s, self._best_s = self._best_s, inf
@@ -62,8 +64,9 @@ class AimdLimit:
             self.limit = min(MOST, self.limit + step)
 
     def failed(self, sent_at: float, now: float) -> None:
-        """Lower the limit, because a request was refused, timed out or was late. Requests sent
-        before the last decrease do not count, because they belong to the same round."""
+        """Lower the limit, because a request was refused, timed out or was late. A request that was
+        sent before the last decrease does not lower the limit again, because it belongs to the same
+        round."""
         if sent_at > self._cut_at:
             self._cut_at = now
             self.limit = max(float(LEAST), self.limit * _CUT)

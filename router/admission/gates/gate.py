@@ -5,35 +5,36 @@ more. With more requests, some would wait in the engine's own queue, where the r
 them. With fewer, the engine could run out of work.
 
 Rules:
-1. Waiting requests are counted by leases: own attempts without a first content event, other
-   clients' waiting requests as the last poll counted them, and granted requests without a lease.
+1. Three numbers are added to get the number of waiting requests: this router's attempts without a
+   first content event, other clients' waiting requests at the last poll, and granted requests that
+   have no lease yet.
 2. An attempt that is not streamed ("whole") shows nothing before its end, and the engine's gauges
-   lag. Until a poll has counted it, it is presumed to run if the engine has a free slot. So the end
-   of one whole attempt admits the next one without a poll. An attempt that was waiting at the last
-   poll counts as waiting. An attempt that was running then counts as waiting again if more streams
-   run now and leave no slot for this attempt. An uncounted attempt is not presumed to run if the
-   uncounted attempts have very many uncached prompt tokens, because they would wait for their
-   prefill. The limit is `UNSEEN`, or twice the tokens that the engine prefilled between two polls
-   if that is more.
+   lag. Until a poll has counted the attempt, it is presumed to run if the engine has a free slot.
+   So the end of one whole attempt admits the next one without a poll. An attempt that was waiting
+   at the last poll counts as waiting. An attempt that was running then counts as waiting again if
+   more streams run now and leave no slot for this attempt. Attempts that no poll has counted are
+   not presumed to run if they have too many uncached prompt tokens, because they would wait for
+   their prefill. The limit of these tokens is `UNSEEN`, or twice the tokens that the engine
+   prefilled between two polls if that is more.
 3. The target of one prefill batch applies only while the engine has a free slot, because a request
-   without a slot cannot be prefilled. A request that was waiting at a poll counts as its share of a
-   batch. Every request counts as at least `LEAST` tokens, so that the number of requests without a
-   known prompt is bounded.
+   without a slot cannot be prefilled. A request that was waiting at the last poll counts as one
+   batch divided by the limit of waiting requests. Every request counts as at least `LEAST` tokens,
+   so that the number of requests without a known prompt is bounded.
 4. If the number of slots is not known, the number is guessed (`fleet/learned_capacity.py`). The
    guess is at least twice the number of requests that certainly run. So an engine of any size is
    filled by doubling the number of requests, and a small engine never gets a burst that its gauges
    cannot show yet.
 5. If a replica has no load, neither its KV cache usage nor its speed closes the gate, because these
-   values must be outdated. The KV cache usage is the replica's estimate (`core/kv_estimate.py`).
-   The last polled value could keep an engine idle that has become empty since the poll.
+   values must be outdated. For the KV cache usage, an estimate is used (`core/kv_estimate.py`),
+   because the last polled value could keep an engine idle that has become empty since the poll.
 6. If an engine reports no metrics, the router cannot see whether a whole attempt runs or waits.
    Then all attempts that have shown no content count against a learned limit (`aimd_limit.py`). A
-   stream that has shown content does not count.
+   stream whose first content has arrived does not count.
 7. If the number of slots is known, the headroom (`headroom.py`) limits the load at which batch and
    urgent requests are sent: batch leaves slots free, and urgent requests need a free slot.
 8. An unknown fact never closes the gate.
 
-The functions are pure. Must never: count anything itself.
+The functions are pure. Must never: count requests itself.
 """
 
 from __future__ import annotations
@@ -46,12 +47,14 @@ from router.core.kv_estimate import kv_estimate
 from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 64.0  # Minimum tokens that a request counts as.
-# Prompt tokens of uncounted attempts: four batches of 8192, the default of vLLM 0.32 on most GPUs.
+# Attempts that no poll has counted are presumed to run while they have fewer uncached prompt
+# tokens. The number is four batches of 8192 tokens, the default of vLLM 0.32 on most GPUs.
 UNSEEN: Final = 32_768
 UNLIMITED: Final = float(1 << 60)
 NO_LIMIT: Final = 1 << 60
 
-# Reasons why a replica takes no more requests; index 0: the replica takes one more.
+# Reasons why a replica takes no more requests, as indexes into `OBSTACLES`. Index 0 means that the
+# replica takes one more request.
 _LIMIT: Final = 1
 _LEARNED: Final = 2
 _WAITING: Final = 3
@@ -105,16 +108,17 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
-        self.unseen = 0  # Waiting whole attempts that no poll has counted yet.
+        self.unseen = 0  # Attempts that are not streamed and that no poll has counted yet.
         self.unseen_tokens = 0  # The uncached prompt tokens of the attempts in `unseen`.
-        self.reach_tokens = UNSEEN  # With fewer `unseen_tokens`, the attempts are presumed to run.
-        self.taken = 0  # Whole attempts that a poll has counted.
-        self.seen = 0  # Whole attempts that were waiting at the engine at the last poll.
-        # `GateCache` sets the next four fields: only a poll changes the slots.
+        # If `unseen_tokens` is lower, the attempts in `unseen` are presumed to run.
+        self.reach_tokens = UNSEEN
+        self.taken = 0  # Attempts that are not streamed and that a poll has counted.
+        self.seen = 0  # Attempts in `taken` that were waiting at the engine at the last poll.
+        # `GateCache` sets the next four fields, because the number of slots changes only at a poll.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
-        # The loads at which the headroom closes the gate: to class batch, and to the classes
-        # critical and high.
+        # From these loads on, the replica takes no more requests of class batch, and of the classes
+        # critical and high. `headroom.py` determines both.
         self.most_batch = NO_LIMIT
         self.most_urgent = NO_LIMIT
         self.cadence_s = 0.0
@@ -214,7 +218,7 @@ def _waiting(facts: Facts, learned: int) -> tuple[int, float]:
 def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     """Return why the replica is closed to one class; 0: the replica is open to the class.
 
-    `waiting`, `slots`: see `_waiting`.
+    `waiting`, `slots`: the results of `_waiting`.
     """
     load = facts.load
     if rules.is_urgent:

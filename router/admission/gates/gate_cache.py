@@ -1,8 +1,10 @@
-"""Keeps the last answer of each replica's gate until the facts of the replica change.
+"""Caches which classes may send one more request to each replica, until the replica's facts change.
 
-Every change of facts is reported to the queue. So a new request need not examine every replica. If
-no gate is closed to its class, all replicas are open to it. If the routing policy makes a new plan
-at the change of one replica, the gates of all replicas are read again (`look_if_replanned`).
+The gate of a replica is the decision which classes may send it one more request. Every change of a
+replica's facts is reported to the queue, so a new request need not examine every replica. If no
+gate is closed to the class of the request, all replicas are open to it. A change at one replica may
+cause the routing policy to make a new plan. Then the gates of all replicas are computed again
+(`look_if_replanned`).
 
 Must never: be read between a change of facts and the call of `look`.
 """
@@ -29,7 +31,7 @@ from router.core.replica_load import ReplicaLoad
 from router.core.urgency import BATCH, NORMAL
 
 ALL: Final = (1 << CLASSES) - 1
-_ANY: Final = ""  # The lane of requests that name no model: all fit replicas.
+_ANY: Final = ""  # The lane of requests that name no model, which may go to all fit replicas.
 # The pause after the first failed connection; each further failure doubles the pause.
 _SHUT_S: Final = 0.1
 _SHUT_MOST_S: Final = 2.0  # The longest pause after failed connections, in seconds.
@@ -38,7 +40,7 @@ _SHUT_FORGOTTEN_S: Final = 10.0
 
 
 class CachedGate:
-    """The gate of one replica, with the gate's last answer."""
+    """The gate of one replica: which classes may send it one more request, as last computed."""
 
     __slots__ = (
         "batch",
@@ -63,14 +65,17 @@ class CachedGate:
         self.place = place
         self.facts = Facts()
         self.batch = 0  # Requests of class batch that this queue has sent to the replica.
-        # A slot is free, and only the headroom closes the gate to batch.
+        # Whether a slot is free and only the headroom (`headroom.py`) closes the gate to class
+        # batch.
         self.is_kept = False
         # The value of `polls_heard` when the number of slots and `learned` were last updated.
         self.polls = -1
         self.mask = ALL  # The classes to which the gate is open, as bits.
-        # The same without regard to the routing policy, for requests that have waited too long.
+        # The classes to which the gate is open if the routing policy is ignored, as bits. This is
+        # used for requests that have waited too long.
         self.starved_mask = ALL
-        self.kept_away = 0  # The classes that the routing policy keeps away, as bits.
+        # The classes that the routing policy keeps away from the replica, as bits.
+        self.kept_away = 0
         self.is_shut = False  # A connection failed, so no request is sent before `shut_until`.
         self.shut_until = -INFINITY
         self.shut_s = 0.0  # The length of the current pause, in seconds.
@@ -86,7 +91,7 @@ class CachedGate:
         return bool(self.kept_away & (1 << urgency))
 
     def needs_slot(self) -> bool:
-        """Whether urgent requests wait for a free slot of the replica."""
+        """Whether urgent requests must wait for a free slot of the replica."""
         return self.facts.load >= self.facts.most_urgent
 
 
@@ -122,8 +127,8 @@ class GateCache:
     )
 
     def __init__(self, pool: Pool, classes: list[ClassRules], headroom: Headroom) -> None:
-        """`headroom`: a change takes effect at a gate when `look` is called for it, which every end
-        of a request at the replica does."""
+        """`headroom`: after it has changed, a gate changes when `look` is next called for it. This
+        happens at every end of a request at the replica."""
         self._pool = pool
         self._headroom = headroom
         self._classes = classes
@@ -131,7 +136,7 @@ class GateCache:
         self._shut = 0  # Replicas that are closed to all classes.
         # By class: the replicas closed to the class, without those closed to all classes.
         self._closed = [0] * CLASSES
-        self._moves = 0  # The number of changed answers of all gates.
+        self._moves = 0  # How often a gate was opened or closed to a class.
         self._opened = [OpenGates() for _ in range(CLASSES)]
         # The replicas passed to the last call of `of_all`.
         self._places: Sequence[ReplicaLoad] = ()
@@ -196,7 +201,7 @@ class GateCache:
         """Return why a replica is closed to a class, as text for people; "": the replica is open to
         the class.
 
-        See `admits`.
+        The current facts are used, as in `admits`.
         """
         gate = self.of(place)
         self._read(gate)
@@ -278,10 +283,11 @@ class GateCache:
             closed = self._closed
             for urgency in range(CLASSES):
                 if not mask & (1 << urgency):
-                    closed[urgency] = closed[urgency] + by  # Compiled `+=` would box both numbers.
+                    # Compiled `+=` is slower: it boxes both numbers.
+                    closed[urgency] = closed[urgency] + by
 
     def open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
-        """Return the replicas of `places` that are open to a class, and those without a gate."""
+        """Return the replicas of `places` that are open to a class or have no gate yet."""
         closed = self._shut + self._closed[urgency]
         if not closed:
             return places
@@ -305,8 +311,9 @@ class GateCache:
     def capacity(self) -> float:
         """Return the token capacity of all fit replicas; 0: no capacity is known.
 
-        The capacity of a replica is the size of its KV cache, or else the most tokens that the
-        replica held. A replica of unknown capacity counts as the mean of the others.
+        The capacity of a replica is the size of its KV cache. If that is unknown, it is the most
+        tokens that ran there while the gate was closed. If that is unknown, too, the mean of the
+        other replicas is used.
         """
         known = 0.0
         count = 0

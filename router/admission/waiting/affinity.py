@@ -1,18 +1,20 @@
-"""Chooses, among the first few tickets of a class queue, the one whose prefix a replica holds best.
+"""Chooses, among the first few tickets of a class queue, the best one for a replica's cached
+prefixes.
 
-If every replica is busy and the next free place always goes to the next ticket, the requests of a
-conversation are distributed over the fleet, and their cached prefixes are not used. So for a free
-place, the first few tickets of the same class and fairness band are compared. The worth of a ticket
-at a replica is the number of prompt tokens that are cached there, less the tokens that are lost
-because another replica holds more. The first ticket is skipped a bounded number of times.
+If all replicas are busy and a replica with free capacity always gets the first ticket, the requests
+of a conversation are spread over the fleet, and their cached prefixes are not used. So when a
+replica has free capacity, the first few tickets of a class are compared, as far as the order policy
+allows them to go before the first one. The worth of a ticket at a replica is the number of prompt
+tokens that are cached there, less the tokens that are lost because another replica holds more. The
+first ticket is skipped at most a configured number of times.
 
 The first few tickets of a class queue form a list, which is used until half of its tickets have
-left. The prefix of a ticket is looked up after it is listed, and again after `REFRESH_S`; only a
-few lookups are made at each choice. Each replica also has its own list: the tickets of whose prefix
-it holds much. A free place goes to the best ticket of the replica's list. Only if that list is
-empty, all listed tickets are compared.
+left. The prefix of a ticket is looked up after it is listed, and again after `REFRESH_S` seconds;
+only a few lookups are made at each choice. Each replica also has its own list of the tickets whose
+prefix it holds to a large part. The best ticket of the replica's list is chosen. If the replica's
+list is empty, all tickets of the first list are compared.
 
-Must never: leave a place unused to wait for a better ticket.
+Must never: leave capacity unused to wait for a better ticket.
 """
 
 from __future__ import annotations
@@ -31,15 +33,17 @@ from router.admission.rules import Rules
 REFRESH_S: Final = 0.2
 NEW_ASKED: Final = 8  # Maximum number of first prefix lookups at one choice of a ticket.
 OLD_ASKED: Final = 4  # Maximum number of repeated prefix lookups at one choice of a ticket.
-_FEW: Final = 8  # If more replicas hold much of a prefix, the ticket is listed under `_ANYWHERE`.
+# If more replicas hold a large part of a prefix, the ticket is listed under `_ANYWHERE`.
+_FEW: Final = 8
 _ANYWHERE: Final = None  # The key of the list of tickets whose prefix is held by many replicas.
 _TRIED: Final = 8  # Maximum number of tickets of a list that are skipped at one choice.
-_MANY: Final = 16  # Entries per listed ticket above which the lists of the replicas are cleaned.
+# The replicas' lists are cleaned when they have more than this many entries per listed ticket.
+_MANY: Final = 16
 
 
 def worth(ticket: Ticket, place: object) -> float:
-    """Return the prompt tokens that are cached at a replica, less those lost because another
-    replica holds more."""
+    """Return the prompt tokens that are cached at a replica, less the tokens that are lost because
+    another replica holds more."""
     prefix = ticket.prefix
     return 0.0 if prefix is None else prefix.worth_at(place)
 
@@ -56,7 +60,8 @@ class Shortlist:
     __slots__ = ("_entries", "_homes", "_listed", "_most", "_new", "_old", "size")
 
     def __init__(self) -> None:
-        self.size = 0  # Maximum number of listed tickets; 0: no ticket was chosen for a place yet.
+        # Maximum number of listed tickets; 0: no ticket was chosen by its prefix yet.
+        self.size = 0
         self._listed: dict[Ticket, None] = {}  # The listed tickets; all of them wait.
         self._most = 0  # The highest number of listed tickets since the list was made.
         # By replica: the tickets whose prefix it holds, in the order of worth, the best ticket
@@ -78,7 +83,8 @@ class Shortlist:
         self._old = {}
 
     def join(self, ticket: Ticket) -> None:
-        """List a ticket that is the first one, or whose class queue has at most `size` tickets."""
+        """Add a ticket to the list. If its prefix was looked up, add it to the lists of replicas,
+        too."""
         listed = self._listed
         listed[ticket] = None
         if len(listed) > self._most:
@@ -100,8 +106,8 @@ class Shortlist:
             self._old.pop(ticket, None)
 
     def _renew(self, line: BaseLine, now: float) -> None:
-        """List the first few tickets again. The replicas' lists are kept unless most of their
-        entries are outdated."""
+        """Make the list of the first few tickets again. The replicas' lists are kept unless most of
+        their entries are outdated."""
         if self._entries > _MANY * self.size:
             self.clear()
         before = self._listed
@@ -134,7 +140,7 @@ class Shortlist:
             self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
-        """Add a ticket to the lists of the replicas that hold much of its prefix.
+        """Add a ticket to the lists of the replicas that hold a large part of its prefix.
 
         These replicas hold more than half of the tokens that the best replica holds.
         """
@@ -169,7 +175,8 @@ class Shortlist:
         rules: Rules,
         now: float,
     ) -> Ticket:
-        """Return the ticket with the highest worth at a replica, among the first few of a line.
+        """Return the ticket with the highest worth at a replica, among the first few tickets of a
+        line.
 
         `first`: the first ticket of the line, which may go to the replica. The first ticket is
         skipped at most `rules.skips` times.
@@ -194,7 +201,8 @@ class Shortlist:
         return chosen
 
     def _at_home(self, line: BaseLine, place: object, now: float) -> Ticket | None:
-        """Return the ticket with the highest worth at the replica; `None`: none has any worth."""
+        """Return the best listed ticket whose prefix the replica holds; `None`: there is no such
+        ticket."""
         own = self._top(place, place, line, now)
         anywhere = self._top(_ANYWHERE, place, line, now)
         if own is None or anywhere is None:
@@ -229,8 +237,8 @@ class Shortlist:
         return None
 
     def _least_lost(self, line: BaseLine, first: Ticket, place: object, now: float) -> Ticket:
-        """Return the listed ticket that loses the fewest tokens at the replica; of equal ones, the
-        first.
+        """Return the listed ticket that loses the fewest cached tokens at the replica; ties by list
+        order.
 
         This is used if the replica holds no listed ticket's prefix.
         """

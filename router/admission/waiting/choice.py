@@ -1,20 +1,21 @@
-"""Chooses the ticket for a free place at a replica: the class, then the lane, then the ticket.
+"""Chooses the ticket that is sent to a free replica: first its class, then its lane, then the
+ticket.
 
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
-   the class queue. Its gate must be open to the aged class of the oldest ticket there. The
-   reservation of the class must allow that ticket. If the gate is open only because of age, only
-   tickets of that age may use it. A slot that the headroom keeps free of batch is only given to
-   batch if other tickets could use it as well, so that it would not stay free, or if the oldest
-   batch ticket is starved. While an urgent ticket waits for a free slot of the replica, no ticket
-   is sent that would wait there for a slot.
+   the class queue. The gate of the replica must be open to the aged class of the class queue's
+   oldest ticket. The reservation of the class must allow the queue's first ticket. If the gate is
+   open only because of the oldest ticket's age, only tickets of sufficient age are sent. The
+   headroom (`headroom.py`) keeps slots free of batch. A batch ticket gets such a slot only if other
+   tickets could use the slot as well, or if the oldest batch ticket is starved. While a critical or
+   high ticket waits for a free slot of the replica, the replica gets no ticket.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
-   starved. While other classes have tickets, a starved class gets at most every other place;
-   several starved classes take turns. The others are chosen by weight (`stride.py`). The
-   configuration may choose two other modes: strictly by class, or as the order policy compares the
-   lines of all classes.
-3. Choose within the line: the order policy's first ticket, or a ticket of the same fairness band of
-   whose prefix the replica holds more. A starved ticket is first if the policy could skip it for
-   ever.
+   starved. While other classes have tickets, starved classes get at most every other dispatch;
+   several starved classes take turns. Among the remaining classes, the choice is by weight and age
+   (`stride.py`). The configuration may select two other modes: the most urgent class first, or the
+   order policy compares the first tickets of all classes.
+3. Choose within the class queue: the order policy's first ticket, or another ticket whose prompt is
+   cached at the replica to a larger part, if the policy allows that ticket to go first. A starved
+   ticket is first if the policy could otherwise skip it for ever.
 
 Must never: change anything but stride passes, starvation turns and skip counts.
 """
@@ -63,15 +64,14 @@ class Choice:
         self._pool = pool
         self._reservations = reservations
         self.stride = Stride(rules.classes)
-        self._rows: list[ClassQueue | None] = [
-            None
-        ] * CLASSES  # By priority class: the class queue (of all lanes) that goes first.
+        # By priority class: the class queue (of all lanes) that goes first.
+        self._rows: list[ClassQueue | None] = [None] * CLASSES
         self._levels = [0.0] * CLASSES  # By priority class: the aged level of its oldest ticket.
         self._starving: ClassQueue | None = None  # The starved class queue whose turn it is.
-        self._turn = 0  # The number of places given to starved class queues.
-        # By class: the value of `_turn` when the class last got a place as a starved class.
+        self._turn = 0  # The number of dispatches given to starved class queues.
+        # By class: the value of `_turn` when a ticket of the class was last sent as starved.
         self._starved_turns = [0] * CLASSES
-        self._was_starving = False  # The last place went to a starved class.
+        self._was_starving = False  # The last dispatch went to a starved class.
         self.adopt(rules, order)
 
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
@@ -80,12 +80,13 @@ class Choice:
         self.stride.adopt(rules.classes)
 
     def gate(self, row: ClassQueue, ticket: Ticket, now: float) -> int:
-        """Return the class whose gate must be open for a ticket. For the oldest ticket, it is the
-        class by which its class queue is checked."""
+        """Return the class to which a replica's gate must be open for a ticket. Age may make this
+        class more urgent than the ticket's own class. A class queue is checked with the class of
+        its oldest ticket."""
         return _gate(self._rules.aged(float(row.urgency), now - ticket.arrival), ticket.starved)
 
     def next_for(self, gate: CachedGate, lanes: dict[str, Lane], now: float) -> Ticket | None:
-        """Return the ticket that gets a place at a replica; `None`: no ticket may go there."""
+        """Return the next ticket to send to a replica; `None`: no ticket may be sent there."""
         refused = NOBODY
         while True:
             self._look(gate, lanes, refused, now)
@@ -96,8 +97,8 @@ class Choice:
             ticket = self._ticket(row, row is starving, gate.place, now)
             is_open = gate.mask & (1 << row.urgency) or (gate.is_kept and row.urgency == BATCH)
             if ticket is not None and not is_open:
-                # The gate is open only because of age, so the chosen ticket must be old enough for
-                # it.
+                # The gate is open only because of the oldest ticket's age, so the chosen ticket
+                # must be old enough, too.
                 ticket = self._let_in(row, ticket, gate, now)
             if ticket is not None:
                 self._serve(row, ticket)
@@ -154,8 +155,8 @@ class Choice:
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
                 if eldest.starved and urgency != CRITICAL:
-                    # Starved classes are served by turn, not by due time. Otherwise a class that is
-                    # always late would get every turn.
+                    # Starved classes are served by turn, not by due time. Otherwise a class whose
+                    # tickets are always late would get every turn.
                     turn = self._starved_turns[urgency]
                     if (
                         starving is None
@@ -171,9 +172,10 @@ class Choice:
     def _mask(self, gate: CachedGate, row: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the classes to which the gate is open for a ticket, as bits.
 
-        What the routing policy keeps away waits for another replica. A starved ticket may go all
-        the same, if its class queue has got no place for a share of its bound, or if the bound is
-        over.
+        If the routing policy keeps a class away from the replica, tickets of the class wait for
+        another replica. This does not apply to a starved ticket in two cases: it has waited for the
+        starvation bound of its class, or no ticket of its class queue was sent for `_PATIENCE`
+        times that bound.
         """
         if not ticket.starved:
             return gate.mask
@@ -231,7 +233,7 @@ class Choice:
             return first
         if chosen is None or chosen is first or not self._reservations.enabled:
             return chosen
-        # The reservation was checked for the first ticket; the chosen one may be larger.
+        # The reservation was checked for the first ticket; the chosen ticket may need more tokens.
         if self._reservations.allows(row.urgency, chosen.reserved):
             return chosen
         return None if first.excluded and place in first.excluded else first
@@ -239,7 +241,8 @@ class Choice:
     def _let_in(
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
-        """Return the ticket if it is old enough for the gate, else its queue's oldest ticket."""
+        """Return the ticket if it is old enough for the gate, else the oldest ticket of its class
+        queue."""
         if self._mask(gate, row, ticket, now) & (1 << self.gate(row, ticket, now)):
             return ticket
         eldest = row.eldest()
@@ -261,7 +264,8 @@ def _gate(level: float, starved: bool) -> int:
 
 
 def _allowed(band: list[Ticket], place: ReplicaLoad) -> Ticket | None:
-    """Return the first ticket that may go to a replica; `None` if there is none."""
+    """Return the first ticket of `band` that may go to a replica; `None` if there is no such
+    ticket."""
     for ticket in band:
         if not ticket.excluded or place not in ticket.excluded:
             return ticket

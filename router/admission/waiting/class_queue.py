@@ -1,9 +1,9 @@
-"""The waiting tickets of one class and lane: the order policy's line, and the order of arrival.
+"""Keeps the waiting tickets of one class and lane, in the order policy's order and by arrival.
 
-The line of the order policy determines which ticket is next. The class queue (a "row" in the code)
-also finds its oldest ticket, because that ticket determines aging and starvation of the class and
-expires first. A ticket that has left is only skipped; the lists are cleaned when most entries are
-outdated.
+The line, an ordered list that the order policy creates, determines which ticket is next. The class
+queue (a "row" in the code) also finds its oldest ticket, because that ticket determines aging and
+starvation of the class and expires first. When a ticket leaves, its entry stays in the lists by
+arrival and is skipped. The lists are cleaned when most of their entries are outdated.
 
 Must never: determine the order of tickets itself.
 """
@@ -23,7 +23,8 @@ from router.admission.concurrency import Concurrency, LimitedQueue
 from router.admission.waiting.affinity import Shortlist
 from router.core.urgency import BATCH
 
-_GONE: Final = 64  # Maximum of outdated entries before the oldest waiting ticket.
+# If the list `_young` begins with more outdated entries than this number, they are removed.
+_GONE: Final = 64
 
 
 class ClassQueue:
@@ -50,11 +51,11 @@ class ClassQueue:
         self.urgency = urgency
         self.line = line
         self.is_blocked = False  # The tickets of this queue may not be sent; see `KeyQueue`.
-        self.served_at = -INFINITY  # When a ticket of this queue last got a place.
+        self.served_at = -INFINITY  # When a ticket of this queue was last sent.
         self.count = 0
-        self.looking = 0  # Tickets with prefix blocks, for which a lookup may find a replica.
+        self.looking = 0  # The number of tickets whose prompt prefix can be looked up.
         self.short = Shortlist()  # The first few tickets of the line, for prefix affinity.
-        # One queue for each key with a limit that has tickets here.
+        # One queue for each API key that has a limit and has tickets here.
         self.keys: dict[Concurrency, KeyQueue] = {}
         # Tickets that are not starved, by arrival. Entries before the index `_first` are outdated.
         self._young: list[Ticket] = []
@@ -83,7 +84,7 @@ class ClassQueue:
         self.line.push(ticket, now)
 
     def left(self, ticket: Ticket) -> None:
-        """Stop counting a ticket that was removed from the line."""
+        """Stop counting a ticket that was removed from `line`."""
         self.count -= 1
         if ticket.view.blocks:
             self.looking -= 1
@@ -158,7 +159,8 @@ class ClassQueue:
         return count
 
     def starved_for(self, place: object, most: int) -> Ticket | None:
-        """Return the oldest starved ticket that may go to a replica, among the first `most`."""
+        """Return the oldest starved ticket that may go to a replica, among the `most` oldest
+        ones."""
         if self.eldest_starved() is None:
             return None
         for ticket in self._starved:
@@ -184,25 +186,27 @@ class ClassQueue:
 
 @trait
 class Blocker:
-    """Moves tickets of a key between a class queue's line and the blocked tickets."""
+    """Moves tickets of an API key between `line`, the ordered tickets of a class queue, and the
+    tickets that the key's limit blocks."""
 
     __slots__ = ()
 
     @abstractmethod
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Move one ticket of the key from the class queue's line to the blocked tickets."""
+        """Move one ticket of an API key from `line` to the tickets that the key's limit blocks."""
 
     @abstractmethod
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """Move one blocked ticket of the key to the class queue's line."""
+        """Move one ticket of an API key, which the key's limit blocked, to `line`."""
 
 
 class KeyQueue(ClassQueue, LimitedQueue):
-    """The tickets of one key with a limit that wait in one class queue.
+    """The tickets of one API key with a limit that wait in one class queue.
 
-    As many tickets as the key has free places are in the class queue's line (`standing`). The other
-    tickets are blocked. They are in this queue's own line, which the same policy orders. So the
-    policy decides which ticket of the key comes next, and users of one key share its places.
+    As many of these tickets as the key may send now are in the line of the class queue
+    (`standing`). The other tickets are blocked and are in a line of this queue, which the same
+    order policy orders. So the policy decides which ticket of the key comes next, and the users of
+    one key share its limit.
     """
 
     __slots__ = ("concurrency", "row", "standing", "wait_lists")
@@ -218,7 +222,8 @@ class KeyQueue(ClassQueue, LimitedQueue):
         self.standing: dict[Ticket, None] = {}
 
     def fit(self, now: float) -> None:
-        """Block or unblock tickets until the line has as many as the key has free places."""
+        """Block or unblock tickets of the API key until the `line` of the class queue has as many
+        of them as the key may send now."""
         free = self.concurrency.free(self.urgency == BATCH)
         while self.standing and len(self.standing) > free:
             self.wait_lists.block(self, now)

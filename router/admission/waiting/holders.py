@@ -2,17 +2,18 @@
 
 A party is an account (a tenant) or a member (a user of an account).
 
-Accounts compete for the places of a class and for the bytes of all bodies; members compete within
-their account (`router/intake/flow.py`). When either is full, the newest request of the largest
-member of the largest account is evicted. Three rules limit this:
+Each class has a limit of waiting requests, and all waiting bodies together have a limit of bytes.
+Accounts compete with each other for these limits; members compete within their account
+(`router/intake/flow.py`). When a limit is reached, the newest request of the largest member of the
+largest account is evicted. Three rules limit this:
 
 - A request can be evicted only if nothing was sent to its client yet (`allows_early_status`).
-- As long as the accounts without a known key together hold more than a tenth, requests of these
-  accounts are evicted first. So neither they nor the accounts with known keys can fill the whole
-  queue.
-- For a new request, only a request of a larger party is evicted: of an account that holds more than
-  its own account, else of a member of its own account that holds more than its own member. If there
-  is none, the new request is refused.
+- As long as the accounts without a known key together hold more than a tenth of the limit, requests
+  of these accounts are evicted first. So neither these accounts nor the accounts with known keys
+  can fill the whole queue.
+- A new request can evict only a request of a larger party. This is an account that holds more than
+  the account of the new request. If there is none, it is a member of the same account that holds
+  more than the member of the new request. If no party is larger, the new request is refused.
 
 The largest party is found without a search (`core/ranking.py`). Bytes are ranked in steps of 1/4096
 of the limit.
@@ -28,11 +29,13 @@ from policies.queueing.ticket import CLASSES, ENDED, WAITING, Ticket
 from router.core.errors import Reason
 from router.core.ranking import Ranked, Ranking
 
-_KEPT: Final = 256  # Members without waiting requests that are kept for reuse.
-# Accounts without a known key keep one part in this many of a full queue.
+# Up to this number of accounts and members, those without waiting requests are kept.
+_KEPT: Final = 256
+# In a full queue, accounts without a known key may keep `1 / _UNKNOWN_PART` of the limit.
 _UNKNOWN_PART: Final = 10
 _STEPS: Final = 4096  # Number of steps into which the byte limit is divided for the ranking.
-# Entries of requests that no longer wait in a list, above which the list is cleaned.
+# A member's list of requests is cleaned if it is longer than twice the number of the member's
+# waiting requests plus this number.
 _DEAD: Final = 64
 
 
@@ -138,7 +141,8 @@ class Holders:
     # -- parties ------------------------------------------------------------------------------
 
     def join(self, ticket: Ticket) -> Party:
-        """Return the member of a request. Call `tidy` if the request does not begin to wait."""
+        """Return the member that sent a request. Call `tidy` if the request does not begin to
+        wait."""
         flow = ticket.flow
         group = self._known if flow.is_known else self._unknown
         account = group.by_name.get(flow.account)
@@ -155,7 +159,7 @@ class Holders:
         return member
 
     def tidy(self, member: Party) -> None:
-        """Remove a member without waiting requests if there are many of them."""
+        """Remove a member that has no waiting requests, if there are many accounts and members."""
         if member.waiting or self._parties <= _KEPT:
             return
         account = member.account
@@ -175,7 +179,8 @@ class Holders:
         return self._known.held + self._unknown.held
 
     def waiting_of(self, ticket: Ticket) -> int:
-        """Return the number of waiting requests in the limit of a flow (`Flow.counted`)."""
+        """Return the number of waiting requests that count for the limit of a request's flow: those
+        of its member or of its whole account (`FlowIdentity.is_member_counted`)."""
         member: Party = ticket.party
         if ticket.flow.is_member_counted:
             return member.waiting
@@ -238,7 +243,8 @@ class Holders:
             self.tidy(member)
 
     def allows_early_status(self, ticket: Ticket, depth: int) -> bool:
-        """Whether the client of a waiting request may be sent an early 200.
+        """Whether the client of a waiting request may be sent an early 200, before the request is
+        served.
 
         After an early 200 the request cannot be evicted. At most half of a class and of the bytes
         may be in this state; otherwise a flow could fill the queue without ever being evicted.
@@ -275,7 +281,7 @@ class Holders:
         fresh = 0 if ticket.has_early_status else by
         group = account.group
         depth = group.depth
-        depth[urgency] = depth[urgency] + by  # Compiled `+=` would box both numbers.
+        depth[urgency] = depth[urgency] + by  # Compiled `+=` is slower: it boxes both numbers.
         group.held += size
         self._change(account, urgency, by, size, fresh)
         self._change(member, urgency, by, size, fresh)
@@ -300,7 +306,8 @@ class Holders:
     def set_aside(self, ticket: Ticket) -> None:
         """Treat a victim as evicted, to find the next victim.
 
-        `put_back` must revert this, in reverse order, before a request arrives or leaves.
+        Before any request arrives or leaves, `put_back` must be called for all such victims, the
+        last one first.
         """
         ticket.state = ENDED
         self._count(ticket, -1)
@@ -318,7 +325,8 @@ class Holders:
     def victim(self, newcomer: Ticket, reason: Reason, depth: int) -> Ticket | None:
         """Return the waiting request to evict for a new request; None: the new one is refused.
 
-        Call `join` for the new request before. `depth`: the limit of waiting requests of its class.
+        `join` must have been called for the new request. `depth`: the limit of waiting requests of
+        its class.
         """
         member: Party = newcomer.party
         account = member.account
@@ -341,8 +349,8 @@ class Holders:
         elif newcomer.flow.is_known:
             least = 0
         if found is None or found.total <= least:
-            # Its own account is the largest, so the method searches a larger member of that
-            # account.
+            # The new request's own account is the largest, so a larger member of that account is
+            # searched.
             found = _largest(member.group.ranking(urgency))
             if found is None or found.total <= member.holder(urgency).total + 1:
                 return None
@@ -385,7 +393,7 @@ def _larger(unknown: Holder | None, known: Holder | None) -> Holder | None:
 
 
 def _newest(party: Party, urgency: int) -> Ticket | None:
-    """Return a party's newest evictable request; for an account, one of its largest member."""
+    """Return a party's newest evictable request; for an account, that of its largest member."""
     if party.members is not None:
         largest = _largest(party.members.ranking(urgency))
         if largest is None:

@@ -1,21 +1,21 @@
-"""Reserves shares of the pool's token capacity for classes.
+"""Reserves shares of the token capacity of a model pool for classes.
 
 This module counts the tokens (prompt and predicted output) of the requests that were sent and have
 not ended, by class.
 
 Rules:
-1. The reservation of a class is limited to its highest demand, running and waiting, in the last
-   minute. Tokens of its running requests count as used, not as reserved.
+1. The reservation of a class is limited to its highest demand in the last minute: the tokens of its
+   running and waiting requests. Tokens of its running requests count as used, not as reserved.
 2. A class may always send a request while it uses less than its share. The request may exceed the
    share, so even a request that is larger than the share can be sent.
-3. Beyond its share a class may use free capacity, less the reservations of the other classes. So
+3. Beyond its share a class may use free capacity, less what is reserved for the other classes. So
    any class can use idle capacity, and freed capacity goes to the class that reserves it.
 4. With `strict`, no class may exceed its share.
 5. If the capacity is unknown, nothing is limited. The capacity is the sum of the KV caches. If an
    engine does not report the size of its KV cache, the most tokens that ran there while its gate
    was closed are used.
 
-Must never: depend on single tickets, or on which replica has a free place.
+Must never: depend on single tickets, or on which replica has free capacity.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class Reservations:
         self.used = [0] * CLASSES  # Tokens of sent requests that have not ended.
         self.waiting = [0] * CLASSES  # Tokens of waiting requests.
         self.capacity = 0.0  # Token capacity of the pool; 0: unknown.
-        # The demand of each class by part of the window: the number of the part and the maximum of
-        # running and waiting tokens in it.
+        # By class: one entry for each part of the window, with the number of the part and the
+        # highest sum of running and waiting tokens in this part.
         self._parts: list[list[tuple[int, int]]] = [[] for _ in range(CLASSES)]
         self._demands = [0] * CLASSES
         self.adopt(classes, enabled, strict)
@@ -77,7 +77,8 @@ class Reservations:
         self.used[urgency] -= tokens
 
     def recount(self, used: list[int], waiting: list[int]) -> None:
-        """Replace the token counts of each class. A call of `tick` must follow."""
+        """Replace the counts of running and waiting tokens of each class. A call of `tick` must
+        follow."""
         self.used = used
         self.waiting = waiting
         self._parts = [[] for _ in range(CLASSES)]

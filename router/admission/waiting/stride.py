@@ -1,13 +1,13 @@
 """Chooses the next class among competing classes: stride scheduling by weight and age.
 
-Each class has a pass. Serving a request adds the cost of the request, divided by the weight of its
-class, to the pass of the class. The class with the lowest pass is next. As the oldest ticket of a
-class ages, the class's weight approaches that of more urgent classes, at most the weight of class
-high. So a class whose tickets wait long gets a larger share, but never all places.
+Each class has a number, its *pass*. Serving a request adds the cost of the request, divided by the
+weight of its class, to the pass of the class. The class with the lowest pass is next. As the oldest
+ticket of a class ages, the class's weight approaches that of more urgent classes, at most the
+weight of class high. So a class whose tickets wait long gets a larger share, but never all places.
 
-Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a class without
-waiting tickets gets one, its pass is raised to those of the others, so that it gets no extra places
-for the time without tickets.
+Source: Waldspurger and Weihl, "Stride scheduling", MIT/LCS/TM-528, 1995. When a class has waiting
+tickets again, its pass is raised to the lowest pass of the other waiting classes. So the class gets
+no extra turns for the time in which it had no tickets.
 
 Must never: apply weights to the critical class, which is always first.
 """
@@ -37,16 +37,17 @@ class Stride:
     def begins(self, urgency: int) -> None:
         """Count one more waiting ticket of the class."""
         waiting = self.waiting
-        count = waiting[urgency] + 1  # Compiled `+=` would box both numbers.
+        count = waiting[urgency] + 1  # Compiled `+=` is slower: it boxes both numbers.
         waiting[urgency] = count
         if count == 1:
             if sum(waiting) == 1:
-                self._time = max(self.passes)  # No class waited, so all begin with equal passes.
+                # No ticket waited before, so differences between passes are dropped.
+                self._time = max(self.passes)
             if self.passes[urgency] < self._time:
                 self.passes[urgency] = self._time
 
     def ends(self, urgency: int) -> None:
-        """Count one waiting ticket of the class less."""
+        """Count one fewer waiting ticket of the class."""
         self.waiting[urgency] = self.waiting[urgency] - 1
 
     def serves(self, urgency: int, cost: float, level: float) -> None:
@@ -64,7 +65,8 @@ class Stride:
         passes[urgency] = passes[urgency] + cost / self.weight(level)
 
     def weight(self, level: float) -> float:
-        """Return the weight at a level; between two classes the weight is interpolated."""
+        """Return the weight of a class whose oldest ticket has this level. Between the levels of
+        two classes, the weight is interpolated."""
         lower = int(level)
         if lower >= CLASSES - 1:
             return self._weights[CLASSES - 1]

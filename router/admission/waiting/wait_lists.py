@@ -22,11 +22,11 @@ from router.core.errors import Reason
 from router.core.urgency import BATCH
 
 GIVE_WAY: Final = 64  # Maximum evictions for one new request.
-_LANES: Final = 64  # Maximum of empty lanes that are kept for reuse.
+_LANES: Final = 64  # A lane that becomes empty is removed if there are more lanes than this.
 
 
 class Orders:
-    """The counter of arrivals, shared by queues between which tickets may move."""
+    """Numbers the arriving requests, over all queues between which tickets may move."""
 
     __slots__ = ("failures", "is_woken", "last")
 
@@ -73,12 +73,14 @@ class WaitLists(Blocker):
         orders: Orders,
     ) -> None:
         self.count = 0  # Number of waiting tickets.
-        self.eligible = 0  # Number of waiting tickets that their key's limit does not block.
-        # Number of waiting tickets that their key's limit does not block, by class.
+        # Number of waiting tickets that the limit of their API key does not block.
+        self.eligible = 0
+        # Number of waiting tickets that the limit of their API key does not block, by class.
         self.eligible_of = stride.waiting
-        # Class queues with tickets that were unblocked and that were not offered to a replica yet.
+        # Class queues with tickets that were unblocked and for which no replica was searched yet.
         self.woken: dict[ClassQueue, None] = {}
-        # Keys of which a ticket was dropped, so that another ticket may become eligible.
+        # Queues of API keys from which an eligible ticket was dropped, so that a blocked one may
+        # follow.
         self.short: dict[KeyQueue, None] = {}
         self._service_rate = service_rate
         self._orders = orders
@@ -149,8 +151,8 @@ class WaitLists(Blocker):
     def give_way(self, ticket: Ticket) -> tuple[list[Ticket], Reason | None]:
         """Return the waiting tickets to evict, so that a new request may wait.
 
-        If no eviction makes room, the result is an empty list and the reason. `Holders.join` was
-        called for the new request.
+        If evictions cannot make enough room, the result is an empty list and the reason.
+        `Holders.join` must have been called for the new request.
         """
         refused = self.refuses(ticket)
         victims: list[Ticket] = []
@@ -178,7 +180,8 @@ class WaitLists(Blocker):
         return victim
 
     def allows_early_status(self, ticket: Ticket) -> bool:
-        """Whether the client of a waiting ticket may be sent an early 200."""
+        """Whether the client of a waiting ticket may be sent an early 200, before the request is
+        served."""
         return self.holders.allows_early_status(ticket, self._rules.classes[ticket.urgency].depth)
 
     def enter(self, ticket: Ticket, now: float) -> None:
@@ -217,7 +220,7 @@ class WaitLists(Blocker):
         self._stand(ticket, row, now)
 
     def _stand(self, ticket: Ticket, row: ClassQueue, now: float) -> None:
-        """Add a ticket that becomes eligible to the line of its class queue."""
+        """Add a ticket that its API key's limit does not block to the line of its class queue."""
         urgency = row.urgency
         if not self.eligible_of[urgency]:
             self._service_rate.began(urgency, now, is_first=not self.eligible)
@@ -229,7 +232,7 @@ class WaitLists(Blocker):
         row.enter(ticket, now)
 
     def _step_out(self, ticket: Ticket, row: ClassQueue) -> None:
-        """Remove a ticket from the line of its class queue, and notify the order policy."""
+        """Stop counting a ticket that was removed from the line of its class queue."""
         urgency = row.urgency
         self.eligible -= 1
         self._turns.ends(urgency)
@@ -240,7 +243,8 @@ class WaitLists(Blocker):
     # -- limits of keys -----------------------------------------------------------------------
 
     def block(self, key_row: KeyQueue, now: float) -> None:
-        """Block a key's ticket that became eligible last, because the key has fewer free places."""
+        """Block the ticket of an API key that was unblocked last, because the key may send fewer
+        now."""
         ticket, _ = key_row.standing.popitem()
         row = key_row.row
         row.line.drop(ticket)
@@ -249,7 +253,7 @@ class WaitLists(Blocker):
         key_row.enter(ticket, now)
 
     def unblock(self, key_row: KeyQueue, now: float) -> None:
-        """Make the next ticket of a key eligible, because the key has a free place."""
+        """Unblock the next ticket of an API key, because the key may send one more request."""
         ticket = key_row.line.first(now)
         eldest = key_row.eldest()
         if self._order.starves and eldest is not None:
@@ -266,13 +270,13 @@ class WaitLists(Blocker):
         self._orders.is_woken = True
 
     def refill(self, now: float) -> None:
-        """Make other tickets of keys eligible, in place of dropped ones."""
+        """Unblock tickets of API keys in place of dropped tickets."""
         short, self.short = self.short, {}
         for key_row in short:
             key_row.fit(now)
 
     def left(self, ticket: Ticket, state: int) -> None:
-        """Remove a ticket that no longer waits, and notify the order policy.
+        """Stop counting a ticket that no longer waits and was already removed from its line.
 
         The state of the ticket becomes `state`.
         """
@@ -330,7 +334,8 @@ class WaitLists(Blocker):
         return None
 
     def ahead(self, ticket: Ticket, reason: Reason) -> int:
-        """Return how many tickets must leave before a request refused for this reason may wait."""
+        """Return how many tickets must leave the queue before a request refused for `reason` may
+        wait."""
         if reason is Reason.QUEUE_FLOW_FULL:
             return self.holders.waiting_of(ticket)
         return self.holders.depth(ticket.urgency)
@@ -338,7 +343,8 @@ class WaitLists(Blocker):
     def retry_after_s(self, urgency: int, ahead: int, now: float) -> int:
         """Return the expected whole seconds until `ahead` tickets of a class are served.
 
-        While all waiting tickets are blocked by their keys' limits, no service rate is known.
+        While all waiting tickets are blocked by the limits of their API keys, no service rate is
+        known.
         """
         if not self.eligible:
             return UNKNOWN_S
@@ -346,7 +352,8 @@ class WaitLists(Blocker):
         return self._service_rate.retry_after_s(known, ahead, now)
 
     def ahead_at_least(self, ticket: Ticket) -> int:
-        """Return a lower bound of the number of tickets sent before a new ticket; 0: unknown."""
+        """Return a lower bound of the number of tickets that are sent before a new ticket; 0:
+        unknown."""
         order = self._order
         if order.by_arrival:
             lane = self.active.get(ticket.lane)

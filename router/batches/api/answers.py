@@ -1,4 +1,4 @@
-"""Helpers of all endpoint handlers: the owner of a request, and answers as JSON.
+"""Helpers of all endpoint handlers: find the owner of a request, and make responses of JSON.
 
 Import only through `server.py`: this module imports aiohttp.
 """
@@ -12,9 +12,9 @@ from aiohttp import hdrs, web
 
 from router.batches.secrets import Secret
 
-# Set by the data port, which removes a field of this name that a client sent.
+# The header with the owner ID. The data port sets it, and removes the header if a client sent it.
 OWNER: Final = "X-Router-Owner"
-# Present if replicas must get the client's credentials.
+# The headers with the client's credentials. The data port forwards them if replicas need them.
 _SECRETS: Final = (hdrs.AUTHORIZATION, "X-Api-Key")
 _TYPES: Final = {
     403: "insufficient_quota",
@@ -24,12 +24,12 @@ _TYPES: Final = {
 
 
 def owner_of(request: web.Request) -> str:
-    """The owner of a request; "" if it names none."""
+    """Returns the owner ID of a request; "" if the request has none."""
     return request.headers.get(OWNER, "")
 
 
 def secret_of(request: web.Request) -> Secret | None:
-    """The client's credentials for replicas; None: the request has no credentials."""
+    """Returns the client's credentials for replicas; None if the request has no credentials."""
     found = {name: request.headers[name] for name in _SECRETS if name in request.headers}
     return found or None
 
@@ -41,7 +41,7 @@ def json_answer(value: Any, status: int = 200) -> web.Response:
 
 
 def error_answer(status: int, code: str, message: str, param: str | None = None) -> web.Response:
-    """An error in OpenAI's shape."""
+    """Returns an error response in OpenAI's format."""
     kind = _TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     return json_answer(
         {"error": {"message": message, "type": kind, "param": param, "code": code}}, status

@@ -1,6 +1,6 @@
-"""The aiohttp application of the batch server: the endpoints, and rules for every answer.
+"""The aiohttp application of the batch server: its endpoints, and rules for all responses.
 
-Answers and errors have OpenAI's shapes. Only small JSON bodies are held completely in memory.
+Responses and errors have OpenAI's formats. Only small JSON bodies are kept completely in memory.
 Import only through `server.py`: this module imports aiohttp.
 """
 
@@ -30,8 +30,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 def build(files: FileApi, batches: BatchApi, runner: Runner) -> web.Application:
     @web.middleware
     async def greet(request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Lines that wait for their owner's credentials continue when the owner sends any
-        request.
+        """Passes the credentials of each request to the runner.
+
+        Batch lines that wait for their owner's credentials then continue.
         """
         secret = secret_of(request)
         if secret is not None:
@@ -47,7 +48,7 @@ def build(files: FileApi, batches: BatchApi, runner: Runner) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Turn every error into a JSON answer."""
+    """Turns every error into a JSON response."""
     try:
         return await handler(request)
     except Refused as err:
@@ -66,7 +67,6 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
             return _full()
         return error_answer(500, "storage_failed", "The router could not write to its batch store.")
     except ConnectionError:
-        # the client has disconnected
         return error_answer(499, "client_gone", "The client has disconnected.")
     except OSError as err:
         log_event(logging.ERROR, "the batch folder failed", error=str(err))
@@ -80,7 +80,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _plain(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Refuse compressed bodies: their decompressed size is unknown in advance."""
+    """Refuses compressed bodies, because their decompressed size is unknown in advance."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":
         raise Refused(415, "unsupported_encoding", "Content-Encoding is not supported here.")
     return await handler(request)

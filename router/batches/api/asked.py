@@ -1,4 +1,4 @@
-"""Validates clients' input: JSON bodies and query strings. Pure. Raises Refused."""
+"""Validates clients' input: JSON bodies and query strings. All functions raise Refused."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ HOUR_S: Final = 3600
 EXPIRES_MAX_S: Final = 30 * 24 * HOUR_S
 _WINDOW: Final = re.compile(r"([1-9][0-9]{0,2})h\Z")
 _HOURS_MAX: Final = 14 * 24
-# Maximum number of pairs, of characters of a key, and of characters of a value.
+# The maximum number of pairs in `metadata`, of characters of a key, and of characters of a value.
 _METADATA: Final = (16, 64, 512)
 FILENAME_CHARS: Final = 256
 
 
 class Refused(Exception):
-    """An error answer in OpenAI's shape."""
+    """The request is refused with an error response in OpenAI's format."""
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class Expiry(msgspec.Struct):
 
 
 class NewBatch(msgspec.Struct):
-    """The body of POST /v1/batches."""
+    """The members of the body of POST /v1/batches."""
 
     input_file_id: str
     endpoint: str
@@ -48,7 +48,7 @@ class NewBatch(msgspec.Struct):
 
     @property
     def window_s(self) -> int:
-        """The batch's completion window."""
+        """The batch's completion window in seconds."""
         found = _WINDOW.match(self.completion_window)
         assert found is not None
         return int(found[1]) * HOUR_S
@@ -88,7 +88,7 @@ def new_batch(body: bytes) -> NewBatch:
 
 
 def expires_after(anchor: str, seconds: int, param: str) -> int:
-    """How long a file is kept, in seconds."""
+    """Returns how long a file is kept, in seconds. Raises Refused if the values are invalid."""
     if anchor != "created_at":
         raise Refused(400, "invalid_anchor", "The anchor must be created_at.", f"{param}.anchor")
     if not HOUR_S <= seconds <= EXPIRES_MAX_S:
@@ -98,7 +98,7 @@ def expires_after(anchor: str, seconds: int, param: str) -> int:
 
 
 def limit_of(query: Mapping[str, str], usual: int, most: int) -> int:
-    """Number of list entries per page."""
+    """Returns the number of entries on one page of a list. Raises Refused if it is invalid."""
     text = query.get("limit")
     if text is None:
         return usual
@@ -116,7 +116,7 @@ def is_oldest_first(query: Mapping[str, str]) -> bool:
 
 
 def filename_of(given: str | None) -> str:
-    """A file name for display; on disk the file has another name."""
+    """Returns a file name that is only displayed. On disk the file has another name."""
     name = (given or "").replace("\\", "/").rpartition("/")[2]
     plain = "".join(c if c.isprintable() else "_" for c in name)[:FILENAME_CHARS]
     return plain.encode("utf-8", "replace").decode() or "file.jsonl"

@@ -27,13 +27,13 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-PAGE: Final = (20, 100)  # entries of a list: default and maximum
+PAGE: Final = (20, 100)  # number of entries on one page of a list: default and maximum
 RESULT_FILES: Final = 2  # maximum number of result files per batch: output and errors
 T = TypeVar("T")
 
 
 class BatchApi:
-    """The handlers over one store. Await `settled` before the store closes."""
+    """The handlers of the endpoints. Await `settled` before the store is closed."""
 
     def __init__(self, store: Store, worker: Worker, runner: Runner, rules: Batches) -> None:
         self._store = store
@@ -49,11 +49,11 @@ class BatchApi:
         router.add_post("/v1/batches/{id}/cancel", self.cancel)
 
     async def settled(self) -> None:
-        """Wait for actions whose client has disconnected."""
+        """Waits for the actions that continue although their client has disconnected."""
         await asyncio.gather(*self._acts, return_exceptions=True)
 
     async def _whole(self, act: Coroutine[Any, Any, T]) -> T:
-        """Run an action to its end even if the client that requested the action disconnects."""
+        """Runs an action to its end, even if the client that requested the action disconnects."""
         task = asyncio.create_task(act)
         self._acts.add(task)
         task.add_done_callback(self._acts.discard)

@@ -23,11 +23,11 @@ from router.batches.store.store import Store
 from router.batches.store.worker import Worker
 from router.config.model import Batches
 
-PAGE: Final = (100, 1000)  # entries of a list: default and maximum
+PAGE: Final = (100, 1000)  # number of entries on one page of a list: default and maximum
 
 
 class FileApi:
-    """The handlers over one store."""
+    """The handlers of the endpoints."""
 
     def __init__(self, store: Store, blobs: BlobStore, worker: Worker, rules: Batches) -> None:
         self._store = store
@@ -97,7 +97,7 @@ class FileApi:
             response = web.StreamResponse(
                 headers={
                     "Content-Type": "application/octet-stream",
-                    # A browser must never render a client's upload as a page of the router.
+                    # A browser must never display a file that a client uploaded as a web page.
                     "Content-Disposition": "attachment",
                     "X-Content-Type-Options": "nosniff",
                 }

@@ -1,8 +1,9 @@
 """Parses an uploaded form (RFC 7578) from pieces of any size into text fields and one file's bytes.
 
-Pure. python-multipart's parser finds the parts; this file limits their content. The parser is
-Python: a byte near a delimiter costs up to 0.8 us, a byte of a file at most 0.01 us. So at most
-`SLACK` bytes of a form may lie outside its file, and a file must not contain the delimiter.
+The parser of python-multipart finds the parts of the form; this module limits them. That parser is
+written in Python: a byte near a delimiter costs up to 0.8 us, but a byte of a file at most 0.01 us.
+So at most `SLACK` bytes of a form may be outside its file, and a file must not contain the
+delimiter.
 """
 
 from __future__ import annotations
@@ -22,19 +23,20 @@ from router.intake.forms import PLAIN, boundary_of, parameters
 FIELD_MAX: Final = 1024  # maximum bytes of a form's text field
 PARTS: Final = 32  # maximum number of parts per form
 HEAD_LINES: Final = 16  # maximum number of header lines per part
-# maximum bytes of the header lines of a part; aiohttp, Apache and nginx limit a line to this
+# Maximum bytes of the header lines of a part. aiohttp, Apache and nginx limit a line to this size.
 HEAD_LINE_BYTES: Final = 8190
-# maximum bytes of a form outside its file: preamble, heads, fields, epilogue
+# Maximum bytes of a form outside its file: preamble, header lines, text fields, epilogue.
 SLACK: Final = 64 * 1024
 
-# The parser logs a warning for each refused form; the error answer to the client is enough.
+# The parser would log a warning for each refused form, but the client already gets an error.
 logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class Form:
     """A form that is being read. Call `feed` until the body ends, then `finish`.
 
-    Call `take` for the file's bytes, repeatedly and at the end. All three raise Refused.
+    Call `take` repeatedly, and once after `finish`, to get the bytes of the file. All three methods
+    raise Refused.
     """
 
     def __init__(self, content_type: bytes) -> None:
@@ -71,16 +73,16 @@ class Form:
 
     @property
     def filename(self) -> str | None:
-        """The file's own name; None: no file has begun."""
+        """The name of the file that the form states; None if no file has begun."""
         return self._parts.filename
 
     @property
     def held(self) -> int:
-        """Bytes of the file that were read and not yet taken."""
+        """The number of bytes of the file that were read and not yet taken."""
         return len(self._parts.file)
 
     def feed(self, piece: bytes) -> None:
-        """Read the next bytes."""
+        """Reads the next bytes of the form."""
         self._bytes += len(piece)
         try:
             self._parser.write(piece)
@@ -90,12 +92,15 @@ class Form:
             raise _bad(f"The form has over {SLACK} bytes in addition to its file.")
 
     def finish(self) -> None:
-        """The body has ended; raises Refused if the form is incomplete."""
+        """Must be called when the body has ended. Raises Refused if the form is incomplete."""
         if not self._parts.is_whole:
             raise _bad("The form has no end: its last boundary is missing.")
 
     def take(self) -> bytearray:
-        """Return the file's bytes read so far; the last bytes of an unfinished form stay."""
+        """Returns the bytes of the file that were read so far, and removes them from the form.
+
+        The last bytes of an unfinished form are kept, because they may belong to a delimiter.
+        """
         parts = self._parts
         kept = 0 if parts.is_whole else self._delimiter_bytes
         end = max(0, len(parts.file) - kept)
@@ -105,21 +110,23 @@ class Form:
 
 
 class _Parts:
-    """The parser's output. It holds one head, one text field, and the bytes of the file not yet
-    taken.
+    """Receives what the parser finds.
+
+    It keeps the header lines and the text of only the part that is being read, and the bytes of the
+    file that were not yet taken.
     """
 
     def __init__(self, delimiter: bytes) -> None:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.file = bytearray()
-        self.file_bytes = 0  # bytes of the file so far, taken or not
+        self.file_bytes = 0  # all bytes of the file so far, including bytes already taken
         self.is_whole = False
         self._delimiter = delimiter
         self._count = 0
         self._head: list[tuple[bytes, bytes]] = []
-        self._header = bytearray()  # name of the current header line, ...
-        self._value = bytearray()  # ... and its value
+        self._header = bytearray()  # the name in the current header line
+        self._value = bytearray()  # the value in the current header line
         self._name = ""  # field name of the current part
         self._is_file = False
         self._text = bytearray()
@@ -159,8 +166,8 @@ class _Parts:
         begin = max(0, len(self.file) - len(self._delimiter))
         self.file += data[start:end]
         self.file_bytes += end - start
-        # If other bytes follow a delimiter, the parser slowly passes it on as data. RFC 2046
-        # section 5.1.1 allows no delimiter in a part.
+        # If a delimiter is not followed by a line break, the parser slowly reports the delimiter as
+        # data of the part. RFC 2046 section 5.1.1 does not allow a delimiter in a part.
         if self.file.find(self._delimiter, begin) >= 0:
             raise _bad("The file has a line that begins with the form's boundary.", "file")
 
@@ -175,7 +182,9 @@ class _Parts:
 
 
 def read_head(lines: list[tuple[bytes, bytes]]) -> tuple[str, str]:
-    """The names of a part and of its file, from its header lines (names in lower case).
+    """Returns the field name of a part, and the name of its file, from the part's header lines.
+
+    `lines` has the name, in lower case, and the value of each header line.
 
     Raises Refused, and RouterError for an unreadable Content-Disposition.
     """
@@ -192,7 +201,7 @@ def read_head(lines: list[tuple[bytes, bytes]]) -> tuple[str, str]:
     if given is None or b"name" not in given:
         raise _bad("The form has a part without a name.")
     filename = given.get(b"filename", b"")
-    if b"filename*" in given:  # RFC 8187; urllib3 1 sends this parameter
+    if b"filename*" in given:  # the encoded form of RFC 8187, which urllib3 1 sends
         filename = unquote_to_bytes(given[b"filename*"].split(b"'", 2)[-1])
     return given[b"name"].decode("utf-8", "replace"), filename.decode("utf-8", "replace")
 

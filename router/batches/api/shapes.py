@@ -1,4 +1,4 @@
-"""Files, batches and lists in the shapes of OpenAI's API, and lines of result files. Pure."""
+"""Formats files, batches and lists as in OpenAI's API, and the lines of result files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_object(file: File) -> dict[str, Any]:
 
 
 def batch_object(batch: Batch) -> dict[str, Any]:
-    """A batch; JSON values of its row are passed on without decoding."""
+    """Returns a batch in OpenAI's format. JSON values of its database row are not decoded."""
     errors = None
     if batch.errors:
         errors = {"object": "list", "data": msgspec.Raw(batch.errors.encode())}
@@ -67,7 +67,7 @@ def batch_object(batch: Batch) -> dict[str, Any]:
 
 
 def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
-    """One page of a list."""
+    """Returns one page of a list in OpenAI's format."""
     return {
         "object": "list",
         "data": objects,
@@ -78,14 +78,14 @@ def page(objects: Sequence[dict[str, Any]], has_more: bool) -> dict[str, Any]:
 
 
 def errors_column(errors: Sequence[LineError]) -> str:
-    """Errors of a file in the store's format."""
+    """Returns the errors in a batch file in the format in which the store keeps them."""
     return _encode(
         [{"code": e.code, "message": e.message, "param": e.param, "line": e.line} for e in errors]
     ).decode()
 
 
 def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | str) -> bytes:
-    """The result line of an answered request, with its newline."""
+    """Returns the line of a result file for a request that got a response, with its newline."""
     return _line(
         request_id,
         custom_id,
@@ -95,15 +95,15 @@ def answered(request_id: str, custom_id: str, status: int, body: msgspec.Raw | s
 
 
 def unanswered(request_id: str, custom_id: str, code: str, message: str) -> bytes:
-    """The result line of a request without an answer."""
+    """Returns the line of a result file for a request without a response, with its newline."""
     return _line(request_id, custom_id, None, {"code": code, "message": message})
 
 
 def as_json(body: bytes) -> msgspec.Raw | None:
-    """JSON as part of a line: unchanged, without its line breaks. None: `body` is not JSON."""
+    """Returns `body` without line breaks, to be part of a line of JSON; None if it is not JSON."""
     if not is_json(body):
         return None
-    # JSON has line breaks only between its members; in its strings line breaks are escaped.
+    # Line breaks can be removed, because JSON has them only outside of strings.
     return msgspec.Raw(body.translate(None, b"\r\n") if b"\n" in body or b"\r" in body else body)
 
 

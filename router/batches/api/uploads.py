@@ -1,7 +1,7 @@
-"""One upload: passes pieces of a body to the form's parser (`form.py`) and the file's bytes to a
-draft, within the owner's quota.
+"""Receives one upload: parses the body as a form (`form.py`), and writes the form's file to disk.
 
-Only the piece that is being written is held in memory, and the event loop runs between two pieces.
+The upload is refused if it would exceed its owner's quota. Only the piece that is being written is
+in memory, and the event loop runs between two pieces.
 Import only through `server.py`: this module imports aiohttp.
 """
 
@@ -25,14 +25,16 @@ from router.batches.store.worker import Worker
 from router.config.model import Batches
 from router.core.numbers import whole_number
 
-STEP: Final = 16 * 1024  # bytes that the parser gets per turn of the event loop: 14 ms at most
-PIECE: Final = 256 * 1024  # minimum bytes per write of a file
+# The maximum number of bytes that are parsed in one turn of the event loop, in at most 14 ms.
+STEP: Final = 16 * 1024
+PIECE: Final = 256 * 1024  # minimum number of bytes in one write to a file, except in the last
 
 
 class Upload:
-    """A draft that counts against its owner's quota from the first byte. Called only in the worker.
+    """An unfinished file (draft) whose bytes count against its owner's quota as they arrive.
 
-    Call `begin` first and `close` at the end. Both raise Refused or OSError, and so does `take`.
+    Call `begin` first and `close` at the end, all in the worker's thread. `begin`, `take` and
+    `close` raise Refused or OSError.
     """
 
     def __init__(self, store: Store, blobs: BlobStore, rules: Batches, owner: str) -> None:
@@ -43,10 +45,10 @@ class Upload:
         self._rules = rules
         self._owner = owner
         self._draft = blobs.draft(self.file_id)
-        self._files = 0  # number of files in the owner's usage that are this upload: 0 or 1
+        self._files = 0  # 1 while this upload is counted in the owner's usage, else 0
 
     def begin(self, length: int) -> None:
-        """Begins an upload of the announced size in bytes; 0 if unknown."""
+        """Begins an upload. `length`: the size of the body in bytes; 0 if it is unknown."""
         self._blobs.check_room(length)
         check_quota(self._rules, self._store.usage, self._owner, 1, max(0, length - SLACK))
         self._files = 1
@@ -62,7 +64,7 @@ class Upload:
         self._draft.write(piece)
 
     def keep(self, file: File) -> None:
-        """The uploaded file is complete: adds the file to the store."""
+        """Adds the file, which is complete, to the store."""
         self._draft.keep()
         self._count_no_more()
         try:
@@ -72,7 +74,7 @@ class Upload:
             raise
 
     def close(self) -> None:
-        """Removes the draft unless it was kept."""
+        """Removes the draft, unless `keep` was called."""
         self._count_no_more()
         self._draft.drop()
 
@@ -83,7 +85,7 @@ class Upload:
 
 
 async def receive(content: StreamReader, form: Form, upload: Upload, worker: Worker) -> None:
-    """Read the body into the form, and the form's file into `upload`, which has begun.
+    """Reads the body into `form`, and writes the form's file to `upload`, which has begun.
 
     Raises Refused, OSError, and aiohttp's errors for an incomplete body.
     """

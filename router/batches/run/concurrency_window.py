@@ -1,24 +1,23 @@
-"""The number of lines of one owner and model that may be in progress at once.
+"""Limits how many batch lines of one owner and model may be in progress at once.
 
-Pure; monotonic seconds.
-
-The router's answers are the only signal. Each successful answer increases the number of lines: fast
-until the first refusal, and by one per round afterwards. A refusal (429, 503) halves the number and
-stops the sending for the time that the refusal states (additive increase, multiplicative decrease:
-Chiu and Jain 1989; slow start: Jacobson 1988). A refusal of a request that was sent before the last
-decrease contains no new information, so it only prolongs the stop.
+A line of a batch file is one request to the router. The limit (window) depends only on the router's
+responses. Each success increases the window: fast until the first refusal (slow start: Jacobson
+1988), later by one each time that as many lines as the window have succeeded. A refusal (429, 503)
+halves the window, and no line is sent for the time that the refusal states (additive increase,
+multiplicative decrease: Chiu and Jain 1989). If the refused line was sent before the window was
+last halved, the refusal only prolongs this pause. All times are monotonic seconds.
 """
 
 from __future__ import annotations
 
-FIRST = 4  # lines in progress at once before the first answer
+FIRST = 4  # the window before the first response
 LEAST = 1.0
-PAUSE_S = 1.0  # pause in seconds after a refusal without Retry-After
-PAUSE_MAX_S = 60.0  # maximum pause: one request per minute costs little
+PAUSE_S = 1.0  # the pause in seconds after a refusal without a Retry-After header
+PAUSE_MAX_S = 60.0  # maximum pause in seconds; one request per minute costs little
 
 
 class ConcurrencyWindow:
-    """The window of one owner's lines for one model."""
+    """The window for the lines of one owner and model. `under_way`: the lines in progress."""
 
     __slots__ = ("_cut_at", "_most", "_slow", "resumes_at", "under_way", "window")
 
@@ -27,7 +26,7 @@ class ConcurrencyWindow:
         self.window = float(min(first, most))
         self.under_way = 0
         self.resumes_at = 0.0  # no line is sent before this time
-        self._slow = False  # a refusal was seen: grow by one per round
+        self._slow = False  # whether a refusal came, after which the window grows slowly
         self._cut_at = -1.0
 
     def admits(self, now: float) -> bool:
@@ -38,25 +37,26 @@ class ConcurrencyWindow:
         self.under_way += 1
 
     def gone(self) -> None:
-        """A line has ended without information about capacity."""
+        """Called when a line has ended with neither a success nor a refusal."""
         self.under_way -= 1
 
     def answered(self) -> None:
-        """A line succeeded. The window grows if at least half of it is in use."""
+        """Called when a line has succeeded. The window grows if at least half of it is in use."""
         if self.under_way >= int(self.window) / 2:
             self.window = min(self._most, self.window + (1.0 / self.window if self._slow else 1.0))
         self.under_way -= 1
 
     def refused(self, sent_at: float, now: float, retry_after_s: float | None) -> float:
-        """The router answered 429 or 503 to a line sent at `sent_at`. Returns when to send
-        the line again.
+        """Called when the router responded with 429 or 503 to a line that was sent at `sent_at`.
+
+        Returns the time at which to send the line again.
         """
         self.under_way -= 1
         self._slow = True
         if sent_at > self._cut_at:
             self._cut_at = now
-            # Halve the number of lines in progress, not the window: an unfilled window was never
-            # confirmed.
+            # If fewer lines than the window were in progress, their number is halved: the router
+            # has never accepted as many lines as the window.
             self.window = max(LEAST, min(self.window, self.under_way + 1.0) / 2)
         pause = PAUSE_S if retry_after_s is None else retry_after_s
         self.resumes_at = max(self.resumes_at, now + min(max(pause, 0.0), PAUSE_MAX_S))

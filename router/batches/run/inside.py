@@ -1,9 +1,9 @@
-"""Connections to the data plane within the process.
+"""Opens connections to the data plane inside the process.
 
-Each connection is a socket pair whose other end is served as a client's connection. So a line needs
-no port and no TLS, and does not wait in an accept queue behind other connections. The line reaches
-the router's queue as soon as it is sent. Import only through `sender.py`: this module imports
-aiohttp.
+Each connection is a socket pair. The data plane serves the other end as a client's connection. So
+the request of a batch line needs no port and no TLS, and does not wait in an accept queue behind
+other connections. It reaches the router's queue as soon as it is sent. Import only through
+`sender.py`: this module imports aiohttp.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from aiohttp.tracing import Trace
 
 
 class Inside(aiohttp.BaseConnector):
-    """An aiohttp connector. `accept` makes the protocol with which the data plane reads a
-    connection.
-    """
+    """An aiohttp connector. `accept` makes the data plane's protocol for each connection."""
 
     def __init__(
         self, accept: Callable[[], asyncio.BaseProtocol], keepalive_timeout: float
@@ -31,7 +29,8 @@ class Inside(aiohttp.BaseConnector):
     async def _create_connection(
         self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
     ) -> ResponseHandler:
-        # uvloop leaks the other end if this call is cancelled, so the call always runs to its end.
+        # `_connect` always runs to its end, because uvloop does not close the other end of the
+        # socket pair if the call is cancelled.
         made = asyncio.ensure_future(self._connect())
         try:
             return await asyncio.shield(made)
@@ -55,6 +54,6 @@ class Inside(aiohttp.BaseConnector):
 
 
 def _close(made: asyncio.Future[ResponseHandler]) -> None:
-    """Close a connection whose wait was cancelled."""
+    """Closes a connection, because the task that waited for it was cancelled."""
     if not made.cancelled() and made.exception() is None:
         made.result().close()

@@ -1,7 +1,8 @@
-"""Chooses the next line by taking turns between owners, and between the batches of one owner. Pure.
+"""Chooses the batch whose next line is sent: owners take turns, and so do the batches of one owner.
 
-So ten batches of one owner together get as much as the single batch of another owner. A blocked
-batch (its model has no capacity, its lines wait for a retry) is skipped and keeps its place.
+So ten batches of one owner together get as many turns as the only batch of another owner. If a
+batch cannot send now, it is skipped and keeps its turn. For example, its model has no capacity, or
+its lines wait for a retry.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 class LineScheduler(Generic[T]):
-    """The owners and their batches, in the order of their next turn."""
+    """The queue of owners, and a queue of batches for each owner."""
 
     __slots__ = ("_owners",)
 
@@ -37,8 +38,10 @@ class LineScheduler(Generic[T]):
                 return
 
     def next(self, is_ready: Callable[[T], bool]) -> T | None:
-        """The next ready batch. The batch goes to the end of its owner's queue, and the owner to
-        the end of the owners' queue.
+        """Returns the next batch for which `is_ready` is true; None if no batch is ready.
+
+        The batch goes to the end of its owner's queue, and the owner to the end of the queue of
+        owners.
         """
         for at, place in enumerate(self._owners):
             members = place[1]

@@ -1,8 +1,8 @@
-"""JSONL: splits a file into lines, and decides which lines are valid requests of a batch.
+"""Splits a batch file (JSONL) into lines, and checks which lines are valid requests.
 
-A file is read in pieces of `PIECE` bytes and is never held completely; its reader yields between
-pieces. A line is a JSON object with `custom_id`, `method`, `url` and `body`. A blank line is not a
-request, but it counts in the numbering of lines (from 1), as in an editor.
+A file is read in pieces of `PIECE` bytes and is never completely in memory; `validate` yields after
+each piece. A line is a JSON object with `custom_id`, `method`, `url` and `body`. A blank line is
+not a request, but it counts in the numbering of lines (from 1), as in an editor.
 
 Must never: change a body. The only exception is a client's `priority`, which is removed because a
 batch is not urgent.
@@ -20,22 +20,22 @@ from router.core.unreadable import NOT_JSON
 
 PIECE: Final = 64 * 1024
 CUSTOM_ID_CHARS: Final = 512
-ERRORS_MAX: Final = 50  # errors reported per file; an invalid file has one per line
+ERRORS_MAX: Final = 50  # maximum number of errors reported per file; each line may have one
 _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
 
 
 class Line(NamedTuple):
-    """One request of a batch."""
+    """One request of a batch: a line of its file."""
 
-    number: int  # the line's number in the file, from 1
+    number: int  # the number of the line in the file, from 1
     custom_id: str
     model: str  # "" if the body names no model
     body: bytes
 
 
 class LineError(msgspec.Struct, frozen=True):
-    """One error in an input file, as it appears in the `errors` of a batch."""
+    """One error in a batch file, as it appears in the `errors` of a batch."""
 
     code: str
     message: str
@@ -44,7 +44,7 @@ class LineError(msgspec.Struct, frozen=True):
 
 
 class Unusable(Exception):
-    """A line that is not a valid request."""
+    """A line of a batch file is not a valid request."""
 
     def __init__(self, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -68,24 +68,26 @@ _encode = msgspec.json.Encoder().encode
 
 class Readable(Protocol):
     def read(self, size: int) -> bytes:
-        """Returns the next bytes; no bytes at the end. Raises OSError."""
+        """Returns the next bytes; an empty result means the end of the file. Raises OSError."""
 
 
 class Cutter:
-    """The position of a reader in a file: turns pieces into lines."""
+    """Splits a file into lines, and keeps the position in the file."""
 
     def __init__(self, file: Readable, longest: int) -> None:
         self._file = file
         self._longest = longest
-        self._rest: list[bytes] = []  # pieces of a line that has not ended
-        self._rest_bytes = 0  # total size of `_rest`; joined once, to copy a long line only once
-        self.number = 0  # the number of the last line returned
+        # The pieces of a line that has not ended. They are joined once, so a long line is copied
+        # only once.
+        self._rest: list[bytes] = []
+        self._rest_bytes = 0  # the total size of the pieces in `_rest`
+        self.number = 0  # the number of the last line that was returned
         self.is_over = False
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """Read one piece and return the numbered lines that end in it, without blank ones.
+        """Reads one piece. Yields each line that ends in the piece, with its number.
 
-        Raises Unusable for a line that is too long, of which nothing is kept, and OSError.
+        Blank lines are skipped. Raises Unusable for a line that is too long, and OSError.
         """
         for line in self._cut(self._file.read(PIECE)):
             self.number += 1
@@ -100,7 +102,7 @@ class Cutter:
             self._refuse()
 
     def _cut(self, piece: bytes) -> list[bytes]:
-        """Returns the lines that end in a piece. The last line ends with the file."""
+        """Returns the lines that end in `piece`. An empty piece ends the file and its last line."""
         if not piece:
             self.is_over = True
             last = b"".join(self._rest)
@@ -171,7 +173,7 @@ def _model(field: msgspec.Raw | None) -> str:
     try:
         return "" if field is None else msgspec.json.decode(field, type=str)[:256]
     except NOT_JSON:
-        return ""  # the router's answer will state the error
+        return ""  # the router's response to this request will state the error
 
 
 def _misfit(err: msgspec.ValidationError) -> Unusable:
@@ -193,10 +195,10 @@ class Validated(NamedTuple):
 def validate(
     file: Readable, endpoint: str, most: int, longest: int
 ) -> Generator[None, None, Validated]:
-    """Validate a whole input file; counts its requests and collects its first errors.
+    """Validates a whole batch file: counts its requests and collects its first errors.
 
-    The file may have `most` lines of `longest` bytes each. Memory: one line, and 16 bytes of hash
-    per custom_id, which must be unique. Raises OSError.
+    The file may have `most` lines of `longest` bytes each. Each custom_id must be unique. Memory:
+    one line, and a hash of 16 bytes per custom_id. Raises OSError.
     """
     cutter = Cutter(file, longest)
     seen: set[bytes] = set()
@@ -220,7 +222,7 @@ def validate(
                 except Unusable as err:
                     if len(errors) < ERRORS_MAX:
                         errors.append(LineError(err.code, err.message, number, err.param))
-        except Unusable as err:  # the next line cannot be found after such a line
+        except Unusable as err:  # a line is too long, so the rest of the file is not read
             errors.append(LineError(err.code, err.message, cutter.number, err.param))
             break
         yield

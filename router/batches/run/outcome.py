@@ -1,4 +1,4 @@
-"""Turns the answer to a line into a verdict and a line of a result file. Pure."""
+"""Turns the router's response to a batch line into a verdict and a line of a result file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from router.batches.run.verdict import Verdict, judge
 def outcome_of(
     request_id: str, custom_id: str, answer: Answer, is_last: bool
 ) -> tuple[Verdict, bytes]:
-    """The verdict and record of a line; b"": the line is sent again (never if `is_last`).
+    """Returns the verdict on a batch line, and its line of the result file.
 
-    Reads the answer once; this takes milliseconds for an answer of megabytes.
+    The line of the result file is b"" if the batch line is sent again. If `is_last`, the batch line
+    is not sent again, except for the verdict BUSY. For a response of some megabytes, the call takes
+    milliseconds.
     """
     if answer.problem:
         if answer.status == NO_ANSWER:

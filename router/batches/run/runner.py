@@ -1,8 +1,9 @@
-"""Runs batches: validates them, has their lines sent (`sending.py`), and ends them.
+"""Runs batches: validates them, lets `sending.py` send their lines, and ends them.
 
-Each batch has one task that moves it through its states. Each step can be repeated after a crash.
+Each batch has one task, which moves the batch from one status to the next. Each step can be
+repeated after a crash.
 
-Must never: keep state in memory that the store needs after a crash.
+Must never: keep anything only in memory that is needed after a crash.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ from router.batches.store.worker import Worker
 from router.config.model import Batches
 from router.observe.events import log_event
 
-TROUBLE_S: Final = 2.0  # seconds until a failed disk operation is tried again
+TROUBLE_S: Final = 2.0  # seconds after which a failed disk operation is tried again
 
 T = TypeVar("T")
 
 
 class Runner:
-    """Call `start` first; `begin`, `met`, `cancel` on clients' requests; `rest` to drain; `stop`
-    once.
+    """Runs all batches. Call `start` first, `rest` to drain, and `stop` once at the end.
+
+    Clients' requests call `begin`, `met` and `cancel`.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class Runner:
         self.lines.start()
 
     def begin(self, batch: Batch) -> None:
-        """Begins to work on a batch, unless it has a task already."""
+        """Starts the task of a batch, unless the batch has a task already."""
         if batch.number in self._lives:
             return
         if batch.needs_secret:
@@ -110,13 +112,14 @@ class Runner:
             self._secrets.release(batch.owner)
 
     def met(self, owner: str, secret: Secret) -> None:
-        """An owner has sent a request, with the credentials to show to replicas."""
+        """Called when an owner has sent a request with the credentials that replicas require."""
         if self._secrets.learn(owner, secret):
             self.lines.wake()
 
     def cancel(self, number: int) -> None:
-        """The batch is `cancelling` in the store: ends its lines in progress, and then the
-        batch.
+        """Cancels the lines in progress of a batch, and then ends the batch.
+
+        The status of the batch in the store must already be `cancelling`.
         """
         job = self._jobs.get(number)
         if job is not None and not job.ending.done():
@@ -127,7 +130,7 @@ class Runner:
         self.lines.rest()
 
     async def stop(self) -> None:
-        """Ends everything. A line without a result is sent again after the next start."""
+        """Ends all tasks. A line without a result is sent again after the next start."""
         await self.lines.stop()
         lives = list(self._lives.values())
         for task in lives:
@@ -149,7 +152,8 @@ class Runner:
                 await self._insist(lambda: self.purge(number))
         except Exception as err:  # a defect of the router
             log_event(logging.ERROR, "a batch cannot continue", batch=batch.id, error=repr(err))
-            if batch.status == VALIDATING:  # otherwise the batch would count as unfinished for ever
+            # A batch that cannot be validated fails, or it would count as unfinished for ever.
+            if batch.status == VALIDATING:
                 await self._insist(lambda: self._give_up(batch))
 
     async def _give_up(self, batch: Batch) -> None:
@@ -157,7 +161,7 @@ class Runner:
         await self._worker(self._store.failed, batch.number, errors_column([trouble]), int(time()))
 
     async def _insist(self, act: Callable[[], Awaitable[T]]) -> T:
-        """Repeats a step until the disk accepts it. Every step can be repeated."""
+        """Runs a step, and repeats it until no disk operation fails. Every step can be repeated."""
         while True:
             try:
                 return await act()
@@ -189,7 +193,7 @@ class Runner:
         job = Job(batch, feed)
         self._jobs[batch.number] = job
         try:
-            # From here on `cancel` finds the job; an earlier cancellation is in the store.
+            # The job is in `_jobs`, so `cancel` finds it. An earlier cancellation is in the store.
             batch = await self._worker(self._store.numbered, batch.number)
             if batch.status != IN_PROGRESS:
                 return batch
@@ -204,7 +208,7 @@ class Runner:
             await self.lines.leave(job)
             await self._worker(feed.close)
         await self.lines.settled()
-        if ending != CANCELLED:  # a cancellation is already in the store
+        if ending != CANCELLED:  # the store already has the status of a cancelled batch
             await self._worker(self._store.worked_through, batch.number, ending, int(time()))
         return await self._worker(self._store.numbered, batch.number)
 
@@ -229,6 +233,9 @@ class Runner:
         return File(0, name, batch.owner, "batch_output", filename, size, now, expires_at)
 
     async def purge(self, number: int) -> None:
-        """Deletes the line results of an ended batch; the batch's result files contain them."""
+        """Deletes the results of an ended batch from the database.
+
+        The result files of the batch contain the same results.
+        """
         while await self._worker(self._store.purge, number):
             pass

@@ -1,10 +1,10 @@
-"""Sends one line as a request to the router's own data plane.
+"""Sends a line of a batch file as a request to the router's own data plane.
 
-The request uses HTTP, as from any client. So a line is routed, queued, limited, retried, counted
-and logged as any request, in class batch and for its owner. The request carries the client's own
-credentials if replicas require them. Otherwise the request names the owner; the data plane accepts
-a name only together with this process's token. aiohttp is imported when the sender opens, not when
-a configuration is checked.
+The request uses HTTP, as from any client. So a batch line is routed, queued, limited, retried,
+counted and logged as any request, in class batch and for its owner. The request contains the
+client's own credentials if replicas require them. Otherwise the request contains the owner ID and a
+token of this process. The data plane accepts an owner ID only with this token. aiohttp is imported
+when the sender opens, not when a configuration is checked.
 """
 
 from __future__ import annotations
@@ -24,21 +24,23 @@ from router.core.unreadable import NOT_JSON
 if TYPE_CHECKING:
     import aiohttp
 
-KEEP_ALIVE_S: Final = 0.5  # the next line follows at once, or only much later
-SMALL: Final = 64 * 1024  # bytes of an answer; only a few larger answers are in memory at once
+# An idle connection is kept for this many seconds: the next line is sent at once or much later.
+KEEP_ALIVE_S: Final = 0.5
+# Only `LARGE_AT_ONCE` responses with more bytes than this are in memory at once.
+SMALL: Final = 64 * 1024
 LARGE_AT_ONCE: Final = 4
 NO_ANSWER: Final = 0
 
 
 class Answer(NamedTuple):
-    status: int  # HTTP status; NO_ANSWER: no answer came, and `problem` has the reason
+    status: int  # the HTTP status; NO_ANSWER: no response came, and `problem` has the reason
     body: bytes
     retry_after_s: float | None
     problem: str
 
     @property
     def is_queue_full(self) -> bool:
-        """Whether the answer is a refusal of the router's own queue."""
+        """Whether the router refused the request because its queue is full."""
         try:
             return _refusal(self.body).error.code in _QUEUE_FULL
         except NOT_JSON:
@@ -64,14 +66,14 @@ _QUEUE_FULL: Final = frozenset(
 )
 
 
-# Creates the data plane's end of a connection.
+# The type of the function that creates the data plane's protocol for a connection.
 Accept = Callable[[], asyncio.BaseProtocol]
 
 
 class Sender:
-    """Call `open` once the data plane serves requests.
+    """Sends requests to the data plane. Call `open` when the data plane serves requests.
 
-    `token` authenticates the sender at the data plane. `longest` is the maximum size of an answer
+    `token` authenticates the sender at the data plane. `longest` is the maximum size of a response
     in bytes.
     """
 
@@ -91,7 +93,7 @@ class Sender:
         tracing.on_connection_reuseconn.append(_connected)
         self._session = aiohttp.ClientSession(
             connector=Inside(accept, KEEP_ALIVE_S),
-            # No timeout here: the router's timeouts end every request.
+            # The client has no timeout, because the router's timeouts end every request.
             timeout=aiohttp.ClientTimeout(total=None),
             headers={
                 "Content-Type": "application/json",
@@ -119,10 +121,11 @@ class Sender:
         *,
         on_connected: Callable[[], None],
     ) -> AsyncIterator[Answer]:
-        """Return the whole answer; a large one is limited in number until the block ends.
+        """Sends a request, and yields the whole response.
 
-        `on_connected`: called just before the request is sent. Never raises, except CancelledError,
-        which ends the request.
+        Only `LARGE_AT_ONCE` large responses exist at once, so this may wait until the `async with`
+        block of another one ends. `on_connected` is called just before the request is sent. Raises
+        only CancelledError, and then ends the request.
         """
         headers = self._headers(request_id, owner, secret)
         async with AsyncExitStack() as held:

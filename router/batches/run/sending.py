@@ -1,15 +1,15 @@
-"""Sends the lines of running batches as the fleet has capacity.
+"""Sends the lines of running batches when the fleet has capacity.
 
-One task begins lines. `line_scheduler.py` chooses the next line; owners take turns.
-`concurrency_window.py` limits the lines under way of each owner and model, based on the router's
-answers, so that one tenant's limits delay no other tenant. If the router has a queue, at most
-`AHEAD` lines wait in that queue, so that the queue always has a next line to send. A line that
-waits in this module costs a few bytes of memory.
+A line of a batch file is one request. One task starts all lines. `line_scheduler.py` chooses the
+next line; owners take turns. `concurrency_window.py` limits the lines in progress of each owner and
+model, based on the router's responses. So the limits of one tenant do not delay other tenants. If
+the router has a queue, up to `AHEAD` lines wait in it, so that a free replica always gets a line.
+Further lines wait in this module, where they need little memory.
 
-Memory is bounded: lines by `HELD_MOST` bytes, lines under way by `concurrency`, large answers by
-the sender.
+Memory is bounded: the lines by `HELD_MOST` bytes, the lines in progress by `concurrency`, and large
+responses by the sender.
 
-Must never: end a batch. The holder of its job does that.
+Must never: end a batch. `runner.py` does.
 """
 
 from __future__ import annotations
@@ -40,27 +40,32 @@ from router.batches.store.worker import Worker
 from router.config.model import Batches
 from router.observe.events import log_event
 
-HELD_MOST: Final = 64 * 1024 * 1024  # bytes of lines in memory above which no more are read
-PACES_MOST: Final = 1024  # maximum number of remembered concurrency windows
-LAST_WORDS_S: Final = 5.0  # time for unwritten results at a stop
+HELD_MOST: Final = 64 * 1024 * 1024  # with this many bytes of lines in memory, no more are read
+PACES_MOST: Final = 1024  # with this many concurrency windows, the unused windows are removed
+LAST_WORDS_S: Final = 5.0  # maximum seconds to write the remaining results at a stop
 
-# Maximum number of batch requests that wait for one model in the router's queue: as many as the
-# queue examines for a prefix that a free replica holds (`queue.affinity`).
+# Maximum number of batch requests that wait for one model in the router's queue. It is as many as
+# the queue compares by cached prefix when a replica is free (`queue.affinity`).
 AHEAD: Final = 64
-# minimum of lines in progress per owner and model; waiting requests may belong to others
+# Each owner may have this many lines of a model in progress, even if `AHEAD` requests wait in the
+# queue, because those may belong to other owners.
 LEAST: Final = 8
 CROWDED_S: Final = 0.25  # seconds between two checks of the queue's length
-TURNS: Final = 4  # turns of the event loop between a line's connection and its place in the queue
+# After this many turns of the event loop, a line that has its connection is in the router's queue.
+TURNS: Final = 4
 
-# Bytes of an answer; reading a larger one would block the event loop for too long.
+# A response with more bytes is handled in the worker's thread, or it would block the event loop.
 LARGE: Final = 256 * 1024
 
-# Returns how many requests of class batch wait for a model.
+# The type of the function that returns how many requests of class batch wait for a model.
 Waiting = Callable[[str], int]
 
 
 class Sending:
-    """Call `start`, then `join` and `leave` for every job, `rest` to drain, and `stop` once."""
+    """Sends the lines of all jobs. A job is a running batch.
+
+    Call `start`, then `join` and `leave` for every job, `rest` to drain, and `stop` once.
+    """
 
     def __init__(
         self,
@@ -75,9 +80,9 @@ class Sending:
         trouble_s: float,
         rng: Random | None = None,
     ) -> None:
-        """`waiting` is None if the router has no queue.
+        """`waiting`: None if the router has no queue.
 
-        `trouble_s` is the time until a failed disk operation is tried again.
+        `trouble_s`: the seconds until a failed disk operation is tried again.
         """
         self._worker = worker
         self._rules = rules
@@ -93,12 +98,14 @@ class Sending:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._resting = False
-        self._crowded = False  # lines are held back because enough of them wait in the queue
-        # Request IDs of lines that were sent but are not yet in the queue.
+        # Whether a line was not sent because enough lines wait in the router's queue.
+        self._crowded = False
+        # The request IDs of lines that were sent but are not yet in the router's queue.
         self._leaving: set[str] = set()
-        self.held = 0  # bytes of lines in memory
-        self.under_way = 0  # lines in progress
-        self.ended = {verdict.value: 0 for verdict in Verdict}  # attempts at lines, since the start
+        self.held = 0  # bytes of all lines in memory
+        self.under_way = 0  # number of lines in progress
+        # The number of attempts since the start, by verdict.
+        self.ended = {verdict.value: 0 for verdict in Verdict}
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._send_all())
@@ -109,8 +116,9 @@ class Sending:
         self._wake.set()
 
     async def leave(self, job: Job) -> None:
-        """Ends the job's lines in progress. Results passed on before are on disk after
-        `settled`.
+        """Removes a job and cancels its lines in progress.
+
+        Results that already came are on disk after a call of `settled`.
         """
         self._jobs.discard(job)
         self._turns.discard(job.batch.owner, job)
@@ -120,11 +128,11 @@ class Sending:
         self.held -= job.held
 
     async def settled(self) -> None:
-        """Returns when all results so far are on disk."""
+        """Waits until all results so far are on disk."""
         await self._recorder.settled()
 
     def wake(self) -> None:
-        """Checks again whether a line may begin."""
+        """Lets the task check again whether a line may be sent."""
         self._wake.set()
 
     def rest(self) -> None:
@@ -132,14 +140,14 @@ class Sending:
         self._resting = True
 
     async def stop(self) -> None:
-        """Stops sending. Jobs may still leave."""
+        """Stops sending. `leave` may still be called."""
         self._resting = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def close(self) -> None:
-        """After all jobs have left: write the remaining results."""
+        """Writes the remaining results. Must be called after `leave` for every job."""
         await self._recorder.close(LAST_WORDS_S)
 
     # -- the next line ------------------------------------------------------------------------
@@ -155,7 +163,7 @@ class Sending:
                 pass
 
     async def _send_ready(self) -> None:
-        """Begin every line that may begin now."""
+        """Starts every line that may be sent now."""
         self._crowded = False
         while not self._resting and self.under_way < self._rules.concurrency:
             if self._recorder.is_stuck:
@@ -195,7 +203,8 @@ class Sending:
             if len(self._paces) >= PACES_MOST:
                 self._paces = {name: p for name, p in self._paces.items() if p.under_way}
             most = self._rules.concurrency
-            # If the queue's length is known, the window begins at its maximum. A refusal halves it.
+            # If the router has a queue, its length limits the lines, so the window begins at its
+            # maximum. A refusal halves the window.
             pace = ConcurrencyWindow(most, FIRST if self._waiting is None else most)
             self._paces[owner, model] = pace
         return pace
@@ -214,18 +223,18 @@ class Sending:
         _check_done(job)
 
     def _idle_s(self) -> float | None:
-        """Seconds until something can change by itself; None: only an event can change it."""
+        """Returns the seconds until the task must check again; None: it waits until it is woken."""
         if self._recorder.is_stuck:
             return self._trouble_s
         now = monotonic()
-        # A line that is due but not sent waits for a place in the window. The end of another line
-        # wakes this task.
+        # If the time of a retry has passed, the line waits for the concurrency window. The end of
+        # another line wakes this task.
         times = [job.next_due(now) for job in self._jobs]
         times += [pace.resumes_at for pace in self._paces.values() if pace.resumes_at > now]
         if self._crowded:
             times.append(now + CROWDED_S)
         first = min(times, default=NEVER)
-        # Slightly after the due time, so that the time has passed when the task wakes.
+        # 5 ms more, so that the time has certainly passed when the task wakes.
         return None if first == NEVER else first - now + 0.005
 
     # -- one line -----------------------------------------------------------------------------
@@ -242,7 +251,10 @@ class Sending:
         task.add_done_callback(partial(self._sent, job))
 
     def _arrive(self, name: str, turns: int = TURNS) -> None:
-        """A line has its connection: after `turns` turns of the loop it has reached the queue."""
+        """Called when a line has its connection.
+
+        After `turns` turns of the event loop, the line counts as being in the router's queue.
+        """
         if turns:
             asyncio.get_running_loop().call_soon(self._arrive, name, turns - 1)
         else:
@@ -277,7 +289,8 @@ class Sending:
                 if verdict is Verdict.BUSY:
                     pause_s = answer.retry_after_s
                     if self._waiting is not None and answer.is_queue_full:
-                        # the waiting time is an estimate; this task sees when fewer lines wait
+                        # The stated pause is only an estimate. This module itself knows when fewer
+                        # lines wait in the queue, so it uses the shorter default.
                         pause_s = None
                     job.comes_again(line, pace.refused(now, monotonic(), pause_s))
                     return
@@ -290,7 +303,7 @@ class Sending:
                         return
                 else:
                     pace.answered()
-                # The next line may be sent while this one's result is written.
+                # The next line may be sent while the result of this line is written.
                 self._wake.set()
                 is_good = verdict is Verdict.DONE
                 await self._recorder.record(Result(batch.number, line.number, is_good, record))
@@ -312,10 +325,11 @@ class Sending:
         self.under_way -= 1
         self._wake.set()
         if task.cancelled():
-            return  # the batch has ended as well
+            return  # `leave` has cancelled the task
         err = task.exception()
         if err is not None and not job.ending.done():
-            # A defect of the router: the batch must not end as if this line had its result.
+            # The exception is a defect of the router. The batch must not complete, because this
+            # line has no result.
             job.ending.set_exception(err)
         _check_done(job)
 

@@ -1,4 +1,4 @@
-"""Decides what the router's answer to a line means for the line. Pure."""
+"""Decides what the router's response to a batch line means for the line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final
 
 
 class Verdict(Enum):
-    DONE = "done"  # the answer goes into the output file
-    FAILED = "failed"  # the answer goes into the error file; the line is not sent again
-    AGAIN = "again"  # a failure: the line is sent again a few times
-    BUSY = "busy"  # no capacity: the line is sent again until the batch expires
+    DONE = "done"  # success: the response is written to the output file
+    FAILED = "failed"  # final error: the response is written to the error file
+    AGAIN = "again"  # temporary error: the line is sent again, up to `batches.attempts` times
+    BUSY = "busy"  # the fleet has no capacity: the line is sent again until the batch expires
 
 
-BACKOFF_S: Final = 1.0  # first backoff in seconds; doubled with each attempt
+BACKOFF_S: Final = 1.0  # seconds before the first retry; the time doubles with each attempt
 BACKOFF_MAX_S: Final = 60.0
 
 _BUSY = frozenset({429, 503})
@@ -30,5 +30,8 @@ def judge(status: int) -> Verdict:
 
 
 def backoff_s(attempts: int, chance: float) -> float:
-    """Seconds to wait after this many attempts (from 1); `chance` in 0..1 spreads the retries."""
+    """Returns the seconds to wait after this many attempts (from 1).
+
+    `chance` is a random number from 0 to 1, so that lines are not sent again all at once.
+    """
     return min(BACKOFF_S * 2.0 ** min(attempts - 1, 16), BACKOFF_MAX_S) * (0.5 + chance / 2)

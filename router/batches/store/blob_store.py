@@ -1,7 +1,9 @@
-"""The files of the folder: written under a temporary name, synced, then moved to their final name.
+"""Stores the contents of files in a folder.
 
-A file is complete or does not exist. No input of a client becomes part of a path. Called only in
-the worker. Raises OSError (such as a full disk) and then removes the unfinished file.
+A file is written under a temporary name, synced to disk, and then moved to its final name. So a
+file is complete or does not exist. No input of a client becomes part of a path. Called only in the
+worker's thread. All functions raise OSError, for example if the disk is full, and then remove the
+unfinished file.
 """
 
 from __future__ import annotations
@@ -14,12 +16,13 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 PART: Final = ".part"
-# Bytes between two syncs: the last sync of a large file must not take seconds.
+# A file that is being written is synced to disk each time that so many more bytes were written. So
+# the last sync of a large file does not take seconds.
 SYNC_EVERY: Final = 16 * 1024 * 1024
 
 
 class BlobStore:
-    """One folder, used by this process only. Raises OSError if another process uses it."""
+    """One folder, which only this process uses. Raises OSError if another process uses it."""
 
     def __init__(self, folder: Path, least_free: int) -> None:
         folder.mkdir(mode=0o700, parents=False, exist_ok=True)
@@ -38,9 +41,7 @@ class BlobStore:
         os.close(self._lock)
 
     def check_room(self, wanted: int) -> None:
-        """Raises ENOSPC if writing this many bytes would leave less than the required free
-        space.
-        """
+        """Raises OSError (ENOSPC) if writing `wanted` bytes would leave too little free space."""
         if shutil.disk_usage(self._files).free - wanted < self._least_free:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -51,20 +52,20 @@ class BlobStore:
         return Reading(self.path(name))
 
     def draft(self, name: str) -> Draft:
-        """Returns a new draft. `keep` replaces an existing file of that name."""
+        """Returns a new unfinished file. Its `keep` replaces an existing file with that name."""
         return Draft(self, name)
 
     def remove(self, name: str) -> None:
         self.path(name).unlink(missing_ok=True)
 
     def sweep(self, known: set[str]) -> None:
-        """Removes the remains of a crash: drafts, and files that the store does not list."""
+        """Removes what a crash has left: unfinished files, and files that are not in `known`."""
         for path in self._files.iterdir():
             if path.name not in known:
                 path.unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Syncs the folder's entries to disk."""
+        """Syncs the names of the folder's files to disk."""
         handle = os.open(self._files, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -73,16 +74,14 @@ class BlobStore:
 
 
 class Reading:
-    """A file that is being read. The first `read` opens it, so that its holder may close it at any
-    time.
-    """
+    """A file that is being read. It is opened by the first `read` and may be closed at any time."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
 
     def read(self, size: int) -> bytes:
-        """Returns the next bytes; no bytes at the end."""
+        """Returns the next bytes; an empty result means the end of the file."""
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
         return self._file.read(size)
@@ -93,7 +92,7 @@ class Reading:
 
 
 class Draft:
-    """A file that is being written: call `open` first, and `keep` or `drop` at the end."""
+    """An unfinished file. Call `open` first, and `keep` or `drop` at the end."""
 
     def __init__(self, blobs: BlobStore, name: str) -> None:
         self._blobs = blobs
@@ -129,7 +128,7 @@ class Draft:
         self._blobs.sync()
 
     def drop(self) -> None:
-        """Removes the draft. Does nothing after `keep`."""
+        """Removes the unfinished file. Does nothing after `keep`."""
         if self._file is not None:
             self._file.close()
             self._file = None

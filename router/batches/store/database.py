@@ -1,4 +1,4 @@
-"""The SQLite database: its tables, how it is opened, and how a transaction works."""
+"""Opens the SQLite database, declares its tables, and makes transactions."""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ CREATE TABLE results (
 
 
 def open_database(path: Path) -> sqlite3.Connection:
-    """Open or create the database. Raises sqlite3.Error, and OSError for an unusable file."""
-    # The database has client requests; SQLite gives its side files (WAL) the same mode.
+    """Opens or creates the database. Raises sqlite3.Error, and OSError for an unusable file."""
+    # Only this user may read the file, because it contains clients' requests. SQLite gives its
+    # other files, such as the WAL, the same mode.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
-        # Only works before the first table is created.
+        # `auto_vacuum` can be set only before the first table is created.
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = FULL")
@@ -87,7 +88,7 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 class Transaction:
-    """An atomic transaction. A failed commit (a full disk) leaves the database unchanged."""
+    """An atomic transaction. A failed commit, as on a full disk, leaves the database unchanged."""
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
@@ -107,6 +108,6 @@ class Transaction:
         self._roll_back()
 
     def _roll_back(self) -> None:
-        # SQLite may have rolled back the transaction already, because the disk is full.
+        # If the disk is full, SQLite may have rolled back the transaction already.
         if self._db.in_transaction:
             self._db.execute("ROLLBACK")

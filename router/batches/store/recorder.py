@@ -1,7 +1,8 @@
-"""Writes results to the store. Results that arrive during a commit share the next commit.
+"""Writes the results of batch lines to the store.
 
-A result that cannot be written (the disk is full or has too little free space) is kept and tried
-again. Meanwhile `is_stuck` is true, and no more lines are sent.
+Results that arrive during a commit are written together in the next commit. A result that cannot be
+written, for example because the disk is full, is kept and written later. Until then `is_stuck` is
+true, and no more lines are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MOST: Final = 256  # maximum number of results in one transaction
 
 
 class Recorder:
-    """Writes results; `record` returns when the result is on disk."""
+    """Writes results in a task of its own. `record` returns when its result is on disk."""
 
     def __init__(self, store: Store, blobs: BlobStore, worker: Worker, pause_s: float) -> None:
         self._store = store
@@ -41,13 +42,14 @@ class Recorder:
         await done
 
     async def settled(self) -> None:
-        """Waits until all results passed in so far are on disk."""
+        """Waits until all results for which `record` was called are on disk."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def close(self, timeout_s: float) -> None:
-        """Writes waiting results within a time limit. Lines without a result are sent again
-        later.
+        """Writes waiting results, for at most `timeout_s` seconds.
+
+        Lines whose results are not written are sent again after the next start.
         """
         task = self._task
         if task is not None:

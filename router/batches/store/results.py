@@ -1,8 +1,8 @@
-"""Writes the result files of a batch that has ended: the answers, and the errors of other lines.
+"""Writes the two result files of an ended batch: the output file and the error file.
 
-The files are written from the store, in the order of the lines, so that the work can be repeated
-after a crash with the same result. `write_results` is a generator for the worker, with one step per
-`PIECE` bytes.
+The files are written from the store, in the order of the batch's lines. So they can be written
+again after a crash with the same result. `write_results` is a generator for the worker, which
+yields after each `PIECE` bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ _WHY: Final = {CANCELLED: WAS_CANCELLED, EXPIRED: HAS_EXPIRED}
 def write_results(
     batch: Batch, store: Store, blobs: BlobStore, longest: int
 ) -> Generator[None, None, tuple[int, int]]:
-    """Write the output and the error file; returns the bytes of each, 0 if there is none.
+    """Writes the output file and the error file. Returns the size of each in bytes.
 
-    `longest` is the maximum length of an input line. Raises OSError and sqlite3.Error; after
-    an error the function may be called again.
+    A file without lines is not written; its size is 0. `longest`: the maximum bytes of a line of
+    the batch file. Raises OSError and sqlite3.Error. After an error the function may be called
+    again.
     """
     blobs.check_room(0)
     sizes = []
@@ -54,12 +55,12 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
         is_more = False
         held = bytearray()
         rows = store.results(number, is_good, line)
-        for line, record in rows:  # noqa: B007  (where the next query begins)
+        for line, record in rows:  # noqa: B007  (`line` is used after the loop, in the next query)
             held += record
             if len(held) >= PIECE:
                 is_more = True
                 break
-        rows.close()  # an open query would prevent the database's log from shrinking
+        rows.close()  # while a query is open, the database's write-ahead log cannot shrink
         draft.write(held)
         yield
 
@@ -67,7 +68,7 @@ def _copy(draft: Draft, store: Store, number: int, is_good: bool) -> Generator[N
 def _add_unanswered(
     draft: Draft, batch: Batch, store: Store, blobs: BlobStore, longest: int
 ) -> Generator[None, None, None]:
-    """Write the error "not executed" for every line without a result."""
+    """Writes an error for every line without a result: the batch was cancelled or has expired."""
     code, message = _WHY[batch.ending]
     file = blobs.reading(batch.input_file)
     try:
@@ -85,7 +86,7 @@ def _add_unanswered(
 def _requests(
     cutter: Cutter, endpoint: str, store: Store, number: int
 ) -> Generator[tuple[int, str], None, None]:
-    """Number and custom_id of the next lines without a result."""
+    """Yields the number and the custom_id of each line in the next piece that has no result."""
     found = list(cutter.take())
     if found:
         done = store.recorded(number, found[0][0], found[-1][0])

@@ -1,4 +1,4 @@
-"""A file and a batch as the store represents them. Times are whole seconds since 1970."""
+"""The rows of the database for files and batches. Times are whole seconds since 1970."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNFINISHED: Final = (VALIDATING, IN_PROGRESS, FINALIZING, CANCELLING)
 
 
 class File(NamedTuple):
-    """One input or result file. The content of the file is in the folder, under the file's id."""
+    """One batch file or result file. The content of the file is in the folder, named by its ID."""
 
     number: int
     id: str
@@ -30,19 +30,19 @@ class File(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """One batch. Fields are the columns of its table, in their order."""
+    """One batch. The fields are the columns of the table of batches, in the same order."""
 
     number: int
     id: str
     owner: str
-    needs_secret: bool  # its lines need the client's own credentials, which are never stored
+    needs_secret: bool  # its requests need the client's credentials, which are never on disk
     endpoint: str
     completion_window: str
     input_file: str
     output_file: str | None
     error_file: str | None
-    next_output: str  # names of the future result files
-    next_error: str
+    next_output: str  # the ID that the output file will have
+    next_error: str  # the ID that the error file will have
     output_seconds: int | None  # seconds that result files are kept; None: as long as other files
     status: str
     ending: str  # the status after `finalizing`: completed or expired

@@ -1,12 +1,13 @@
-"""The store of files, batches and line results, in SQLite. Called only in the worker.
+"""Stores files, batches, and the results of batch lines in SQLite.
 
-Invariants, at any crash:
+Called only in the worker's thread. After a crash at any time, these rules still hold:
 1. When a call returns, its changes are on disk (WAL, synchronous=FULL: one fsync per transaction).
-2. A line has at most one result: results are keyed by (batch, line), the first result stays, and
-   the batch's counts change in the same transaction.
-3. A batch's status only moves forward. A move that does not fit the present status does nothing.
+2. A line of a batch has at most one result. The first result stays, and the batch's counts change
+   in the same transaction.
+3. A batch's status only moves forward. A change that does not fit the present status has no effect.
 
-A line that was sent but not recorded before a crash is sent again, and gets one result.
+If a line was sent before a crash but its result was not stored, it is sent again, and gets one
+result.
 
 Must never: store a client's secret.
 """
@@ -34,14 +35,14 @@ from router.batches.store.rows import (
     File,
 )
 
-_PURGED_AT_ONCE: Final = 200  # line results of ended batches that are deleted in one transaction
-_FREED_AT_ONCE: Final = 1000  # database pages given back to the file system at once
+_PURGED_AT_ONCE: Final = 200  # number of results of an ended batch that one transaction deletes
+_FREED_AT_ONCE: Final = 1000  # number of database pages returned to the file system at once
 
 _PENDING: Final = f"({', '.join(repr(status) for status in UNFINISHED)})"
 
 
 class Result(NamedTuple):
-    """The result of one line. `record` is its line in the output or the error file."""
+    """The result of one batch line. `record` is its line of the output file or the error file."""
 
     batch: int
     line: int
@@ -50,11 +51,11 @@ class Result(NamedTuple):
 
 
 class Store:
-    """One database. Raises sqlite3.Error. The blob store raises OSError."""
+    """The database of files, batches and results. All methods raise sqlite3.Error."""
 
     def __init__(self, path: Path) -> None:
         self._db = open_database(path)
-        self.usage = Usage()  # usage by all stored files and by uploads in progress
+        self.usage = Usage()  # the usage of all stored files and all uploads in progress
         sums = "SELECT owner, count(*), sum(bytes) FROM files GROUP BY owner"
         for owner, files, size in self._db.execute(sums):
             self.usage.add(owner, files, size)
@@ -78,7 +79,7 @@ class Store:
     def files(
         self, owner: str, after: str | None, limit: int, purpose: str | None, oldest_first: bool
     ) -> list[File]:
-        """Returns at most `limit` files that follow the file `after`."""
+        """Returns at most `limit` files of a list, from the first file after the file `after`."""
         words = "SELECT * FROM files WHERE owner = ?"
         values: list[object] = [owner]
         if purpose is not None:
@@ -89,7 +90,7 @@ class Store:
         ]
 
     def user_of(self, file_id: str) -> str | None:
-        """Returns the id of an unfinished batch that still needs the file."""
+        """Returns the ID of an unfinished batch that needs the file; None if no batch does."""
         row = self._db.execute(
             f"SELECT id FROM batches WHERE input_file = ? AND status IN {_PENDING}", (file_id,)
         ).fetchone()
@@ -104,7 +105,7 @@ class Store:
             self.usage.add(owner, -1, -size)
 
     def names(self) -> set[str]:
-        """Returns the names that the folder may hold, including results of unfinished batches."""
+        """Returns the names that files in the folder may have, including future result files."""
         db = self._db
         found = {str(row[0]) for row in db.execute("SELECT id FROM files")}
         for row in db.execute(
@@ -125,7 +126,7 @@ class Store:
     # -- batches ------------------------------------------------------------------------------
 
     def add_batch(self, batch: Batch) -> Batch:
-        """Stores a new batch. Returns it with its number."""
+        """Stores a new batch. Returns the batch with the number that the database gave it."""
         with Transaction(self._db) as db:
             marks = ", ".join("?" * (len(batch) - 1))
             names = ", ".join(Batch._fields[1:])
@@ -154,7 +155,7 @@ class Store:
         return [Batch(*row) for row in rows]
 
     def unfinished_of(self, owner: str) -> tuple[int, int]:
-        """Returns the number of unfinished batches: of this owner, and of all owners."""
+        """Returns the number of unfinished batches of this owner, and of all owners."""
         (own, all_) = self._db.execute(
             f"SELECT coalesce(sum(owner = ?), 0), count(*) FROM batches WHERE status IN {_PENDING}",
             (owner,),
@@ -201,9 +202,9 @@ class Store:
         )
 
     def ended(self, number: int, output: File | None, error: File | None, now: int) -> bool:
-        """Moves a batch from finalizing or cancelling to its end, in one transaction.
+        """Moves a batch from finalizing or cancelling to its final status.
 
-        Its result files are added in the same transaction.
+        Adds its result files in the same transaction.
         """
         batch = self.numbered(number)
         if batch.status not in (FINALIZING, CANCELLING):
@@ -240,9 +241,7 @@ class Store:
     # -- results ------------------------------------------------------------------------------
 
     def record(self, results: Iterable[Result]) -> None:
-        """Stores all of the results or none. If a line already has a result, the first one
-        stays.
-        """
+        """Stores all of the results or none. If a line already has a result, that result stays."""
         with Transaction(self._db) as db:
             for result in results:
                 cursor = db.execute("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?)", result)
@@ -254,7 +253,7 @@ class Store:
                     )
 
     def recorded(self, number: int, first: int, last: int) -> set[int]:
-        """Returns the lines from `first` to `last` that have a result."""
+        """Returns the numbers of the lines from `first` to `last` that have a result."""
         rows = self._db.execute(
             "SELECT line FROM results WHERE batch = ? AND line BETWEEN ? AND ?",
             (number, first, last),
@@ -264,7 +263,7 @@ class Store:
     def results(
         self, number: int, is_good: bool, after: int
     ) -> Generator[tuple[int, bytes], None, None]:
-        """Yields (line, record) for the lines after `after`, in order, read one by one."""
+        """Yields the number and the record of each line after the line `after`, in order."""
         cursor = self._db.execute(
             "SELECT line, record FROM results WHERE batch = ? AND line > ? AND is_good = ?"
             " ORDER BY line",
@@ -294,13 +293,13 @@ class Store:
                 (number, _PURGED_AT_ONCE),
             )
             is_more = cursor.rowcount == _PURGED_AT_ONCE
-        # `executescript`, because `execute` would free only the first page.
+        # `executescript` runs the statement to its end; `execute` would free only the first page.
         self._db.executescript(f"PRAGMA incremental_vacuum({_FREED_AT_ONCE})")
         (left,) = self._db.execute("PRAGMA freelist_count").fetchone()
         return is_more or left > 0
 
     def forget(self, before: int) -> None:
-        """Deletes the ended batches that were created earlier."""
+        """Deletes the ended batches that were created before the time `before`."""
         with Transaction(self._db) as db:
             db.execute(
                 f"DELETE FROM batches WHERE created_at < ? AND status NOT IN {_PENDING}", (before,)

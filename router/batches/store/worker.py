@@ -1,8 +1,8 @@
-"""The one thread that touches the disk. It runs calls in the order in which they were requested.
+"""Runs all disk operations of the batch server in one thread, in the order of the calls.
 
-One thread is enough for the speed of disks. Because calls run one after another, the store and the
-files need no lock. A long job is a generator and runs one step at a time, so that other jobs run
-between its steps, and the event loop gets the interpreter.
+One thread is fast enough for a disk. Because calls run one after the other, the store and the files
+need no lock. A long operation is a generator and runs one step at a time. Other operations and the
+event loop can run between two steps.
 """
 
 from __future__ import annotations
@@ -17,15 +17,13 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs functions in its thread. `close` waits for the functions that were requested before
-    it.
-    """
+    """Runs functions in its thread. `close` waits for all functions that were passed before."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return or raise the result of `function`. It runs even if the caller is cancelled."""
+        """Runs `function`, even if the caller is cancelled. Returns or raises its result."""
         future = asyncio.wrap_future(self._thread.submit(function, *args, **kwargs))
         try:
             return await asyncio.shield(future)
@@ -34,7 +32,10 @@ class Worker:
             raise
 
     async def steps(self, work: Generator[None, None, T]) -> T:
-        """Run `work` to its end, one `yield` at a time; it is closed if the caller is cancelled."""
+        """Runs the generator `work` to its end, one step at a time. Returns its result.
+
+        If the caller is cancelled, `work` is closed.
+        """
         try:
             while True:
                 is_over, result = await self(_step, work)
@@ -42,7 +43,7 @@ class Worker:
                     assert result is not None
                     return result[0]
         finally:
-            # Closed in the thread, because the generator may be running there.
+            # The generator is closed in the thread, because it may be running there.
             self._thread.submit(work.close)
 
     def close(self) -> None:
@@ -50,7 +51,7 @@ class Worker:
 
 
 def _ignore(future: asyncio.Future[T]) -> None:
-    """Discard the result, because its caller was cancelled."""
+    """Discards the result of a function, because its caller was cancelled."""
     if not future.cancelled():
         future.exception()
 

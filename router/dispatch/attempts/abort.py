@@ -3,8 +3,8 @@
 An engine with an abort rule accepts a name for a request, and stops the request when an abort with
 that name is posted. The engine may forget the name when the connection closes; then an abort has no
 effect. So the router stops reading and posts the abort first. It closes the connection when the
-engine has answered, or after `timeout_s` (default 1 s). All this happens after the attempt has
-ended.
+engine has answered, or after `timeout_s` (default 1 s). The client's request does not wait for the
+abort.
 
 An engine may abort every request whose name *begins* with the given name. So all names have the
 same length and cannot be guessed (`ids.py`). A name chosen by a client never reaches the engine,
@@ -35,26 +35,31 @@ from router.observe.events import log_event
 from router.wire.replica import Owner, ReplicaConnection
 
 MOST: Final = 128  # Maximum number of aborts that run at once; each has its own connection.
-# Maximum bytes of `parameters` that are decoded; a longer value may contain a name.
+# Maximum bytes of a body's `parameters` that are searched for a `rid`, the client's own name of the
+# request. A longer value is treated as if it contained a `rid`.
 _DECODED: Final = 64 * 1024
 _decode: Final = msgspec.json.Decoder(Parameters).decode
 
 
 def is_nameable(path: bytes, fields: Fields) -> bool:
-    """Whether a request can have a name: it asks for one answer, and its path allows names."""
+    """Whether an engine can get a name for a request, by which the request can be aborted.
+
+    The path must allow names, and the request must ask for one answer to one prompt.
+    """
     if path not in ABORT_PATHS:
         return False
     if fields.n is not None and fields.n != 1:
         return False
     prompt = fields.prompt
-    return prompt is None or opening_of(prompt) == 0x22  # The prompt is a single text.
+    return prompt is None or opening_of(prompt) == 0x22  # The prompt is one JSON string.
 
 
 def unnamed_parameters(raw: msgspec.Raw) -> bytes | None:
     """Return a body's `parameters` as a member in which the client's `rid` is null.
 
-    /vertex_generate reads the members of `parameters` as fields of the request. The result is
-    `None` if `parameters` has no `rid` or is not an object.
+    The engine's /vertex_generate reads the members of `parameters` as fields of the request, so it
+    would use the client's `rid` as the name. Returns `None` if `parameters` has no `rid` or is not
+    an object.
     """
     if len(raw) <= _DECODED and not _has_rid(raw):
         return None
@@ -66,7 +71,7 @@ def _has_rid(raw: msgspec.Raw) -> bool:
     try:
         return is_given(_decode(raw).rid)
     except NOT_JSON:
-        return False  # Not a JSON object, so the engine rejects it or finds no name in the body.
+        return False  # `parameters` is not a JSON object, so the engine finds no name in it.
 
 
 class _Nobody(Owner):
@@ -86,7 +91,7 @@ _NOBODY: Final = _Nobody()
 
 
 class Aborter:
-    """Aborts attempts at engines by their names. Call `close` after the last abort."""
+    """Aborts attempts at engines, by the attempts' names. Call `close` after the last abort."""
 
     def __init__(self, rules: Aborts, asker: Asker) -> None:
         self.asker = asker
@@ -114,10 +119,10 @@ class Aborter:
         conn: ReplicaConnection,
         authorization: bytes | None,
     ) -> None:
-        """Abort the attempt of this name, and close its connection. Returns at once.
+        """Abort the attempt with the name `rid`, and close its connection. Returns at once.
 
-        `rule`: the engine's rule when the attempt was sent. `authorization`: the header line that
-        the attempt was sent with, if that line is the client's own.
+        `rule`: the engine's abort rule when the attempt was sent. `authorization`: the header line
+        that the attempt was sent with, if that line is the client's own.
         """
         if len(self._tasks) >= MOST:
             self.skipped += 1

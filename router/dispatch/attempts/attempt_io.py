@@ -1,17 +1,19 @@
-"""The I/O of one attempt: gets a connection, sends, and holds the response until it has content.
+"""The I/O of one attempt: sends the request, and holds the response until it has content.
 
-A 200 from an engine does not prove success. For inference, an attempt holds the response:
+A 200 from an engine does not prove success. So an attempt of an inference request holds the
+response back at first:
 
-- an event stream until its first content event,
-- JSON until the response is complete, up to `limits.response_hold`,
-- everything else (audio, lines of JSON) until its first bytes.
+- An event stream is held until its first content event.
+- JSON is held until the response is complete, up to `limits.response_hold` bytes.
+- Any other response (audio, lines of JSON) is held until its first bytes.
 
-A failure before that point can still be hidden from the client. When the content comes the attempt
-notifies its request, and the bytes of each later read are relayed to the client at once.
+A failure before the first content can still be hidden from the client. When content comes, the
+attempt notifies its request, and the bytes of each later read are relayed to the client at once.
 
-An attempt owns at most one connection or one place in a pool's queue, and releases it exactly once.
+An attempt owns at most one connection, or one place in the queue for a connection to its replica.
+It releases the connection or the place exactly once.
 
-Must never: choose a replica, write to the client, decide whether to try again.
+Must never: choose a replica, write to the client, or decide whether another attempt follows.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
-# Bytes of an unfinished event from which on it counts as content, because each read scans the bytes
-# of the unfinished event again.
+# An unfinished event of this many bytes counts as content. Otherwise each further read would scan
+# all bytes of the event again.
 _EVENT_BYTES: Final = 32 * 1024
 
 
@@ -66,9 +68,10 @@ class AttemptedRequest(RoutedRequest):
 
     @abstractmethod
     def content(self, io: AttemptIO, reader: ResponseReader) -> Reply | None:
-        """Commit to an attempt that shows its first content.
+        """Relay an attempt that shows its first content, unless another attempt was first.
 
-        Returns the reply that relays the bytes of the attempt; `None` if these are discarded.
+        Returns the `Reply` that relays the attempt's bytes to the client; `None` if the bytes are
+        discarded.
         """
 
     @abstractmethod
@@ -77,7 +80,7 @@ class AttemptedRequest(RoutedRequest):
 
 
 class AttemptIO(Waiter):
-    """The connection of one attempt and the response it holds."""
+    """The connection of one attempt, and the part of the response that was not relayed yet."""
 
     __slots__ = (
         "_driver",
@@ -108,21 +111,21 @@ class AttemptIO(Waiter):
         self._seen_head = False
         self._holds = False
         self._passes = False  # Whether the response is held only until the first bytes of its body.
-        # The reply that gets the response once the request has committed to this attempt.
+        # The reply that relays the response to the client; `None`: nothing is relayed yet.
         self._reply: Reply | None = None
-        # The status with which the engine may refuse the `priority` field; 0: none.
+        # The HTTP status with which the engine may refuse the `priority` field; 0: no such status.
         self.refusal = 0
         # The engine's abort rule, set if the attempt was sent with a name (`attempt.rid`).
         self.abort_rule: Abort | None = None
         # Whether the router asked for token counts, and the client did not.
         self.asks_for_usage = False
-        # The error response that is kept (`_keep_error`).
+        # The attempt's error response, which may be sent to the client later (`_keep_error`).
         self.kept_response: ResponseReader | None = None
         # Whether the response is a compressed stream, whose events cannot be read.
         self.is_encoded = False
         self._scanner: FirstContent | None = None
-        self._looked = 0  # Number of parts of the body that were examined.
-        self._held = 0  # Bytes of the parts that were examined.
+        self._looked = 0  # Number of parts of the response body that were examined.
+        self._held = 0  # Total bytes of the parts of the response body that were examined.
 
     def start(self, fresh: bool) -> None:
         conn = self.attempt.at.pool.acquire(self, fresh=fresh)
@@ -138,7 +141,7 @@ class AttemptIO(Waiter):
             conn.cancel()
 
     def cancel(self) -> None:
-        """Give up the connection or the place in the pool's queue. No more events follow."""
+        """Give up the connection, or the place in the queue for one. No more callbacks follow."""
         if self._waiting:
             self._waiting = False
             self.attempt.at.pool.cancel(self)
@@ -217,7 +220,7 @@ class AttemptIO(Waiter):
         """The number of events in the stream that came before any content."""
         return 0 if self._scanner is None else self._scanner.quiet
 
-    # -- committing to the response -----------------------------------------------------------
+    # -- deciding about the response ----------------------------------------------------------
 
     def _examine_head(self, conn: ReplicaConnection) -> bool:
         """Examine the final response head. Returns False if another attempt takes over."""
@@ -230,12 +233,13 @@ class AttemptIO(Waiter):
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            reason = error_of(head.status)  # An error answer cannot continue a stream.
+            # The attempt is a continuation; an error answer cannot continue a stream.
+            reason = error_of(head.status)
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
         if head.status == self.refusal:
-            # The body decides whether the request is sent again without a priority.
+            # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
             return True
         if head.status in BUSY:
@@ -246,11 +250,13 @@ class AttemptIO(Waiter):
         if not request.route.inference:
             return True
         if head.status != 200 and self._driver.holds_errors():
-            self._holds = True  # Another attempt may succeed, or an earlier error has precedence.
+            # Another attempt may succeed, or the error of an earlier attempt has precedence.
+            self._holds = True
         elif self._driver.state.commit == Commit.STATUS and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
-            self._holds = True  # The error must be sent as an event in the stream that has begun.
+            # The client's stream has begun, so an error must be sent as an event of that stream.
+            self._holds = True
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
@@ -260,7 +266,7 @@ class AttemptIO(Waiter):
         return True
 
     def _examine_body(self, conn: ReplicaConnection) -> bool:
-        """Whether the held part of the response is enough to commit to it."""
+        """Whether enough of the response has come to begin relaying it to the client."""
         reader = conn.reader
         parts = reader.parts
         whole = reader.state == COMPLETE
@@ -293,8 +299,8 @@ class AttemptIO(Waiter):
     def _examine_whole_body(self, reader: ResponseReader, whole: bool) -> bool:
         """Like `_examine_body`, for a response that is not an event stream.
 
-        Commit to a response, or fail the attempt. Called when the response is complete (`whole`),
-        is too large to be held, or is not held.
+        Called when the response is complete (`whole`), or when no more of it is held. Returns False
+        if the response is not relayed; the attempt has then ended.
         """
         head = reader.head
         assert head is not None
@@ -330,7 +336,7 @@ class AttemptIO(Waiter):
         """Whether an error of the replica may be sent to the client now.
 
         The error may not be sent if another attempt is running, if another replica is tried, or if
-        an earlier error has precedence. Then the error is kept (`_keep_error`).
+        the error of an earlier attempt has precedence. Then the error is kept (`_keep_error`).
         """
         driver = self._driver
         if self.attempt.rest is not None:
@@ -367,7 +373,7 @@ class AttemptIO(Waiter):
 
 
 def error_of(status: int) -> Reason:
-    """Return the reason for a response status of an engine."""
+    """Return the `Reason` that corresponds to an engine's response status."""
     if status < 400:
         return Reason.OK
     if status in BUSY:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 _SPACE: Final = b" \t\r\n"
-# Maximum bytes of a piece that stays one piece when a member is added, and is sent in one write.
+# A piece of up to this many bytes is joined with the added members, so that one write sends both.
 _JOINED: Final = 64 * 1024
 
 
@@ -26,7 +26,7 @@ def append(body: list[bytes], members: bytes) -> list[bytes] | None:
     """
     if not _is_opened(body):
         return None
-    at = len(body) - 1  # The piece with the last brace.
+    at = len(body) - 1  # Index of the piece with the closing brace.
     end = body[at].rstrip(_SPACE)
     while not end:
         at -= 1  # The loop ends, because `_is_opened` found a piece with more than whitespace.

@@ -1,22 +1,23 @@
 """Sends a request's priority to an engine, and handles the client's own `priority` field.
 
-The engine's dialect (`fleet/engines`) defines which paths have the field and how a number is
-written, and whether a normal number may be left out. With `replicas[].priority: none` the replica
-gets no numbers.
+The engine's dialect (`fleet/engines`) defines which paths have the field, how a priority number is
+written, and whether the number of the normal priority may be left out. With
+`replicas[].priority: none` the replica gets no priority numbers.
 
-A client's own `priority` is never forwarded. It is replaced if the dialect has the field, and
-removed otherwise:
+A client's own `priority` is never forwarded. The member is replaced if the engine's dialect has the
+field, and removed otherwise:
 
-- Usually the router appends members, which costs a few bytes.
+- Usually the router appends a `priority` member, which costs a few bytes.
 - A body that contains `priority` is written again from its raw top-level members, so that no
-  duplicate remains. From a large body the member is cut.
-- A body too large to be edited gets an appended member: of duplicates, the last counts. If no
-  number is needed, this member has the value that the engine treats as absent (`absent`).
+  duplicate remains. In a large body, only the bytes of the member are removed.
+- A body too large to be edited gets an appended member, because engines use the last of several
+  members with the same name. If no number is needed, this member has the value that the engine
+  treats as absent (`absent`).
 - A compressed body is not changed; no supported engine reads compressed bodies.
 
 An engine that rejects the field is recognised by its error text (`refuses`), and gets the request
-again without the field. If the second attempt succeeds, the replica gets no more numbers. If it
-fails, the cause was something else: a client can provoke any error text.
+again without the field. If the second attempt succeeds, the replica gets no more priority numbers.
+If the second attempt fails, the error had another cause: a client can provoke any error text.
 
 The functions are pure: bytes in, bytes out.
 """
@@ -95,7 +96,7 @@ def priority_parts(
     """Return how the priority of a request to `path` is sent in this dialect.
 
     `arrived` is in seconds since 1970. `must`: write the number even if the engine assumes it by
-    default, because the body may contain another one.
+    default, because the body may contain another number.
     """
     number = urgency.number
     if path not in dialect.paths:
@@ -127,10 +128,10 @@ _encode = msgspec.json.Encoder().encode
 def without(body: list[bytes], places: list[Place] | None = None) -> list[bytes] | None:
     """Return the body without its `priority`; `None` if the body cannot be read.
 
-    The other members are unchanged. Of several members with the same name, only the last remains,
-    because parsers use the last one.
+    All members except `priority` are unchanged. Of several members with the same name, only the
+    last remains, because parsers use the last one.
 
-    `places`: the places of the body's members, including `priority`, if a scan has found them.
+    `places`: the positions of the body's members, including `priority`, if a scan has found them.
     """
     whole = body[0] if len(body) == 1 else b"".join(body)
     if places is not None:

@@ -1,9 +1,10 @@
 """Keeps an engine's fingerprint when the event that contains it is removed from a stream.
 
-vLLM sends `system_fingerprint` in the last event of a stream. If usage was requested, that is the
-usage event, which the router removes if the client did not ask for it. Without usage, it is the
-event with the `finish_reason`. So the latest event with a finish reason is held until the next
-event, which follows at once. Then the fingerprint is added to the held event.
+vLLM sends `system_fingerprint` in the last event of a stream. If token counts (`usage`) were
+requested, the last event contains the `usage`; the router removes this event if the client did not
+ask for it. Otherwise the last event is the one with the `finish_reason`. So the latest event with a
+`finish_reason` is held until the next event, which follows at once. Then the fingerprint is added
+to the held event.
 
 Must never: hold more than one event, or change an event in any other way.
 """
@@ -25,7 +26,7 @@ class Closing:
     __slots__ = ("fingerprint", "held")
 
     def __init__(self) -> None:
-        self.held = b""  # The latest event with a finish reason; this event was not relayed yet.
+        self.held = b""  # The latest event with a `finish_reason`, not relayed yet.
         self.fingerprint = b""  # The fingerprint of the removed usage event, as JSON.
 
     def pass_on(self, data: bytes) -> bytes:

@@ -49,10 +49,10 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             edited = _without_priority(asked, client_body, edited) or edited
         elif not members:
             # The body is too large to be edited, so a member is appended. Engines use the last of
-            # two equal members.
+            # two members with the same name.
             members = absent(replica)
-    asks = False  # Whether an edit of the body asks the engine for usage.
-    appends_question = b""  # A member that asks the engine for usage and is appended to the body.
+    asks = False  # Whether the edited body asks the engine for token counts (`usage`).
+    appends_question = b""  # The JSON member to append that asks for token counts.
     if _may_ask_for_usage(request, asked):
         options = asked.stream_options
         ask = engine.usage_ask
@@ -77,7 +77,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
             members = _also(members, abort.nameless)
         if asked.parameters is not None:
             members = _also(members, asked.parameters)
-    if asked.names_response:  # `request_id` would become the id of the response.
+    if asked.names_response:  # The engine would use the client's `request_id` as the response's id.
         own = b'"request_id":"resp_%b-%02d"' % (asked.name, attempt.index)
         members = _also(members, own)
     appended = None
@@ -133,9 +133,9 @@ def _without_priority(
 
 
 def _priority_parts(dialect: Dialect, replica: Replica, request: AttemptedRequest) -> PriorityParts:
-    """Return how the request's priority is sent to the replica."""
+    """Return the parts of the request that send its priority to the replica."""
     asked = request.asked
-    # A body this large is not edited, so it may contain a priority of its own.
+    # A body larger than `SCAN_ABOVE` is not edited, so the client's `priority` may still be in it.
     must = asked.body_bytes > SCAN_ABOVE
     parts = priority_parts(
         dialect,

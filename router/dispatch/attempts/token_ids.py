@@ -1,8 +1,8 @@
-"""Requests a prompt's token ids before the request is placed, if KV events are enabled.
+"""Requests a prompt's token ids before a replica is chosen for it, if KV events are enabled.
 
 The keys of the exact prefix index are token ids. A local tokenizer or a replica's /tokenize returns
-them (`fleet/prefix/tokens`). A request waits for its token ids for `prefix.tokens_wait` at most. If
-they come later, a replica is chosen by the approximate index.
+the token ids (`fleet/prefix/tokens`). A request waits for its token ids for `prefix.tokens_wait` at
+most. If the token ids come later, a replica is chosen by the approximate prefix index.
 
 Must never: use token ids for a request whose prompt depends on fields that are not read here.
 """
@@ -55,8 +55,8 @@ class TokenIds:
     ) -> Question | None:
         """Ask for the token ids of a request's prompt.
 
-        Returns `None` if they cannot be determined. If the token ids are already known, the
-        returned `Question` is done.
+        Returns `None` if the token ids cannot be determined. If the token ids are already known,
+        the returned `Question` is done.
         """
         if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
             return None
@@ -65,7 +65,7 @@ class TokenIds:
             try:
                 salt = msgspec.json.decode(fields.cache_salt, type=str)  # type: ignore[arg-type]
             except NOT_JSON:
-                return None  # The engine decides whether the value of the member is valid.
+                return None  # The engine decides whether this value of `cache_salt` is valid.
         facts = Facts(
             kind,
             fields.model,
@@ -82,7 +82,10 @@ class TokenIds:
         )
 
     def _adapter(self, model: str | None) -> str:
-        """Return the name by which the engine's cache separates an adapter; "" for a base model."""
+        """Return the name that separates a LoRA adapter's entries in the engine's prefix cache.
+
+        Returns "" for a base model.
+        """
         if model is not None:
             for replica in self._fleet.ready:
                 if model in replica.objects:
@@ -90,7 +93,7 @@ class TokenIds:
         return ""
 
     def _target(self, model: str | None) -> Target | None:
-        """Return a fit replica that serves the model.
+        """Return a fit replica that serves the model and has /tokenize; `None` if there is none.
 
         Successive calls return different replicas, so that one failing replica does not affect all
         requests.

@@ -1,8 +1,8 @@
 """Builds the request head for a replica, from the client's header fields and the router's own.
 
-Connection fields of the client are removed. The part that is equal for all attempts is built once
-per request. Each attempt adds the replica's Host, and adds its own suffix to the request id,
-because vLLM fails if two running requests have the same id.
+The client's header fields that describe its own connection are removed. The part of the head that
+is equal for all attempts is built once per request. Each attempt adds the replica's Host, and adds
+its own suffix to the request id, because vLLM fails if two running requests have the same id.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def common_lines(
 ) -> bytes:
     """Return the fields that are equal for all attempts, each with a CRLF before it.
 
-    `authorization`: a complete line that replaces the client's line; `None` forwards the client's
-    line. `forwards_key`: the client's own key is forwarded to the replica.
+    `authorization`: a complete header line that replaces the client's `authorization`; `None`
+    forwards the client's line. `forwards_key`: the client's own key is forwarded to the replica.
     """
     joined = head.joined
     auth = authorization
@@ -54,8 +54,8 @@ def common_lines(
         forwarded,
         b"\r\nx-forwarded-proto: " + proto if proto else b"",
         b"\r\nx-forwarded-host: " + host if host is not None else b"",
-        # The body always has a Content-Length, because chunks were joined. A POST without a body
-        # has length 0.
+        # A body is always sent with a Content-Length, because the router has joined its chunks. A
+        # POST without a body has length 0.
         b"\r\ncontent-length: %d" % body_bytes
         if body_bytes or head.has_body or head.method in (b"POST", b"PUT", b"PATCH")
         else b"",

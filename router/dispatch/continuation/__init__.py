@@ -1,10 +1,10 @@
 """Another replica finishes a stream whose replica failed in the middle of it.
 
-    request      whether the stream may be continued, and the request for the rest; pure
-    transcript   the text and the counts that the client has received so far; pure
+    request      decides whether a stream may be continued, builds the request for the rest; pure
+    transcript   records the text and the token counts that the client has received; pure
     seam         makes the second stream look like the rest of the first; pure
     store        limits the bytes of text that are kept, per stream and in total
-    stream       one stream over several replicas
+    stream       relays one stream, which may come from several replicas
 
 Continuations are off by default. A stream is continued only if the result is certainly correct. In
 all other cases the client sees that the stream is truncated.

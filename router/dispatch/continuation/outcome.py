@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     STREAM = "stream"  # The stream contains data with which a continuation may be incorrect.
     FINISHED = "finished"  # Only the end of the stream was missing.
     LENGTH = "length"  # The request's limit of output tokens is used up.
-    SIZE = "size"  # The text is longer than the limit of kept text.
+    SIZE = "size"  # The text is longer than the router may keep.
     BUDGET = "budget"  # The limit of attempts is reached, or the retry budget is used up.
     NO_REPLICA = "no_replica"  # No other replica can continue the stream.
     FAILED = "failed"  # Another replica was asked and did not continue the stream.

@@ -1,16 +1,16 @@
 """Decides whether a request's stream may be continued, and builds the request for the rest.
 
-For a completion, the text so far is appended to the prompt. For a chat, it is appended as another
-assistant message, which the engine continues (`continue_final_message`, only for engines with
-`Engine.continues`). If the client's last message is itself to be continued, the text is appended to
-that message.
+For a completion, the text so far is appended to the prompt. For a chat, the text is appended as
+another assistant message, which the engine continues (`continue_final_message`, only for engines
+with `Engine.continues`). If the client's last message is itself to be continued, the text is
+appended to that message.
 
 Only requests with known members are continued, because an unknown member could change the generated
-text in an unknown way. The body's members keep the client's values. Only the prompt, the limits and
-the two switches of the chat template are changed.
+text in an unknown way. Only the prompt, the token limits and two switches of the chat template are
+changed; all other members keep the client's values.
 
-The functions are pure: bytes in, bytes out. Must never be called before a stream has broken: it
-decodes the body.
+The functions are pure: bytes in, bytes out. They must never be called before a stream has broken,
+because they decode the whole body.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from router.core.unreadable import NOT_JSON
 from router.dispatch.continuation.outcome import Outcome
 
 KINDS: Final = frozenset({"chat", "completions"})  # Kinds of routes whose streams may be continued.
-_DIGITS: Final = 15  # Maximum digits of a limit that is written as text.
+_DIGITS: Final = 15  # Maximum digits of a token limit that is written as a JSON string.
 
 # Members that allow a continuation with any value. Penalties and a seed start again at the break,
 # so the text may differ from an unbroken stream.
@@ -42,7 +42,8 @@ _ANY: Final = frozenset(
         *("add_generation_prompt", "continue_final_message"),
     }
 )
-# Members that allow a continuation only with null or with these values, which have no effect.
+# Members that allow a continuation only if their value is null or one of the values below, which
+# have no effect.
 _NEUTRAL: Final[dict[str, tuple[Any, ...]]] = {
     "n": (1,),
     "best_of": (1,),
@@ -175,7 +176,7 @@ def _messages(members: Members, text: str) -> Members:
             raise _Odd("messages")
         messages.append(_raw({**last, "content": content + text}))
     elif not _flag(members, "add_generation_prompt", True):
-        # With `add_generation_prompt`, the engine does not continue the last message.
+        # Without a generation prompt, it is unknown whether the text is an assistant message.
         raise _Odd("add_generation_prompt")
     else:
         messages.append(_raw({"role": "assistant", "content": text}))

@@ -1,10 +1,10 @@
-"""Makes the second stream look like the rest of the first stream.
+"""Makes another replica's stream (the second) look like the rest of the broken stream (the first).
 
 1. The events of the second stream get the `id`, `created` and `model` of the first stream. The role
    is not repeated.
-2. The token counts of the second stream cover both streams: the tokens of the first text are added
-   to the output's count. These tokens are subtracted from the prompt's count, because the second
-   prompt contained them.
+2. The token counts of the second stream cover both streams. The tokens of the first stream's text
+   are added to the output tokens. They are subtracted from the prompt tokens, because the prompt of
+   the second stream contained that text.
 3. Every other value of an event is relayed as the engine sent it. The finish reason is that of the
    second stream.
 
@@ -28,15 +28,15 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Seam:
-    """Joins a second stream to the relayed part of the first one."""
+    """Joins another replica's stream to the relayed part of a broken stream."""
 
     __slots__ = ("_has_spoken", "_names", "_prompt_tokens", "_tokens")
 
     def __init__(self, names: Names, tokens: int, prompt_tokens: int | None) -> None:
-        """Create a seam between two streams.
+        """Create a seam between a broken stream (the first) and the stream that continues it.
 
-        `tokens`: the tokens of the text before the break. `prompt_tokens`: the prompt's count in
-        the first stream, if that count was reported.
+        `tokens`: the tokens of the text before the break. `prompt_tokens`: the prompt tokens that
+        the first stream reported; `None` if it reported none.
         """
         self._names = [
             (name, raw)

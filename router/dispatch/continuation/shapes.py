@@ -1,7 +1,4 @@
-"""The members of chat and completion chunks that a continuation reads.
-
-The classes hold plain values.
-"""
+"""The members of chat and completion chunks that a continuation reads."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Limits the text that is kept for continuations: bytes per stream, and bytes in total.
 
-The bytes of a stream are released when it ends, in every case.
+A stream's bytes are released when the stream ends, whatever ends it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from router.config.model import Continuation as Rules
 
 
 class Store:
-    """The bytes kept by all streams of one router."""
+    """Counts the bytes of text that all streams of one router keep."""
 
     __slots__ = ("_total", "each", "held")
 
@@ -18,7 +18,7 @@ class Store:
         self.adopt(rules)
 
     def adopt(self, rules: Rules) -> None:
-        """Apply new limits from a reload. Kept bytes stay."""
+        """Apply the limits of a reloaded configuration. Text that is already kept stays."""
         self.each = rules.text  # Maximum bytes of the kept text of one stream.
         self._total = rules.text_total
 

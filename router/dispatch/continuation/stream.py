@@ -1,8 +1,8 @@
 """One event stream on its way to a client, continued over several replicas if necessary.
 
-This class is used in place of the stream's `UsageTap`, and keeps the relayed events. For each
-token, the event is only appended to a list. Events are read some thousands of bytes at a time; then
-only their text is kept.
+`Continuation` is used in place of the stream's `UsageTap`, and keeps the relayed events. For each
+token, the event is only appended to a list. Events are parsed some thousands of bytes at a time;
+then only their text is kept.
 
 1. Only whole events are relayed (`UsageTap` with `whole`). So the client's part of a broken stream
    ends between two events. An event that was incomplete at the break is sent by the next replica.
@@ -12,9 +12,9 @@ only their text is kept.
 
 The caller calls `feed` for every read. When the stream breaks, `rest` returns the body for each
 replica that is asked for the rest. When such a replica shows content, the caller calls `resume`,
-then `feed` again. At the end it calls `close`.
+then `feed` again. At the end of the request, the caller calls `close`.
 
-Must never: hold more than the store allows, or be created if continuations are off.
+Must never: keep more bytes than the `Store` allows, or be created if continuations are off.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from router.dispatch.usage.token_counts import Usage
 from router.dispatch.usage.usage_tap import UsageTap
 from router.wire.http1.sse import find_error
 
-_UNREAD: Final = 8 * 1024  # Maximum bytes of unread events that are kept; about forty tokens.
-# Maximum bytes withheld after an error; if more bytes follow, the engine did not stop.
+_UNREAD: Final = 8 * 1024  # Maximum bytes of relayed, unparsed events; about 40 tokens.
+# Maximum bytes withheld after an error. If more bytes follow, the engine has not stopped, and all
+# withheld bytes are relayed.
 _WITHHELD: Final = 16 * 1024
-# Reasoning inside the text. Chat templates remove such reasoning from assistant messages.
+# Marks of reasoning inside the text. Chat templates remove reasoning from assistant messages, so a
+# text with these marks is not continued.
 _THOUGHTS: Final = ("<think>", "</think>")
 
 
@@ -130,7 +132,7 @@ class Continuation:
         return asked if isinstance(asked, Outcome) else [asked]
 
     def resume(self, tap: UsageTap) -> None:
-        """Begin another replica's stream at the place where `rest` ended the first one."""
+        """Begin another replica's stream at the position where the first stream broke."""
         transcript = self._transcript
         assert transcript.names is not None, "the stream could not be continued"
         self._seam = Seam(transcript.names, transcript.tokens, transcript.prompt_tokens)

@@ -10,7 +10,8 @@ example is a token that contains only the first bytes of a character.
 Most events of a stream differ only in their text. So an event is parsed as a whole only if it
 differs from the last parsed one in more than one JSON string.
 
-The class is pure. Must never: guess. A stream with unknown data is not continued.
+The class does no I/O. Must never: guess the meaning of unknown data; a stream that contains unknown
+data is not continued.
 """
 
 from __future__ import annotations

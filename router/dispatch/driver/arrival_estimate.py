@@ -1,9 +1,10 @@
-"""Predicts the time to first token of a stream at its arrival, for its estimate.
+"""Predicts the time to first token of a streamed request when the request arrives.
 
-A request that is sent at once gets the prediction of its dispatch (`SpeedLearner.expected_s`). A
-request that waits gets the usual time from the dispatch to the first token: that of a dispatch now,
-averaged over a few replicas, because a waiting request is sent when its replica is about as loaded
-as all replicas are while requests wait. The queue adds the wait (`admission/wait_forecast.py`).
+If the request is sent at once, the speed learner of the chosen replica makes the prediction
+(`SpeedLearner.expected_s`). If the request has to wait, the time from its dispatch to its first
+token is predicted as if the dispatch were now, averaged over a few replicas. A waiting request is
+sent when its replica is about as loaded as all replicas are while requests wait. The queue adds the
+wait (`admission/wait_forecast.py`).
 
 Must never: learn, decide whether a request is served, or examine more than `SAMPLE` replicas.
 """
@@ -43,7 +44,8 @@ def sent_at_once(
     if predicted_s <= 0.0:
         return None
     idle_s = replica.speed.ttft_s(0.0, uncached, cached, 0.0)
-    # The prediction does not include a wait in the engine, so its errors are learned apart.
+    # If the engine is full, the prediction does not include the wait in the engine. So the errors
+    # of these predictions are learned separately.
     state = AT_ONCE if is_prefill else ENGINE_FULL
     return estimates.of(view.urgency, state, account, predicted_s, idle_s, now)
 
@@ -68,5 +70,5 @@ def if_it_waits(
             service_s += predicted_s
             idle_s += replica.speed.ttft_s(0.0, uncached, cached, 0.0)
     if not known:
-        return WaitForecast(0.0, 0.0)  # Its wait can be learned.
+        return WaitForecast(0.0, 0.0)  # No prediction; the wait can be learned.
     return WaitForecast(service_s / known, idle_s / known)

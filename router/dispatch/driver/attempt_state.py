@@ -9,13 +9,14 @@ Rules:
    the earliest attempt whose answer was kept.
 3. What the client has received limits what may follow:
    - Nothing was received: a failed attempt may be followed by another one.
-   - A status was received (a 200 and comments): another attempt may follow, but an error must be an
-     event in the stream.
+   - A status was received (a 200, and comments of the event stream): another attempt may follow,
+     but an error must be an event in the stream.
    - Content was received: another replica continues the stream, or the client must see the
      truncation.
-4. A continuation begins when the winner has ended before its response was complete. It generates
-   the rest of the response. Only a continuation can replace a winner; it does so with its first
-   content. If it fails, another continuation may follow, or the response is truncated.
+4. A continuation begins when the winner has ended before its response was complete. The
+   continuation generates the rest of the response. Only a continuation can replace a winner, when
+   it shows its first content. If a continuation fails, another one may follow, or the response is
+   truncated.
 5. The request ends once: by completion, by an answer of the router, or when the client leaves.
 
     attempt:  CONNECTING → SENT → HEADED → WON → ENDED      any phase may go to ENDED
@@ -36,13 +37,13 @@ from router.core.speed_learner import SpeedSample
 from router.dispatch.driver.retry import LOST, UNSENT, RetryChoice, judge
 from router.fleet.replica import Replica
 
-# Attempts that were begun for these reasons do not count towards the attempts that a request may
-# have.
+# An attempt that ended for one of these reasons does not count towards the maximum number of
+# attempts of a request.
 UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
 
 
-# The classes below contain plain numbers and strings, because access to an enum member costs a
-# class lookup in compiled code.
+# The classes below are not enums, because access to an enum member costs a class lookup in compiled
+# code.
 
 
 class Phase:
@@ -73,7 +74,7 @@ class Kind:
 
 
 class Step:
-    """What the owner of the request does next."""
+    """What the request driver does next, after an attempt has failed."""
 
     NOTHING: Final = 0  # Do nothing: the event came too late, or another attempt is running.
     HERE: Final = 1  # Begin another attempt at the same replica, over a new connection.
@@ -127,8 +128,8 @@ class Attempt:
         tokens: int,
         held: int,
     ) -> None:
-        # The replica object and not its id, because after a reload another replica may have the
-        # same id.
+        # `at` is the replica object and not its id, because after a reload another replica may have
+        # the same id.
         self.at = at
         self.index = index
         self.kind = kind
@@ -160,7 +161,8 @@ class Attempt:
         # Time at which the first token may be overdue (`Fleet.overdue` decides).
         self.overdue_due = inf
         self.is_overdue = False  # The first token is overdue, which counts against the replica.
-        # Time at which the connection is due; set if the class has its own connect timeout.
+        # Time by which the attempt must be connected; set if the request's class has its own
+        # connect timeout.
         self.connect_due = inf
         # Predicted seconds from `began` to the first content; 0: no prediction.
         self.predicted_s = 0.0
@@ -170,7 +172,7 @@ class Attempt:
         # Time at which a hedge that was counted but not sent (`dry_run`) would have answered; 0:
         # there was no such hedge.
         self.copy_due = 0.0
-        # The facts from which the replica's speed is learned; `None`: not streamed.
+        # The facts from which the replica's speed is learned; `None`: the request is not streamed.
         self.speed_sample: SpeedSample | None = None
 
 
@@ -191,9 +193,10 @@ class AttemptState:
 
     @property
     def reached(self) -> int:
-        """The number of attempts that count towards `most`.
+        """The number of attempts that count towards `most`, the limit of attempts.
 
-        Attempts that reached no replica, hedges, and attempts over stale connections do not count.
+        Hedges, attempts that reached no replica, and attempts over stale connections do not count
+        towards it.
         """
         return sum(
             1
@@ -264,7 +267,7 @@ class AttemptState:
     def content(self, attempt: Attempt) -> bool:
         """Handle an attempt's content.
 
-        Returns True if the attempt wins; if not, its owner must cancel the attempt.
+        Returns True if the attempt wins. Otherwise the caller must cancel the attempt.
         """
         if attempt.phase == Phase.ENDED or self.over:
             return False
@@ -277,7 +280,7 @@ class AttemptState:
         return self.winner is attempt
 
     def outrun(self, now: float) -> list[Attempt]:
-        """End all attempts except the winner. Returns them; their owner must cancel them."""
+        """End all attempts except the winner. Returns the ended attempts, to be cancelled."""
         losers = [a for a in self.attempts if a.phase != Phase.ENDED and a is not self.winner]
         for attempt in losers:
             self._end(attempt, now, Reason.HEDGE_LOST)
@@ -286,7 +289,7 @@ class AttemptState:
     def recalled(self, now: float) -> None:
         """End all running attempts because the request goes back to the queue.
 
-        None of these attempts has failed.
+        An attempt that is ended for this reason does not count as failed.
         """
         for attempt in self.alive:
             self._end(attempt, now, Reason.PREEMPTED)
@@ -294,7 +297,7 @@ class AttemptState:
     def keep_error(self, attempt: Attempt, reason: Reason, now: float) -> bool:
         """End an attempt whose answer is an error that the client may have to get later.
 
-        Returns True if the answer must be kept, because it is the first such answer.
+        Returns True if the answer must be kept, because no answer of an earlier attempt is kept.
         """
         self._end(attempt, now, reason)
         kept = self.kept_error
@@ -350,8 +353,8 @@ class AttemptState:
         if verdict == RetryChoice.NO:
             return Step.ANSWER
         if verdict == RetryChoice.HERE:
-            # Nothing was executed over a stale connection, so the attempt does not count. This rule
-            # applies once for each replica.
+            # A request over a stale connection was not executed, so the attempt does not count.
+            # This exception applies to one attempt at each replica.
             again = any(a.stale and a.replica_id == attempt.replica_id for a in self.attempts)
             attempt.stale = True
             return Step.ANSWER if again else Step.HERE
@@ -367,7 +370,7 @@ class AttemptState:
     def end(self, reason: Reason, now: float) -> list[Attempt]:
         """End the request because the client left or the router answered.
 
-        Returns the attempts that were running; their owner closes their connections.
+        Returns the attempts that were running; the caller must close their connections.
         """
         self.over = True
         alive = [a for a in self.attempts if a.phase != Phase.ENDED]
@@ -379,8 +382,8 @@ class AttemptState:
     def blame(self) -> Reason:
         """Return why the request failed, after all attempts have failed.
 
-        If the last attempt was a hedge, and the attempt before it reached a replica, this is the
-        reason of the attempt before it.
+        The reason is that of the last attempt. If the last attempt was a hedge, and the attempt
+        before the hedge reached a replica, the reason is that of the attempt before the hedge.
         """
         last = self.attempts[-1]
         if last.kind == Kind.HEDGE:

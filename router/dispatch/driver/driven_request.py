@@ -65,8 +65,8 @@ class DrivenRequest(QueuedRequest):
     def want_until(self, until: float) -> None:
         """Set the time until which the client wants the answer to begin.
 
-        Called before the first attempt. The exchange watches this time while the request is not
-        queued; while the request is queued, the queue watches it.
+        Called before the first attempt. While the request is queued, the queue watches this time;
+        otherwise the `Exchange` watches it.
         """
         self.wanted_until = until
         self.first_s = self.first_content_limit_s()
@@ -136,7 +136,7 @@ class DrivenRequest(QueuedRequest):
         return
 
     def see_work_of(self, pool: Sequence[Replica]) -> None:
-        """Update the recorded progress of all replicas before one of them may get a copy."""
+        """Update the recorded progress of all replicas in `pool`, before one may get a hedge."""
         return
 
     # -- the client ---------------------------------------------------------------------------

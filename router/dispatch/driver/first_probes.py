@@ -1,8 +1,8 @@
 """Holds requests without a replica until the first probe of a new replica has ended.
 
-The new replica may serve the model of these requests; its first probe shows whether it does. Until
-then an error such as "this model does not exist" could be wrong. So a request waits, for `WAIT_S`
-at most.
+A new replica may serve the model of a request that no other replica serves; the first probe shows
+whether the new replica does. Before the probe, an error such as "this model does not exist" could
+be wrong. So the request waits, for `WAIT_S` seconds at most.
 
 Must never: hold a request that has ended, or a request for which a first probe changes nothing.
 """
@@ -68,7 +68,8 @@ class FirstProbes:
     def _decided(self) -> None:
         """Handle the end of a replica's first probe.
 
-        The requests are handled in a later turn, because a reload may be in progress now.
+        The waiting requests are handled in a later turn of the event loop, because a reload may be
+        in progress now.
         """
         if self._waiting and not self._is_woken:
             self._is_woken = True

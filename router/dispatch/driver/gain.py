@@ -1,14 +1,16 @@
-"""Accounts for the SLOs and the gain of a request that has ended, in the proxy and the simulator.
+"""Counts the SLOs and the gain of a request that has ended, in the proxy and the simulator.
 
-The gain counts tokens with a deadline each (`core/token_gain.py`). A request meets its SLOs if its
-time to first token is below `view.ttft_slo_s` and its mean time per output token is at most
-`view.tpot_slo_s`.
+Each output token has a deadline (`core/token_gain.py`). The gain is the number of tokens that came
+before their deadlines; it is compared with the number of tokens that were due. A request meets its
+SLOs if its time to first token is below `view.ttft_slo_s` and its mean time per output token is at
+most `view.tpot_slo_s`.
 
-- An answered stream: each token counts by itself.
-- Another answer: it is on time if it came before the deadline of its last token.
-- A failed or refused request: no token is on time. The predicted answer could have been.
-- A client that left: tokens that came count, and tokens whose deadline had passed. If there are
-  none, the request does not count.
+- An answered stream: each token is on time or late by itself.
+- An answer that is not streamed: all its tokens are on time if it came before the deadline of its
+  last token.
+- A failed or refused request: no token is on time; the predicted number of output tokens was due.
+- A client that left: the tokens that came were due, and so were the tokens whose deadline had
+  passed. If no token was due, the request does not count.
 - A request that ended through its client's own fault, or by its key's limits, does not count.
 
 Must never: raise, read a clock, or count a request twice.
@@ -23,18 +25,18 @@ from router.core.token_gain import expected_tokens, on_time_at_once, on_time_eve
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.observe.metrics import MET, MISSED, UNJUDGED
 
-_OK: Final = Reason.OK  # a member of an enum is slow to look up
-# Client errors that depend on load, not on the request itself.
+_OK: Final = Reason.OK  # Looking up a member of an enum is slow.
+# Statuses of client errors (4xx) that depend on load, not on the request itself.
 _OF_LOAD: Final = (408, 429, 499)
 
 
 def count_gain(
     request: RoutedRequest, label: str, reason: Reason, status: int, tpot_s: float, now: float
 ) -> None:
-    """Account for a request that has ended, once. The result is also in `request.work`.
+    """Count a request that has ended; called once. The result is also in `request.work`.
 
-    `label`: its class. `status`: the status for counters. `tpot_s`: mean seconds per token after
-    the first; below 0: unknown.
+    `label`: the request's class label. `status`: the status for counters. `tpot_s`: mean seconds
+    per token after the first; below 0: unknown.
     """
     if not request.route.inference or request.route.light:
         return
@@ -42,7 +44,7 @@ def count_gain(
     has_answer = work.replica is not None
     first_due = view.arrived + view.ttft_slo_s
     slo_s = view.tpot_slo_s
-    # Tokens that came to the client.
+    # Number of tokens that the client received.
     came = 0.0
     if has_answer and (view.stream or reason is _OK):
         came = max(1.0, float(work.usage.output_tokens or 0))

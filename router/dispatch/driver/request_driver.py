@@ -2,12 +2,13 @@
 
 The state machine (`attempt_state.AttemptState`) returns the next step after an event; the driver
 executes that step. The base class (`running_attempts.py`) begins and ends single attempts, and
-reports their events. Most requests have one attempt. There are two reasons for a second attempt:
+reports their events. Most requests have one attempt. There are three reasons for another attempt:
 
 - A retry follows a failed attempt. If that attempt failed for lack of capacity, the driver waits
   before the retry.
-- A hedge runs in parallel to the first attempt, if the hedger asks for it. The first attempt that
-  shows content wins. The others are cancelled in the same call.
+- A hedge runs in parallel to another attempt, if the hedger asks for it. The first attempt that
+  shows content wins. All other attempts are cancelled in the same call.
+- A continuation asks another replica for the rest of a stream that broke.
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
@@ -58,7 +59,7 @@ class RequestDriver(RunningAttempts):
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         super().__init__(request, context)
-        self._budgeted = False  # Whether the request holds a place in the retry budget.
+        self._budgeted = False  # Whether a retry of the request counts in the retry budget.
         self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
         self._retries = False  # The alarm is for a retry, not for a hedge.
         self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
@@ -70,7 +71,8 @@ class RequestDriver(RunningAttempts):
     def start(self, replica: Replica) -> None:
         """Send the first attempt of a request to a replica.
 
-        The request is refused instead if its first token would be late and its class refuses that.
+        The request is refused instead if its first token would come too late, and if its class is
+        configured to refuse late requests.
         """
         request, context = self._request, self._context
         view, route = request.view, request.route
@@ -113,9 +115,10 @@ class RequestDriver(RunningAttempts):
                 due = self._context.hedger.dispatched(
                     request.view, attempt, hedges_as, attempt.began
                 )
-            except Exception as err:  # A request needs no hedge to be answered.
+            except Exception as err:  # Without a hedge, the request can still be answered.
                 self._context.log_defect(err)
-        # A request on an unknown route cannot be repeated, so it must not meet a stale connection.
+        # A request on an unknown route cannot be repeated, so it is sent over a new connection,
+        # which cannot be stale.
         request.open(attempt, fresh or not route.is_known)
         # The call of `open` may have ended the attempt and its request.
         if due != NEVER and attempt in self.live:
@@ -130,7 +133,7 @@ class RequestDriver(RunningAttempts):
             self._set_alarm(due, False)
 
     def _hedge(self) -> None:
-        """Send a second copy if no content has come and the hedger allows one."""
+        """Send a hedge if no content has come and the hedger allows one."""
         if len(self.live) != 1 or not self._can_send_again():
             return
         request, context = self._request, self._context
@@ -358,7 +361,7 @@ class RequestDriver(RunningAttempts):
     def _wait_for_probe(self, cause: Reason) -> bool:
         """Wait for the first probe of a new replica, because no other replica is left.
 
-        Returns False if no such probe is pending, or if the probe cannot change the error.
+        Returns False if no first probe is pending, or if the probe cannot change the error.
         """
         self._cause = cause
         late = partial(self._give_up, cause)
@@ -472,7 +475,7 @@ class RequestDriver(RunningAttempts):
         request = self._request
         for attempt in [*self.live]:
             if attempt not in self.live:
-                continue  # The attempt has ended together with another attempt.
+                continue  # The end of another attempt has also ended this attempt.
             if attempt.overdue_due <= now:
                 request.see_work(attempt)
                 attempt.overdue_due = self._context.fleet.overdue(
@@ -548,7 +551,7 @@ class RequestDriver(RunningAttempts):
     def sends_kept_error(self, reason: Reason) -> bool:
         """Send a kept error answer of an attempt instead of the router's own error.
 
-        Returns True if there was such an answer; the request has then ended.
+        Returns True if an error answer was kept; the request has then ended.
         """
         if self.state.kept_error is None or self.state.over:
             return False

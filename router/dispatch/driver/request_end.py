@@ -1,8 +1,9 @@
 """Handles the end of a request, in the proxy and in the simulator.
 
-This module releases what the request holds, counts the request, and updates what is learned from
-answers. The request's `Work` contains the replica that answered and the tokens used. Afterwards the
-proxy writes its access log (`completion.py`), and the simulator fills its `Outcome`.
+This module releases the request's leases and timers, counts the request in the metrics, and reports
+its token counts to the parts that learn from answers. The request's `Work` contains the replica
+that answered and the token counts. Afterwards the proxy writes its access log (`completion.py`),
+and the simulator fills its `Outcome`.
 
 Must never: raise, do I/O, read a clock, or keep a reference to the request.
 """
@@ -44,8 +45,8 @@ def end_request(
         work.first_at - arrived if replica is not None else None,
         view.body_bytes,
         bytes_out,
-        # The model by which the request was routed, because the client may have invented the name
-        # in the body.
+        # The metrics get the model by which the request was routed, because the client may have
+        # invented the name in the body.
         view.model,
         label,
         view.stream and sent == 200,
@@ -89,7 +90,7 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
     """Return the mean seconds per output token after the first of a stream; -1: unknown."""
     usage = request.work.usage
     output = usage.output_tokens
-    # An estimate from the bytes of an answer does not measure its speed.
+    # If the tokens are only estimated from the bytes of the answer, its speed is unknown.
     if output is None or output < 2 or not request.view.stream:
         return -1.0
     if request.work.replica is None or not (usage.exact or events >= 0):
@@ -100,8 +101,10 @@ def _tpot_s(request: RoutedRequest, events: int, now: float) -> float:
 def _learn(
     request: RoutedRequest, replica: Replica, label: str, events: int, tpot_s: float
 ) -> None:
-    """Learn from the token counts of a request about `replica`, which answered it, and about its
-    model. `label`: its class. `tpot_s`: as `_tpot_s` returns it."""
+    """Learn from a request's token counts about its model, and about `replica`, which answered.
+
+    `label`: the request's class label. `tpot_s`: the result of `_tpot_s`.
+    """
     context, work, view = request.context, request.work, request.view
     usage = work.usage
     if usage is not UNKNOWN:

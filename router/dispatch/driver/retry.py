@@ -1,18 +1,19 @@
-"""Decides whether an attempt may be followed by another: one table, and a budget for retries.
+"""Decides whether another attempt may follow a failed one, by a table and a budget for retries.
 
 The decision depends on what was sent and over which kind of connection. "Elsewhere" means at
-another replica. "Free" means without the retry budget. After content has reached the client, the
-request is not repeated; a continuation (`continuation/`) asks another replica only for the rest.
+another replica. A retry "on the budget" needs a place in the retry budget; a "free" retry needs
+none. After content has reached the client, the request is not repeated; a continuation
+(`continuation/`) asks another replica only for the rest.
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent
-    out of files or ports here             -            no: elsewhere it would fail as well
-    lost, no byte of the response yet      reused       once more here, on a new connection
+    the router has no free file or port    -            no: elsewhere it would fail as well
+    lost, no byte of the response yet      reused       same replica once, on a new connection
     lost                                   new          elsewhere if repeatable, on the budget;
                                                         free if the replica is known to be dead
     429 or 503                             -            elsewhere, on the budget
-    a stream with an error or nothing in   -            elsewhere if repeatable, on the budget
-    it, before any content
+    the stream contains an error before    -            elsewhere if repeatable, on the budget
+    any content, or ends without content
     everything else                        -            no
 
 A maximum of attempts is not enough: if a fleet is overloaded, three attempts for every request
@@ -36,7 +37,7 @@ class RetryChoice(IntEnum):
 
 
 UNSENT = frozenset({Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT})
-# Errors of an engine that may not occur at another replica.
+# Errors of an engine after which another replica may succeed.
 PASSING = frozenset({Reason.REPLICA_BUSY, Reason.STREAM_ERROR})
 LOST = frozenset({Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR})
 
@@ -71,7 +72,7 @@ class Budget:
         self._share = rules.budget
         self._minimum = rules.budget_min
         self.requests = 0  # Number of running requests.
-        self.retries = 0  # Number of running requests that are being retried on the budget.
+        self.retries = 0  # Number of running requests with a retry that needed the budget.
 
     def adopt(self, rules: Rules) -> None:
         """Apply new rules from a reload; running requests and retries stay counted."""
@@ -79,7 +80,7 @@ class Budget:
         self._minimum = rules.budget_min
 
     def take(self) -> bool:
-        """Try to take one retry; `give` returns it to the budget."""
+        """Count one more running retry. Returns False if the limit does not allow it."""
         if self.retries >= max(self._minimum, self._share * self.requests):
             return False
         self.retries += 1

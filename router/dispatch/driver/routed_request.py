@@ -1,4 +1,4 @@
-"""A request together with its driver: the common part of requests in the proxy and the simulator.
+"""A request together with its driver: the base class of requests in the proxy and the simulator.
 
 Must never: decide about an attempt, or depend on whether the time is real or simulated.
 """
@@ -55,9 +55,10 @@ class RoutedRequest(DrivenRequest):
         self.total_due = arrived + times.total_s if times.total_s else NEVER
 
     def state_slos(self, key: Key | None, ttft_s: float, tpot_s: float) -> None:
-        """Set the SLOs that are stated for the request. Called before it is measured or queued.
+        """Set the SLOs that the API key or the client states for the request.
 
-        `key`: its key, if it has one. `ttft_s`, `tpot_s`: the client's SLOs in seconds; 0: none.
+        Called before the prompt is measured and before the request is queued. `key`: the request's
+        API key, if it has one. `ttft_s`, `tpot_s`: the client's SLOs in seconds; 0: none.
         """
         self.context.rules.slos[self.urgency.rank].state(self.view, key, ttft_s, tpot_s)
 

@@ -1,4 +1,4 @@
-"""The attempts of one request that run now: their beginning, time limits, and what is learned.
+"""Creates the attempts of one request, keeps their time limits, and reports their events.
 
 Every event of an attempt is reported to the parts that learn from it: the fleet (health), the
 chooser (the prefix index and the policy), the hedger and the speed learners. `request_driver.py`
@@ -42,7 +42,7 @@ class RunningAttempts:
     # -- beginning -----------------------------------------------------------------------------
 
     def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
-        """Create an attempt: take its lease, and remember its prefix at the replica."""
+        """Create an attempt: take its lease, and add its prompt to the replica's prefix index."""
         request, context = self._request, self._context
         tokens, held = context.chooser.dispatched(request.view, replica)
         attempt = self.state.begin(
@@ -82,9 +82,9 @@ class RunningAttempts:
     # -- first content -------------------------------------------------------------------------
 
     def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
-        """Learn from the winner's first content: the held prefix and the time to first content.
+        """Learn from the winner's first content.
 
-        `ttft_s`: `None` if the content is the whole answer.
+        `ttft_s`: seconds to the first content; `None` if the content is the whole answer.
         """
         request, context, replica = self._request, self._context, attempt.at
         attempt.overdue_due = NEVER
@@ -149,11 +149,11 @@ class RunningAttempts:
         )
 
     def _ended_unshown(self, attempt: Attempt, now: float) -> None:
-        """Remove the prefix of an ended attempt from the index, and learn that the replica takes
-        longer, unless the attempt won.
+        """Report the end of an attempt that has not won; do nothing for the winner.
 
-        If the replica showed no content, it may not hold the prefix. The end of the winner is
-        reported with its token count when the request ends.
+        The prompt is removed from the replica's prefix index, because a replica that showed no
+        content may not hold the prompt. The winner is reported with its token count when the
+        request ends.
         """
         if self.state.winner is not attempt:
             sample_cut(attempt, now)
@@ -193,8 +193,8 @@ class RunningAttempts:
     def stop_first_content_timers(self) -> None:
         """Stop the first-content timers while the client does not read.
 
-        The router does not read from the replicas then, so the time to first content would not
-        measure the replicas.
+        While the client does not read, the router does not read from the replicas. So the time to
+        first content would not measure the replicas.
         """
         for attempt in self.live:
             attempt.is_timed = False

@@ -1,6 +1,7 @@
 """Reports the attempts of a request to the speed learners of their replicas.
 
-Only streams teach a speed. The facts at the dispatch are kept in the attempt (`speed_sample`).
+Speeds are learned only from streamed requests. The facts at the dispatch are kept in the attempt
+(`speed_sample`).
 
 Must never: learn, predict, or do work for an attempt that is not streamed.
 """
@@ -15,7 +16,7 @@ from router.fleet.utilisation import slots_of
 
 
 def sample_dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
-    """Note a streamed attempt that has just got its lease."""
+    """Report a streamed attempt that has just got its lease."""
     replica = attempt.at
     slots = slots_of(replica)
     attempt.speed_sample = replica.speed_learner.dispatched(
@@ -28,7 +29,7 @@ def sample_dispatched(attempt: Attempt, prompt_tokens: int, now: float) -> None:
 
 
 def sample_shown(attempt: Attempt, ttft_s: float, now: float) -> None:
-    """Note the first content of the winner's stream."""
+    """Report the first content of the winner's stream."""
     sample = attempt.speed_sample
     if sample is not None:
         replica = attempt.at
@@ -36,7 +37,7 @@ def sample_shown(attempt: Attempt, ttft_s: float, now: float) -> None:
 
 
 def sample_cut(attempt: Attempt, now: float) -> None:
-    """Note an attempt that has ended without content."""
+    """Report an attempt that has ended without content."""
     sample = attempt.speed_sample
     if sample is not None and attempt.is_sent and attempt.is_timed:
         attempt.at.speed_learner.cut(sample, now - attempt.began, now)
@@ -45,7 +46,7 @@ def sample_cut(attempt: Attempt, now: float) -> None:
 def samples_ended(
     attempts: Sequence[Attempt], reason: Reason, output: int | None, is_exact: bool, now: float
 ) -> None:
-    """Note the end of a request, for each of its attempts.
+    """Report the end of a request, for each of its attempts.
 
     `output`, `is_exact`: the output tokens of the request, and whether the engine counted them.
     """
@@ -54,7 +55,7 @@ def samples_ended(
         if sample is None:
             continue
         attempt.speed_sample = None
-        # If another replica continued the stream, this attempt has not ended well.
+        # If another replica continued the stream, the attempt generated only a part of the tokens.
         is_whole = is_exact and reason is Reason.OK and attempt.reason is Reason.OK
         tokens = output if is_whole and output is not None else 0
         replica = attempt.at

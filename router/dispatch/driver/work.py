@@ -1,4 +1,4 @@
-"""The work of engines for one request: the replica that answers, its start time, and token counts.
+"""The work of engines for one request: which replica answers, since when, and how many tokens.
 
 Must never: decide about an attempt, or write to the client.
 """
@@ -28,16 +28,16 @@ class Work:
         self.replica: Replica | None = None  # The replica whose content was sent to the client.
         self.first_at = 0.0  # Time of the first content; 0: no content has come.
         # Time of the last content of a broken stream, while another replica is asked for the rest
-        # of it.
+        # of the stream.
         self.broke_at = 0.0
         # The token counts, set when the request ends. If the client left before any content, the
         # counts are an estimate.
         self.usage = UNKNOWN
-        # Share of the stream's content events that came before their deadlines; below 0: they were
-        # not read one by one.
+        # Share of the stream's content events that came before their deadlines; below 0: the events
+        # were not read one by one.
         self.timely = -1.0
-        # Tokens before their deadlines, and tokens that could have been: set when the request ends
-        # (`gain.py`). Below 0: the request does not count.
+        # Number of output tokens that came before their deadlines, and number of those that could
+        # have. Set when the request ends (`gain.py`). Below 0: the request does not count.
         self.tokens_on_time = -1.0
         self.tokens_due = -1.0
         # The speed measurement (`Cadence`) of the replica whose stream is relayed now.

@@ -23,14 +23,15 @@ from router.fleet.replica import Replica
 from router.observe.hedge_counts import Refusal
 
 WINDOW: Final = 64  # Maximum number of replicas in a window.
-# Number of holders of the prefix that are checked in addition to the window, in a larger pool.
+# Maximum number of replicas holding the prompt's prefix that are checked in addition to the window,
+# in a larger pool.
 HOLDERS: Final = 16
 # Number of replicas that passed all checks, after which no more replicas are checked.
 ENOUGH: Final = 32
 
 # A replica with running streams, none of which has had content for so many seconds, takes no copy.
 # Decode steps take below 0.1 s, a prefill step of 8,192 tokens 1.4 s (`emulator/core/timing.py`, an
-# 8B model on an A100): a copy would begin after a longer step only.
+# 8B model on an A100): a copy at such a replica would begin only after a step longer than that.
 SILENT_S: Final = 1.0
 
 # The reasons for which a replica is refused, in the order of the checks.
@@ -49,7 +50,7 @@ RANK: Final = {why: rank for rank, why in enumerate(_ORDER)}
 def window(pool: Sequence[Replica], turn: int) -> Sequence[Replica]:
     """Return up to WINDOW adjacent replicas of a pool.
 
-    In a larger pool, each `turn` begins elsewhere.
+    In a larger pool, the window begins at another replica for each `turn`.
     """
     count = len(pool)
     if count <= ENOUGH:
@@ -63,7 +64,7 @@ def same_engine(one: Replica, other: Replica) -> bool:
     """Whether two replicas seem to be one engine under two addresses.
 
     Two addresses seem to be one engine if their processes started in the same hundredth of a
-    second, their models are equal, their totals never contradict each other
+    second, their models are equal, the totals in their metrics never contradict each other
     (`fleet/monitor/same_engine.py`), and they are not configured as different nodes.
     """
     started = one.last_signals.started_at
@@ -101,7 +102,7 @@ def is_silent(replica: Replica, now: float) -> bool:
 def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> Refusal | None:
     """Return why `other` cannot take a copy now; `None`: it can take a copy.
 
-    `kv_usage`: the limit; a replica whose estimated KV cache usage has reached it takes no copy.
+    `kv_usage`: a replica whose estimated KV cache usage has reached this limit takes no copy.
     """
     if other is primary:
         return Refusal.ALONE

@@ -1,16 +1,16 @@
 """The budget for hedges: a token bucket to which every request adds a share of its prompt tokens.
 
-Each request deposits the share b of its uncached prompt tokens; each copy withdraws its own
-uncached prompt tokens. Cached tokens are free. Every request and copy counts as at least one token,
-so copies stay a share of the requests even where tokens are not counted. The bucket begins empty
-and is never overdrawn, so at any time
+Each request deposits the share b of its uncached prompt tokens. Each hedge, which is a second copy
+of a request, withdraws its own uncached prompt tokens. Cached tokens are free. Every request and
+every copy counts as at least one token, so copies stay a share of the requests even if tokens are
+not counted. The bucket begins empty and is never overdrawn, so at any time
 
     tokens of copies <= b * tokens of all requests.
 
 The size of the bucket is a few median prompts, or the deposits of thirty seconds if that is more.
-So the deposits of an hour without copies cannot be used in one second. Ten seconds, as in Finagle's
-RetryBudget, hold too few copies: where prompts share prefixes, a copy at a cold replica costs
-several deposits of its own request, and late requests come in groups.
+So the deposits of an hour without copies cannot be used in one second. The deposits of ten seconds,
+as in Finagle's RetryBudget, pay for too few copies. If prompts share prefixes, a copy at a replica
+without the prefix costs several times the deposit of its request, and late requests come in groups.
 
 The budget also measures h, the share of the tokens that belong to requests that may be hedged. With
 the share b, the budget pays for copies of a part b/h of the requests that may be hedged.
@@ -25,11 +25,12 @@ from typing import Final
 
 PROMPTS: Final = 4.0  # The bucket holds at least this many median prompts.
 HOLD_S: Final = 30.0  # The bucket holds the deposits of at least this many seconds.
-MEASURE_S: Final = 30.0  # The hedgeable share is measured over this many seconds.
+MEASURE_S: Final = 30.0  # The share h is measured over this many seconds.
 _STEP: Final = 1.05  # Factor by which one prompt changes the estimate of the median.
 
-# Copies of more than half of the requests are useless, whatever the budget. A window of some
-# thousand samples cannot estimate a quantile beyond its highest sample.
+# The limits of `HedgeBudget.quantile`. Copies of more than half of the requests are useless,
+# whatever the budget. A window of some thousand samples cannot estimate a quantile beyond its
+# highest sample.
 QUANTILE_LEAST: Final = 0.5
 QUANTILE_MOST: Final = 0.999
 
@@ -40,7 +41,7 @@ class HedgeBudget:
     def __init__(self, share: float) -> None:
         self.share = share  # The share b, 0 to 1.
         self.level = 0.0
-        self._median = 0.0  # Rough median of recent prompts.
+        self._median = 0.0  # Rough median of the tokens of recent requests.
         self._recent = 0.0  # Tokens that were deposited recently.
         self._all = 0.0  # Tokens of all recent requests.
         self._hedgeable = 0.0  # Tokens of those recent requests that may be hedged.
@@ -48,11 +49,11 @@ class HedgeBudget:
     def adopt(self, share: float) -> None:
         """Apply another share from a reload."""
         if share < self.share:
-            self.level = 0.0  # Deposits of the old share are dropped.
+            self.level = 0.0  # Deposits with the larger share are dropped.
         self.share = share
 
     def deposit(self, tokens: int, hedgeable: bool) -> None:
-        """Add the share of a request that is dispatched."""
+        """Add the deposit for a request that is dispatched."""
         cost = float(tokens) if tokens > 1 else 1.0
         paid = cost * self.share
         self._all += cost
@@ -83,7 +84,7 @@ class HedgeBudget:
         self.level = min(most, level)
 
     def tick(self, elapsed_s: float) -> None:
-        """Update the recent sums: `elapsed_s` seconds have passed since the last tick."""
+        """Reduce the sums of recent tokens: `elapsed_s` seconds have passed since the last tick."""
         self._recent *= exp(-elapsed_s / HOLD_S)
         fading = exp(-elapsed_s / MEASURE_S)
         self._all *= fading
@@ -96,7 +97,7 @@ class HedgeBudget:
 
     @property
     def quantile(self) -> float:
-        """1 - b/h: the share of hedgeable requests without a copy if the budget suffices."""
+        """1 - b/h: the share of hedgeable requests for which the budget cannot pay a copy."""
         share = self.hedgeable_share
         if self.share >= share * (1.0 - QUANTILE_LEAST):
             return QUANTILE_LEAST

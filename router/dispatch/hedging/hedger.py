@@ -8,7 +8,7 @@ The hedger learns the usual time to first content from all requests, hedgeable o
 (`learned_times.py`).
 
 For each attempt, the hedger gets a call of `dispatched` or `sent`, then exactly one call of
-`shown`, `outrun` and `failed`. The hedger's data about an attempt is stored in the attempt
+`shown`, `outrun` or `failed`. The hedger's data about an attempt is stored in the attempt
 (`predicted_s`, `ahead`, `copy_due`), so the hedger keeps no data of ended attempts. An attempt
 without the first call, such as a continuation, may have the second call, which then does nothing.
 
@@ -37,14 +37,15 @@ from router.observe.hedge_counts import HedgeCounts, Refusal
 from router.wire.sweep import NEVER
 
 # The class of a request whose own class is not hedged, but whose header `x-hedge: on` asks for a
-# copy. `hedging.by_header` allows this header for all requests, `may_hedge` for those of one key.
+# copy. The setting `hedging.by_header` allows this header for all requests; `may_hedge` of an API
+# key allows it for the requests with this key.
 ASKED: Final = "asked"
 TICK_S: Final = 1.0
 # The shortest time in seconds between two calls of `backup` for the same attempt.
 AGAIN_S: Final = 0.02
-# A call of `backup` is refused if less than this share of the delay, computed with the current
-# fitted line, has passed. The share is below 1, because the line changes by a few percent every
-# second, and a refused call is repeated late.
+# A copy is refused if less than this share of the currently predicted delay has passed. The share
+# is below 1, because the prediction changes by a few percent every second, and `backup` is called
+# again only some time after a refusal.
 _NEARLY: Final = 0.9
 # If `backup` was refused for one of these reasons, a later call would be refused as well.
 _FINAL: Final = frozenset({Refusal.LONG, Refusal.ALONE})
@@ -126,7 +127,7 @@ class Hedger:
         hedges_as: str,
         now: float,
     ) -> float:
-        """Count a first attempt or a retry that is dispatched and has its lease.
+        """Count a first attempt or a retry that is dispatched and has taken its lease.
 
         `hedges_as`: the result of the method `hedges_as`, or "" if no copy may be sent for another
         reason. Returns the time at which to call `backup` (which may have passed); NEVER if no copy
@@ -298,7 +299,7 @@ class Hedger:
     def _would_fire(self, primary: Attempt, offer: Offer, now: float) -> None:
         """Count a copy that `dry_run` does not send.
 
-        Withdraws its tokens, and records when the copy would answer.
+        Withdraws the tokens of the copy, and records when the copy would answer.
         """
         metrics = self.metrics
         metrics.would_fire += 1
@@ -310,7 +311,7 @@ class Hedger:
     # -- events of an attempt -----------------------------------------------------------------
 
     def sent(self, view: RequestView, hedge: Attempt, now: float) -> None:
-        """Count a copy that is dispatched and has its lease."""
+        """Count a copy that is dispatched and has taken its lease."""
         metrics = self.metrics
         metrics.fired += 1
         metrics.fired_tokens += hedge.tokens

@@ -23,14 +23,14 @@ from router.fleet.replica import Replica
 # to models for which times are learned from whole answers.
 MODELS_MAX: Final = 256
 # Seconds without a request after which the learned times of a model may be replaced by those of
-# another.
+# another model.
 _IDLE_S: Final = 60.0
 
 
 class LearnedTimes:
     """The learned times of one router. Times are monotonic seconds.
 
-    `plan`: sets the hedging plan of a new entry.
+    `plan`: a function that sets the hedging plan of a model's new entry.
     """
 
     def __init__(self, plan: Callable[[Ttfts], None]) -> None:
@@ -40,7 +40,7 @@ class LearnedTimes:
         self._speeds: dict[Replica, Speeds] = {}
 
     def of(self, model: str | None, is_streamed: bool, now: float) -> Ttfts:
-        """Return the entry of a model; it is created if necessary."""
+        """Return the learned times of a model; the entry is created if necessary."""
         known = self._streams if is_streamed else self._wholes
         ttfts = known.get(model or "")
         return ttfts if ttfts is not None else self._new(known, model or "", now)
@@ -48,7 +48,8 @@ class LearnedTimes:
     def _new(self, known: dict[str, Ttfts], model: str, now: float) -> Ttfts:
         """Create the entry for a model's first request.
 
-        Clients can invent model names; if the table is full, further models share one entry.
+        Clients can invent model names. If the table of models is full, further models share one
+        entry.
         """
         if len(known) >= MODELS_MAX:
             for name in [n for n, t in known.items() if now - t.used_at > _IDLE_S]:
@@ -70,7 +71,7 @@ class LearnedTimes:
         return found + [(name, False, ttfts) for name, ttfts in self._wholes.items()]
 
     def outdate(self) -> None:
-        """Request a new plan for every entry, because the policy has changed."""
+        """Request a new hedging plan for every model, because the policy has changed."""
         for ttfts in (*self._streams.values(), *self._wholes.values()):
             ttfts.outdate()
 

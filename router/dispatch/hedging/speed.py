@@ -9,7 +9,7 @@ One answer cannot distinguish a slow GPU type from a temporary slowdown. The tim
 distinguish them:
 
 - A GPU type does not change. So the replica's first answers set the factor at once: the factor is
-  the median of up to `FIRST` answers, moved towards 1 while there are fewer.
+  the median of the first `FIRST` answers, moved towards 1 while fewer answers have come.
 - A slowdown is a change in the replica's own history. So later the factor changes slowly, whatever
   the rate of requests: it doubles in `DOUBLING_S` at the earliest. A replica that becomes ten times
   as slow is late for about a quarter of an hour. After that, its factor has adapted.
@@ -53,7 +53,8 @@ class Speed:
     __slots__ = ("_answers", "_at", "_log", "_ratios", "factor")
 
     def __init__(self) -> None:
-        # 3.0: the replica takes three times as long as the fitted line of the pool predicts.
+        # The factor 3.0 means that the replica takes three times as long as the pool's fitted line
+        # predicts.
         self.factor = 1.0
         self._log = 0.0  # The logarithm of the factor.
         self._answers = 0  # Number of answers so far; answers beyond FIRST are not counted.

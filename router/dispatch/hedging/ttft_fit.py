@@ -1,6 +1,8 @@
 """Predicts the time to first content by a line through the latest answers, robust to outliers.
 
-    predicted_s = base_s + token_s * (uncached prompt tokens that wait at the replica, its own too)
+    predicted_s = base_s + token_s * tokens
+
+`tokens` are the uncached prompt tokens that wait at the replica, including the request's own.
 
 The line is fitted to the last 256 answers by least absolute deviations. Each deviation is relative
 to the prediction, so that long prompts do not count for more than short ones. The fitted line
@@ -31,11 +33,11 @@ SAMPLES: Final = 256  # Maximum number of kept samples.
 LEAST: Final = 8  # Minimum number of answers for a fitted line.
 SHORTEST_S: Final = 1e-4  # The shortest prediction in seconds.
 LONGEST_S: Final = 1e6  # The longest wait in seconds; a longer wait counts as this one.
-# Number of rounds of each computation, which starts from a line that is one second old.
+# Number of iterations of each computation, which starts from a line that is one second old.
 _ROUNDS: Final = 3
 _FIRST_ROUNDS: Final = 10
-# The smallest relative deviation; smaller ones count as this; otherwise the weights would become
-# too large.
+# The smallest relative deviation. A smaller deviation counts as this one; otherwise its weight
+# would become too large.
 _CLOSE: Final = 0.02
 # Minimum relative spread of the numbers of tokens; below this spread, no slope can be determined.
 _SPREAD: Final = 1e-4
@@ -48,7 +50,7 @@ class TtftFit:
     """
 
     def __init__(self, base_s: float, token_s: float) -> None:
-        """`base_s`, `token_s`: the line that is used until there are answers."""
+        """`base_s`, `token_s`: the prior; this line is used until there are answers."""
         self.base_s = base_s
         self.token_s = token_s
         # Number of answers, counted up to LEAST; from then on the prior is not used.
@@ -67,7 +69,7 @@ class TtftFit:
         return max(SHORTEST_S, predicted)
 
     def add(self, tokens: int, took_s: float, now: float) -> None:
-        """Add one answer."""
+        """Add the time to first content of one answer."""
         self._add(tokens, took_s, now, False)
         if self.answers < LEAST:
             self.answers += 1
@@ -84,7 +86,7 @@ class TtftFit:
                 self._scale()
 
     def refit(self, since: float) -> None:
-        """Fit the line again to the samples since `since`; too few change nothing."""
+        """Fit the line again to the samples since `since`; fewer than `LEAST` change nothing."""
         if self.answers >= LEAST:
             self._fit(since, _ROUNDS)
 

@@ -1,9 +1,10 @@
 """The assumed time to first content, used until a model's own answers are known.
 
 After a start, no answer of any model is known, but urgent requests may need a copy in the first
-minute, too. So learning begins with an assumed line and an assumed distribution (curve). The line
-counts as one sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one of
-them.
+minute, too. So learning begins with an assumed line, which predicts the time from the uncached
+prompt tokens, and an assumed distribution (curve) of the ratios of the true times to that line. The
+line counts as one sample. The curve counts as `ttfts.WARM` samples; each real sample replaces one
+of them.
 
 The assumed lines are those of the slowest engine in `emulator/core/timing.py`. A line that is too
 slow delays copies; a line that is too fast sends copies of requests that are not late.
@@ -18,7 +19,8 @@ The assumed distributions (curves):
 - Streams: 95 % take between half and twice the time that the line predicts, and 5 % take 3 to 10
   times as long. The 95th percentile is where "The Tail at Scale" (CACM 56(2), 2013) begins to
   hedge.
-- Whole answers differ in length: lognormal with sigma 1, from the same trace (mean 211 tokens).
+- Whole answers: a lognormal distribution with sigma 1, because answers differ in length (the same
+  trace has a mean of 211 tokens).
 
 Must never: change while the router runs.
 """
@@ -39,7 +41,7 @@ _DRAWN: Final = 200  # Number of ratios by which the distribution of streams is 
 
 
 class Prior:
-    """An assumed line of times to first token, and an assumed curve of the ratios to it.
+    """An assumed line of times to first token, and an assumed curve of the ratios to that line.
 
     Times are seconds; tokens are uncached prompt tokens.
     """

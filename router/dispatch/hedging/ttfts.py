@@ -1,11 +1,12 @@
-"""The learned time to first content of one model: a line that predicts it, and the error (a curve).
+"""The learned times to first content of one model: a line predicts them, a curve shows the error.
 
 Streams and whole answers have separate objects, because a whole answer shows nothing before its
-last token. Both begin with an assumption (`ttft_prior.py`) that loses weight as samples come.
+last token. The line and the curve begin with an assumption (`ttft_prior.py`), the prior, which
+loses weight as samples come.
 
-All ratios are relative to the current line, not to the line at the dispatch. In the first seconds
-the line may change by large factors. With old lines, the error of the line would seem to be the
-variation of the model's times.
+A ratio is a measured time divided by the time that the line predicts. All ratios use the current
+line, not the line at the dispatch. In the first seconds the line may change by large factors. With
+old lines, the error of the line would seem to be the variation of the model's times.
 
 Must never: grow with the number of requests, or compute both the line and the curve in one call.
 Each computation takes about 0.04 ms (compiled), and delays a request.
@@ -67,7 +68,7 @@ class Ttfts:
         return self.fit.predict(tokens) * speed
 
     def shown(self, tokens: int, took_s: float, speed: float, now: float) -> None:
-        """Learn from a first content. `tokens`: see `predict`; the number at the dispatch."""
+        """Learn from a first content. `tokens`: as in `predict`, at the time of the dispatch."""
         took_s /= speed
         # Without enough answers, the line must include this answer before the ratio is computed.
         if self.is_cold:

@@ -1,10 +1,10 @@
-"""Evicts waiting requests of large flows, to free connections or memory.
+"""Evicts waiting requests of large flows, to free connections or memory for a new request.
 
-The queue decides which request is evicted (`Queue.relieve`, `Queue.set_aside`). The evicted
-requests are answered at the end of the turn of the event loop, so that no request ends inside the
-call that made it necessary.
+A flow is the requests of one account member (`FlowIdentity`). The queue decides which request is
+evicted (`Queue.relieve`, `Queue.set_aside`). The evicted requests are answered at the end of the
+turn of the event loop, so that no request ends inside the call that evicted it.
 
-Must never: evict a request of a flow that is not larger than that of the newcomer.
+Must never: evict a request of a flow that is not larger than the flow of the new request.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Evictions:
     def __init__(self, pools: Pools, scheduler: Scheduler) -> None:
         self._pools = pools
         self._scheduler = scheduler
-        # Evicted requests that will be answered at the end of the turn.
+        # Evicted requests that will be answered at the end of the turn of the event loop.
         self._evicted: list[Expired] = []
-        # Bytes of the bodies of these requests, which will be freed at the end of the turn.
+        # Total bytes of the bodies of `_evicted`, which will be freed at the end of the turn.
         self._freeing = 0
 
     def relieve(self, flow: FlowIdentity, body_bytes: int, now: float) -> bool:
         """Evict waiting requests of larger flows, to free connections or `body_bytes` of memory.
 
-        Returns whether enough is freed.
+        Returns whether enough connections or memory will be freed.
         """
         newcomer = Ticket(None, RequestView(body_bytes=body_bytes), flow)
         queues = self._pools.queues
@@ -64,7 +64,7 @@ class Evictions:
         return True
 
     def take(self, queue: Queue) -> None:
-        """Take the evicted requests from a queue, and answer them at the end of this turn."""
+        """Take a queue's evicted requests, and answer them at the end of the event loop's turn."""
         if queue.evicted:
             if not self._evicted:
                 self._scheduler.soon(self._answer)

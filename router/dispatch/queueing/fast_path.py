@@ -1,6 +1,7 @@
-"""The fast path: sends a request without a ticket if no request waits and the replica accepts it.
+"""The fast path: lets a request bypass the admission queue, so that it gets no queue ticket.
 
-The fast path only adds one check to the choice of a replica, which every request needs.
+A request may bypass the queue if no request waits and the chosen replica accepts it. Every request
+needs the choice of a replica; the fast path only adds one check.
 
 Must never: take a lease, or create a ticket.
 """
@@ -26,8 +27,8 @@ def fast_path(
     """Return the replica for a request of the class `rank` that needs no ticket. `None`: the
     request needs a ticket.
 
-    `may_pass`: the limit of the request's key allows it. Raises RouterError if no replica serves
-    the model and the request may not wait for one.
+    `may_pass`: whether the concurrency limit of the request's API key allows another request.
+    Raises RouterError if no replica serves the model and the request may not wait for one.
     """
     model = view.model
     fleet.check(model)

@@ -1,4 +1,4 @@
-"""The changes in the fleet that were not reported to the admission queue yet.
+"""Collects changes in the fleet until they are reported to the admission queue.
 
 If no request waits, changes need not be reported at once: the next request updates the queue first.
 
@@ -17,7 +17,7 @@ from router.fleet.table import Fleet
 
 
 class PendingChanges:
-    """The changed replicas of one router's fleet, for its queues."""
+    """The changes in one router's fleet that its queues do not know yet."""
 
     def __init__(self, fleet: Fleet, places: Places, pools: Pools) -> None:
         self._fleet = fleet
@@ -31,8 +31,8 @@ class PendingChanges:
     def note(self, replica: Replica | None) -> bool:
         """Note that a replica's state has changed.
 
-        `None`: the set of fit replicas, or the limits of replicas, changed. Returns True if the
-        caller must call `read` at the end of this turn of the event loop.
+        `replica`: `None` if the set of fit replicas, or the limits of replicas, changed. Returns
+        True if the caller must call `read` at the end of this turn of the event loop.
         """
         if replica is None:
             self._is_rebuilt = True
@@ -46,13 +46,16 @@ class PendingChanges:
     def await_reading(self) -> bool:
         """Request a call of `read` at the end of this turn of the event loop.
 
-        Returns True for the first such request of the turn.
+        Returns True if no call of `read` was requested before in this turn.
         """
         was_awaited, self._is_awaited = self._is_awaited, True
         return not was_awaited
 
     def read(self, now: float) -> dict[Replica, None]:
-        """Update the pools. Returns the changed replicas; the caller must call `freed` for each."""
+        """Update the queues' view of the fleet, if the fleet or the limits of replicas changed.
+
+        Returns the changed replicas; the caller must call `Pools.freed` for each.
+        """
         self._is_awaited = False
         changed, self._changed = self._changed, {}
         if not self._is_rebuilt:

@@ -3,7 +3,7 @@
 A lane is a model's name, `""` for requests that name no model, or `pinned(replica)` for requests
 that only one replica can answer, such as those about a stored response.
 
-Must never: wait, or filter by load (the gate does).
+Must never: wait, or filter replicas by load (the admission gate does).
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ class Places(Pool):
     """Implements the `Pool` interface for a fleet table."""
 
     def __init__(self, fleet: Fleet, chooser: Chooser | None = None) -> None:
-        """`chooser`: its policies may keep classes away; None: no class is ever kept away."""
+        """Create the view of a fleet.
+
+        `chooser`: its routing policies may close a replica to priority classes; `None`: every
+        replica is open to all classes.
+        """
         self._fleet = fleet
         self._chooser = chooser
-        # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The table makes a
-        # new tuple when anything changes, so the tuple shows whether the set is current.
+        # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The fleet table
+        # makes a new tuple when anything changes, so the tuple shows whether the set is current.
         self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
 
     def eligible(self, lane: str) -> Sequence[Replica]:
@@ -94,7 +98,7 @@ class Places(Pool):
         return not place.polls_awaited
 
     def changed(self) -> None:
-        """Drop cached sets after a change of the fleet.
+        """Drop the cached sets of replicas after a change of the fleet.
 
         Otherwise the set of a rarely named model could keep a removed replica in memory.
         """

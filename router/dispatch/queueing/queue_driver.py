@@ -2,21 +2,23 @@
 
 The queue (`router/admission`) is pure. The driver connects it with requests, leases, the fleet and
 time. The proxy and the simulator both run this driver; their requests are `QueuedRequest`s, their
-time is a `Scheduler`. A request that has to wait gets a `Ticket`, which it keeps until it is over.
-The ticket covers the request's first attempt and its retries. Hedges and continuations bypass the
-queue and count only as load.
+time is a `Scheduler`. A request that has to wait gets a `Ticket`, and keeps the ticket until the
+request has ended. The ticket covers the request's first attempt and its retries. Hedges and
+continuations bypass the queue and count only as load.
 
 Usually no request waits. Then a request gets no ticket: the routing policy chooses a replica, and
 the driver checks that this replica accepts one more request (`fast_path`). The queue is used only
-if the replica does not accept it, or if every request must be counted (reservations, preemption).
+if the replica does not accept the request, or if every request must be counted (reservations,
+preemption).
 
 Each change of a replica's state is recorded (`changed`). If requests wait, the queue is updated at
 the end of the same turn of the event loop. So no call of the queue happens inside another one. All
-requests that one call grants have their leases before anything else happens. If no request waits,
-the queue is updated when the next request comes.
+requests that one call grants take their leases before other code runs. If no request waits, the
+queue is updated when the next request comes.
 
-A request that was sent without a ticket is counted in its key's limit here (`sent`, `_uncount`);
-the queue counts requests with tickets. One timer is used for aging and timeouts. The timer is off
+An API key may limit the number of its requests at replicas. The driver counts requests that were
+sent without a ticket against this limit (`sent`, `_uncount`); the queue counts requests with
+tickets. One timer is used for the aging and the timeouts of waiting requests. The timer is off
 while no request waits.
 
 Must never: choose among requests (the queue does), keep the ticket of a request that has ended, or
@@ -84,7 +86,7 @@ class QueueDriver:
         self._evictions = Evictions(self.pools, scheduler)
         self._alarm = scheduler.alarm(self._tick)
         self._due = INFINITY  # The time for which the timer is set.
-        self._settling: Final = self._settle  # The bound method is created once, not at every turn.
+        self._settling: Final = self._settle  # The bound method is created once, not at every use.
         fleet.on_room = self.changed
         self.changed(None)
 
@@ -99,7 +101,7 @@ class QueueDriver:
     def is_fair(self) -> bool:
         """Whether the order policy shares capacity between flows.
 
-        If it does, further requests of a user need no lower priority.
+        If the policy does, further requests of a user need no lower priority.
         """
         return self.pools.queues[0].is_fair
 
@@ -137,7 +139,7 @@ class QueueDriver:
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
         forecast: WaitForecast | None = None
-        if x.last_attempt() is None:  # The estimate is made at the arrival.
+        if x.last_attempt() is None:  # The wait is predicted at the arrival, not for a retry.
             forecast = if_it_waits(x.view, self._chooser, self._fleet, now)
             ticket.forecast = forecast
         try:
@@ -161,7 +163,7 @@ class QueueDriver:
         return self._chooser.choose(x.view, cast(Sequence[Replica], found))
 
     def refused_late(self, x: QueuedRequest) -> None:
-        """Count a request that is refused instead of sent at once, because it would be late."""
+        """Count a request that is refused at once, because its first token would come too late."""
         ticket = x.ticket
         queue: Queue = self.pools.of(x.view.model or "") if ticket is None else ticket.queue
         queue.refused_late(x.urgency.rank, was_passed=ticket is None)
@@ -177,7 +179,7 @@ class QueueDriver:
     # -- events of a request --------------------------------------------------------------------
 
     def sent(self, x: QueuedRequest, replica: Replica, now: float, *, is_extra: bool) -> None:
-        """Count an attempt that begins and has its lease.
+        """Note that an attempt begins at a replica. The attempt already has its lease.
 
         `is_extra`: the attempt is a hedge or a continuation, which the queue ticket does not cover.
         """
@@ -204,7 +206,7 @@ class QueueDriver:
             self.pools.failed(ticket)
 
     def _uncount(self, x: QueuedRequest, now: float) -> None:
-        """Stop counting a request without a ticket in its key's limit."""
+        """Stop counting a request that has no ticket against the limit of its API key."""
         if x.is_counted:
             x.is_counted = False
             assert x.concurrency is not None
@@ -221,9 +223,11 @@ class QueueDriver:
     ) -> None:
         """Report the end of a request to the queue, after its leases were released.
 
-        If the request's key has limits, `Dispatcher.finished` releases them and then calls `wake`.
+        The request's share of its tenant's limits is released later: `RoutedRequest.leave_tenant`
+        releases it and calls `wake`.
 
-        `replica`: the replica that answered. `tokens`, `output`: the true cost; see `Queue.settle`.
+        `replica`: the replica that answered. `tokens`, `output`: the request's true cost, in
+        uncached prompt tokens and in output tokens; see `Queue.settle`.
         """
         if x.concurrency is not None:
             self._uncount(x, now)
@@ -252,7 +256,7 @@ class QueueDriver:
     def changed(self, replica: Replica | None) -> None:
         """Note that a replica's state has changed.
 
-        `None`: the set of fit replicas, or the limits of replicas, changed.
+        `replica`: `None` if the set of fit replicas, or the limits of replicas, changed.
         """
         if self._changes.note(replica):
             self._scheduler.soon(self._settling)
@@ -264,8 +268,9 @@ class QueueDriver:
         try:
             changed = self._changes.read(now)
             if self.pools.is_woken:
-                # Woken requests are handled before the changed replicas. Otherwise all woken
-                # requests would go to the replica where a request has just ended.
+                # Requests that their keys' limits no longer block are sent before the changed
+                # replicas are reported. Otherwise all of these requests would go to the replica
+                # where a request has just ended.
                 self._send_woken(begun, now)
             for replica in changed:
                 self._begin(self.pools.freed(replica, now), begun, now)
@@ -274,8 +279,10 @@ class QueueDriver:
             self._arm()
 
     def wake(self) -> None:
-        """At the end of this turn, send requests that are no longer blocked by their keys'
-        limits."""
+        """Send requests that are no longer blocked by their keys' limits.
+
+        The requests are sent at the end of this turn of the event loop.
+        """
         if self.pools.is_woken and self._changes.await_reading():
             self._scheduler.soon(self._settling)
 
@@ -383,7 +390,7 @@ class QueueDriver:
             return self._chooser.choose(x.view, cast(Sequence[Replica], found))
         if ticket is None:
             self._uncount(x, now)
-            # If the lane has no other replica, the replica tried last may get the request again.
+            # If no other replica serves the request, the replica tried last may get it again.
             self.changed(tried[-1])
             return self._offer(x, model, None, tuple(tried))
         ticket.excluded = tuple(tried)
@@ -427,7 +434,7 @@ class QueueDriver:
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
-        """Preempt a request for a more urgent one: stop its engine and queue it again."""
+        """Preempt a request for a more urgent one: stop its attempts and queue it again."""
         request, run = ticket.request, ticket.run
         if request is None or ticket.state != SENT or run is None or run.has_shown:
             return  # The request has ended or shown content in this turn of the event loop.

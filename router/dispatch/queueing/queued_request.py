@@ -1,7 +1,7 @@
 """The interface of a request for the queue driver, in the proxy and in the simulator.
 
-The interface contains the data that the queue needs and that is not part of the ticket. The driver
-calls its methods to let the request wait, to send it, or to end it.
+The interface contains the data that the queue needs and that is not part of the ticket. The queue
+driver calls its methods to let the request wait, to send it, or to end it.
 
 Must never: decide when the request is sent, or where.
 """
@@ -22,7 +22,7 @@ from router.core.ttft_estimate import TtftEstimate
 from router.core.urgency import Urgency
 from router.fleet.replica import Replica
 
-NOT_SINCE: Final = -1.0  # The value of a `..._since` time while its condition does not hold.
+NOT_SINCE: Final = -1.0  # The value of `waits_since` if the request does not wait.
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -59,10 +59,10 @@ class QueuedRequest(ABC):
         # The concurrency limit of the request's key, if the request uses the queue; `None`: no
         # limit.
         self.concurrency: Concurrency | None = None
-        # Whether the driver counts the request in that limit. A request with a ticket is counted by
-        # the queue instead.
+        # Whether the driver counts the request against `concurrency`. A request with a ticket is
+        # counted by the queue instead.
         self.is_counted = False
-        # Position in the order of arrival; 0: the request has not come to the queue yet.
+        # Position in the order of arrival; 0: the request has no position yet.
         self.order = 0
         # Time since which no replica accepts the request's connections.
         self.unreached_since = NOT_SINCE
@@ -99,7 +99,7 @@ class QueuedRequest(ABC):
 
     @abstractmethod
     def flow_identity(self) -> FlowIdentity:
-        """Return the flow whose share of the fleet the request uses."""
+        """Return the flow (account and member) whose share of the fleet the request uses."""
 
     @abstractmethod
     def may_move(self) -> bool:

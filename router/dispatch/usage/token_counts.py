@@ -1,9 +1,9 @@
 """Reads the token counts of a request from a whole answer.
 
-Whole answers report them near their end, each engine in its own format. Event streams are read by
-`usage_tap.py`, which uses the same readers for the objects in the events.
+An engine reports the counts near the end of a whole answer, in its own format. Event streams are
+read by `usage_tap.py`, which uses the same functions for the objects in the events.
 
-The functions are pure: bytes in, numbers out. Must never: raise, for any bytes.
+The functions are pure: bytes in, numbers out. They must never raise, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ UNKNOWN: Final = Usage(None, None, None, False)
 
 _usage_answer = msgspec.json.Decoder(UsageAnswer).decode
 OBJECT: Final = re.compile(rb'"(?:usage|timings)"[ \t\r\n]*:[ \t\r\n]*\{')
-TAIL: Final = 2048  # Number of bytes that are searched at the end of a body, or after a `usage`.
+TAIL: Final = 2048  # Bytes that are searched at the end of a body, or from the name `usage` on.
 
 
 def usage_of(data: bytes) -> Usage | None:
@@ -213,8 +213,8 @@ class BodyEnd:
     def feed(self, data: bytes) -> bytes:
         self._end = data[-TAIL:] if len(data) >= TAIL else (self._end + data)[-TAIL:]
         self._numbers.feed(data)
-        # Most large answers have no line end, and this check for one takes 2 % of the time of
-        # counting.
+        # Most large answers have no line end. The search for one takes 2 % of the time that
+        # counting takes.
         if b"\n" in data:
             self.lines += data.count(b"}\n")
         return data

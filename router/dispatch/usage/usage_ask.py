@@ -1,6 +1,6 @@
 """Asks an engine for a stream's token counts if the client did not ask (`stream_options`).
 
-A field is added only if the engine is known to support it, and only if the engine reports the
+The field is added only if the engine is known to support it, and only if the engine reports the
 counts in a separate event, so that the event can be removed from the stream. (vLLM puts its
 `system_fingerprint` into that event; `attempts/fingerprint.py` keeps it.) Options that already ask
 for counts, and options that the engine would refuse, stay unchanged. The body is not encoded again:
@@ -50,9 +50,9 @@ def replaced(body: list[bytes], asked: bytes, ask: UsageAsk | None) -> list[byte
 def member(asked: bytes, ask: UsageAsk | None) -> bytes:
     """Return a member that asks for usage when it is appended to a body with `stream_options`.
 
-    `asked`: the `stream_options` of the body. Engines use the last of two equal members. The member
-    is for bodies that are too large to be decoded, for which `replaced` cannot be used. Returns b""
-    if the body must stay unchanged, for the same reasons.
+    `asked`: the `stream_options` of the body. Engines use the last of two members with the same
+    name. The member is for bodies that are too large to be decoded, for which `replaced` cannot be
+    used. Returns b"" if the body must stay unchanged, for the reasons that `replaced` names.
     """
     options = _options(asked, ask)
     return b"" if options is None else b'"stream_options":' + options
@@ -66,7 +66,7 @@ def _options(asked: bytes, ask: UsageAsk | None) -> bytes | None:
 def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     """Return the client's options with the request for usage.
 
-    Returns `None` if the options already ask for usage, or are invalid.
+    Returns `None` if the client's options already ask for usage, or are invalid.
     """
     if asked == b"null":
         return ask.options
@@ -85,7 +85,7 @@ def _merge(asked: bytes, ask: UsageAsk) -> bytes | None:
     given = options.get("continuous_usage_stats")
     continuous = None if given is None else bytes(given)
     if continuous not in _NO and not (continuous == b"true" and ask.continuous_needs_usage):
-        # With these options every event contains the counts, or the engine will refuse them.
+        # With these options, every event contains the counts, or the engine refuses the options.
         return None
     options["include_usage"] = msgspec.Raw(b"true")
     if continuous == b"true" or (continuous is None and b"continuous" in ask.options):

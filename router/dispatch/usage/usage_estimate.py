@@ -18,7 +18,7 @@ from router.dispatch.usage.token_counts import UNKNOWN, Usage
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
 from router.intake.body import SCAN_ABOVE
 
-# Upper limit of output tokens, if the request has no limit of output tokens.
+# Assumed limit of output tokens, if the request sets no limit.
 MOST_OUTPUT: Final = 1e6
 # The kinds of routes whose answers are generated text.
 _WRITES: Final = frozenset({"chat", "completions", "responses", "messages", "generate"})
@@ -55,7 +55,8 @@ def usage_at_end(
         if work.replica is not None and reply.is_work:
             usage = _relayed(reply, asked)
     if usage.prompt_tokens is None and usage is not UNKNOWN and asked.body_bytes > SCAN_ABOVE:
-        # The prompt of such a large body was not measured, and the engine reported no counts.
+        # The prompt of a body larger than `SCAN_ABOVE` was not measured, and the engine reported no
+        # count.
         usage = Usage(asked.prompt_tokens(measured), usage.output_tokens, None, False)
     return usage
 
@@ -74,7 +75,7 @@ def most_generated(asked: ClientRequest) -> float:
     """Return an upper limit of the tokens that any engine generates for the request.
 
     Several members may set a limit, and an engine may read only one of them. So the largest of
-    these limits is returned. Native routes have other members.
+    these limits is returned. On engines' native routes, other members set the limit.
     """
     fields = asked.fields
     most = max(fields.max_tokens or 0, fields.max_completion_tokens or 0)

@@ -10,8 +10,8 @@ module finds all other counts:
 A quote inside a JSON string is escaped, so generated text never looks like a member.
 
 If a name occurs more than once, the largest number is used. So a client cannot lower a count by
-making the model write such an object. In a list of answers (SGLang, for a list of prompts, and its
-/vertex_generate), the numbers are added up.
+making the model write an object that contains this name. In a list of answers (of SGLang, for a
+list of prompts or from /vertex_generate), the numbers are added up.
 
 The code is pure: bytes in, numbers out. The cost is linear in the bytes; at most `_CARRY` bytes are
 kept.
@@ -34,7 +34,7 @@ _COUNT: Final = re.compile(
 _LISTS: Final = (b"[", b'{"predictions":[', b'{"predictions": [')
 # Bytes at the beginning of an answer that show whether it is a list.
 _BEGINNING: Final = max(map(len, _LISTS))
-_CARRY: Final = 64  # Number of bytes carried from one piece to the next; no match is longer.
+_CARRY: Final = 64  # Number of bytes kept from one piece for the next; no match is longer.
 # Size of a large piece in bytes; in a smaller piece, several searches cost little.
 _LARGE: Final = 4096
 # Mean distance of underscores in bytes, below which another way to search is faster.

@@ -1,8 +1,8 @@
 """Reads the token counts from one event stream on its way to the client.
 
 A chat or completion stream reports its counts in an event without choices before `[DONE]`, if the
-request asked for them. Other routes report them in their last event. If only the router has asked
-for them (`usage_ask.py`), a `UsageTap` removes that event from the stream.
+request asked for them. Other routes report the counts in their last event. If only the router has
+asked for the counts (`usage_ask.py`), a `UsageTap` removes that event from the stream.
 
 Rules:
 1. An event is removed only if it has no choices and a `usage`. If a content event has a `usage`
@@ -13,7 +13,8 @@ Rules:
    a byte and a search for a word. Events with counts are kept and decoded at the end.
 
 The functions are pure: bytes in, bytes and numbers out. Must never: hold back more than `_HELD`
-bytes of a stream or a whole event, or change a byte of an event that is not removed.
+bytes of an incomplete event and one whole event, or change a relayed event (only
+`attempts/fingerprint.py` adds the fingerprint to one event).
 """
 
 from __future__ import annotations
@@ -91,8 +92,8 @@ class UsageTap:
         self._meter = Cadence() if meter is None else meter
         self.errors = ErrorWatch()
         self._takes_out = takes_out
-        # This is not done with `whole`, because a stream that may be continued must not hold back
-        # its last event.
+        # With `whole`, the engine's fingerprint is not kept, because a stream that may be continued
+        # must not hold back its last event.
         self._closing = Closing() if takes_out and not whole else None
         self._whole = whole
         self._mark = mark
@@ -105,7 +106,8 @@ class UsageTap:
         self._is_withheld = takes_out or whole
         # Whether the blank line after a removed event may end with a line feed in the next read.
         self._drops_lf = False
-        # The first usage, the last usage, and the number of events before the last one.
+        # The bytes of the first `usage`, the bytes of the last `usage`, and the number of events
+        # that had ended when the last `usage` was read.
         self._first = b""
         self._last = b""
         self._last_at = 0
@@ -150,7 +152,7 @@ class UsageTap:
 
     @property
     def content_so_far(self) -> int:
-        """The number of events so far without those before the first content; below 0 before it."""
+        """The number of events from the first content on; below 0 before the first content."""
         return self._events - self._quiet
 
     def content_at_end(self, is_whole: bool) -> int:
@@ -283,7 +285,7 @@ class UsageTap:
             del self._event[:-TAIL]
 
     def _seek(self, events: bytes) -> None:
-        """Search events for counts outside of a `usage` object, or in an event that is not kept."""
+        """Search events for counts outside of a `usage` object, or in an event too long to keep."""
         if self._numbers is None:
             self._numbers = Numbers()
         self._numbers.feed(events)

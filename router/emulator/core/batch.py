@@ -1,8 +1,9 @@
-"""The running requests of an engine: prefilling, decoding, and the steps at which each changes.
+"""The running requests of an engine: those that prefill and those that decode.
 
-A decode step changes nothing for most requests, so no work is done for them. Two heaps list, by
-step, the requests that end with a step and those whose token of a step begins a new block. Equal
-steps are ordered by the begin of decoding. Must never touch blocks; the core holds and frees them.
+A decode step changes nothing for most requests, so it does no work for them. One heap orders the
+requests by the step that generates their last token. A second heap orders them by the step in
+which they need their next KV block. Requests with equal steps are ordered by the begin of their
+decoding. This module must never touch blocks; the scheduler holds and frees them.
 """
 
 from __future__ import annotations
@@ -34,14 +35,18 @@ class Batch(Generic[R]):
         self.context = 0  # tokens of all decoding requests together
         self._block_size = block_size
         self._joined = 0
-        self._finishing: list[tuple[int, int, R]] = []  # (step, order, request)
+        # Heaps of (step, order of the begin of decoding, request).
+        self._finishing: list[tuple[int, int, R]] = []
         self._growing: list[tuple[int, int, R]] = []
 
     def __len__(self) -> int:
         return len(self.prefilling) + len(self.decoding)
 
     def rows(self) -> list[R]:
-        """All running requests: prefilling, then decoding, each kind in order of admission."""
+        """All running requests: first those that prefill, then those that decode.
+
+        Both groups are in order of admission.
+        """
         return [*self.prefilling.values(), *self.decoding.values()]
 
     def admit(self, request: R) -> None:
@@ -49,7 +54,10 @@ class Batch(Generic[R]):
         self.prefilling[request.id] = request
 
     def decode(self, request: R, step: int) -> None:
-        """Add a request whose prefill ended with this step, which also generated its next token."""
+        """Let a request decode from now on, because its prefill ended in `step`.
+
+        The same step generated the request's next token.
+        """
         del self.prefilling[request.id]
         request._state = DECODING
         self.decoding[request.id] = request
@@ -67,13 +75,13 @@ class Batch(Generic[R]):
             request._grow_step = 0
 
     def growing(self, until: int) -> R | None:
-        """The next request that needs a block, if it needs one in a step up to `until`."""
+        """The request that needs a KV block next. None: no request needs one up to step `until`."""
         if self._growing and self._growing[0][0] <= until:
             return self._growing[0][2]
         return None
 
     def grown(self) -> None:
-        """Record that the request of `growing` has its block, and schedule its next need."""
+        """Record that the request returned by `growing` got a block; find when it needs another."""
         step, order, request = self._growing[0]
         step += self._block_size
         if step <= request._finish_step:
@@ -84,15 +92,16 @@ class Batch(Generic[R]):
             heappop(self._growing)
 
     def decoded(self, steps: int) -> int:
-        """Record that `steps` steps have ended, without a change of the batch; returns their
-        tokens.
+        """Record that `steps` decode steps ended without a change of the batch.
+
+        Returns the number of tokens that these steps generated.
         """
         tokens = steps * len(self.decoding)
         self.context += tokens
         return tokens
 
     def finished(self, step: int) -> list[R]:
-        """Remove and return the requests that generated their last token in this step."""
+        """Remove and return the requests that generated their last token in `step`."""
         ended = []
         finishing = self._finishing
         while finishing and finishing[0][0] == step:
@@ -103,7 +112,7 @@ class Batch(Generic[R]):
         return ended
 
     def remove(self, request: R, steps_ended: int) -> None:
-        """Remove a request before its end; it keeps its generated tokens. O(batch)."""
+        """Remove a request before its end and store how many tokens it generated. O(batch)."""
         if request._state == PREFILLING:
             del self.prefilling[request.id]
             return
@@ -117,10 +126,11 @@ class Batch(Generic[R]):
             heapify(self._growing)
 
     def quiet_until(self, free: int) -> int:
-        """The last step before a request ends with it, or needs a block when none is free.
+        """The last step for which the batch stays the same.
 
-        For a batch that only decodes, with `free` blocks, when the needs of the current step are
-        met. Each listed request takes a block every block_size steps.
+        This is the step in which the first request ends, or an earlier one: the last step for which
+        the `free` blocks suffice. All requests must decode, and the blocks of the current step must
+        be taken already. Each request in `_growing` takes a block every `block_size` steps.
         """
         last = self._finishing[0][0]
         growing = self._growing

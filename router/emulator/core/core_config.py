@@ -1,7 +1,7 @@
-"""The sizes of one engine core.
+"""The configuration of one engine core.
 
-This is a separate file, because `request.py` is compiled: a frozen dataclass compiled by mypyc
-cannot be unpickled, and a scenario is pickled for a simulation's process.
+This class has a file of its own that is not compiled: a frozen dataclass compiled by mypyc cannot
+be unpickled. The configuration is pickled when a simulation runs in another process.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreConfig:
-    """Sizes of one engine, under vLLM's names."""
+    """The configuration of one engine core. The sizes have vLLM's names."""
 
     max_num_seqs: int = 256
     max_num_batched_tokens: int = 8192
@@ -19,12 +19,15 @@ class CoreConfig:
     block_size: int = 16
     priority_scheduling: bool = False
     prefix_caching: bool = True
-    token_events: bool = True  # False: only first tokens and ends are reported
-    reserve_output: bool = False  # True: all KV is reserved at admission, and nothing is preempted
-    # Least difference of priority numbers; None: new requests preempt none.
+    token_events: bool = True  # False: the core reports only first tokens and ends of requests
+    # True: all KV blocks of a request are reserved at its admission, and no request is preempted.
+    reserve_output: bool = False
+    # A new request may preempt running requests whose priority numbers are higher than its own by
+    # more than this. None: a new request preempts no other request.
     preempt_advantage: int | None = None
     kv_events: bool = False  # True: `EngineCore.kv_log` records changes of the prefix cache
-    leap: bool = False  # True: consecutive decode steps that change only counters are one event
+    # True: consecutive decode steps are one event while they change only counters.
+    leap: bool = False
 
     def __post_init__(self) -> None:
         if self.max_num_seqs < 1:

@@ -1,23 +1,24 @@
 """The engine core: continuous batching over a paged KV pool, as a pure state machine.
 
-It uses no socket, task or clock: time comes in as `now` (seconds, any epoch, never going back) and
-goes out through `next_event`. The server calls it from a timer; a simulator jumps a virtual clock
-from event to event. The same input always gives the same output.
+It uses no socket, task or clock. Its callers pass the time as `now`, in seconds since any epoch;
+the time must never go back. `next_event` returns when `advance` must be called. The server calls it
+from a timer; a simulator moves a virtual clock from event to event. The same input always gives the
+same output.
 
 One *step* is one pass of the accelerator: it decodes one token for every decoding request and uses
 the rest of `max_num_batched_tokens` for prefill, in chunks. The `scheduler` chooses the requests of
-a step. The queue is ordered by arrival, or by (priority, arrival) with the lower number first. The
-head of the queue blocks: a smaller request does not overtake it.
+a step. The queue is ordered by arrival, or by (priority, arrival) with the lower number first. A
+small request never overtakes the head of the queue, even if only the small one has enough blocks.
 
-A decode step costs the core O(changes), not O(batch). Only with `token_events` is there one event
-per token. With `leap`, consecutive decode steps without an arrival, end or preemption are one
-event. A request that arrives during a leap joins the same step boundary as without leaping. The
-history of events is the same. There are two differences. Figures that are read during a leap are
-those of its begin, unless `settle` is called first. `kv_log` gets the blocks that are stored during
-a leap when the leap ends.
+The CPU time of a decode step grows with the number of requests that change, not with the batch.
+There is one event per token only if `token_events` is set. If `leap` is set, consecutive decode
+steps without an arrival, end or preemption are one event, a *leap*. A request that arrives during a
+leap joins the same step as without leaps, and the events are the same. Leaps have two other
+effects. Counters that are read during a leap have the values of its begin, unless `settle` is
+called first. `kv_log` gets the blocks that are stored during a leap only when the leap ends.
 
-Invariants: a request ends exactly once, by a FINISHED event or by `abort`; a preempted one reports
-each of its tokens once.
+Invariants: a request ends exactly once, by a FINISHED event or by `abort`. Each token is reported
+at most once, even if the request was preempted.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ R = TypeVar("R", bound=Request)
 
 
 class EngineCore(Generic[R]):
-    """One engine. All counters only grow; gauges are properties."""
+    """One engine core. Its counters never decrease; present values are properties."""
 
     def __init__(self, config: CoreConfig, timing: Timing) -> None:
         self.config = config
         self.timing = timing
-        # Sizes as plain numbers, because each step uses all of them.
+        # Copies of the coefficients, because each step reads all of them.
         self._prefill_s = timing.prefill_s
         self._prefill_token_s = timing.prefill_token_s
         self._prefill_square_s = timing.prefill_square_s
@@ -57,13 +58,14 @@ class EngineCore(Generic[R]):
         self._decode_context_s = timing.decode_context_s
         self._leaps = config.leap
         self._tells_tokens = config.token_events
-        # Changes of the prefix cache, in order. The caller reads and clears it.
+        # Changes of the prefix cache, in order. The caller reads and clears this list.
         self.kv_log: list[KvEvent] | None = [] if config.kv_events else None
         self._scheduler: Scheduler[R] = Scheduler(config, self.kv_log)
         self.kv = self._scheduler.kv
-        # Factor on the time of every step started from now on. With leaps: see `slow`.
+        # Factor on the duration of every step that begins from now on. During a leap, only `slow`
+        # changes it correctly.
         self.slowdown = 1.0
-        self.clock = 0.0  # time of the last events: exact, even if `advance` was called late
+        self.clock = 0.0  # time of the last step boundary, even if `advance` was called later
 
         self.submitted = 0
         self.generation_tokens = 0
@@ -100,7 +102,7 @@ class EngineCore(Generic[R]):
 
     @property
     def prefix_queries(self) -> int:
-        """Prompt tokens looked up in the prefix cache, at each request's first admission."""
+        """Number of prompt tokens looked up in the prefix cache, once for each admitted request."""
         return self._scheduler.prefix_queries
 
     @property
@@ -117,26 +119,26 @@ class EngineCore(Generic[R]):
 
     @property
     def prefilling(self) -> int:
-        """Number of running requests without a token since their last admission."""
+        """Number of running requests whose prefill has not ended."""
         return len(self._scheduler.batch.prefilling)
 
     @property
     def step_tokens(self) -> int:
-        """Prompt tokens computed in the newest step."""
+        """Number of prompt tokens that the newest step computes."""
         return sum(request._chunk for request in self._scheduler.chunks)
 
     @property
     def kv_usage(self) -> float:
-        """Share of the blocks that are held, 0..1. Blocks that are only cached are free."""
+        """Fraction of the KV blocks that requests hold, 0 to 1. Other cached blocks are free."""
         return self.kv.used / self.kv.num_blocks
 
     @property
     def kv_reserved(self) -> int:
-        """Blocks held or reserved."""
+        """Number of KV blocks that requests hold or have reserved."""
         return self.kv.used + self._scheduler.promised
 
     def generated(self, request: R) -> int:
-        """Output tokens that were generated for the request so far."""
+        """Number of output tokens that were generated for the request so far."""
         if request._state != DECODING:
             return request.generated
         return self.steps_ended - request._first_step + 1
@@ -146,7 +148,7 @@ class EngineCore(Generic[R]):
         return id in self._requests
 
     def uncached_waiting(self) -> int:
-        """Tokens of waiting requests that are not cached at this moment. O(queue)."""
+        """Number of tokens of waiting requests that are not in the prefix cache now. O(queue)."""
         size = self.kv.block_size
         total = 0
         for request in self._scheduler.queue.requests():
@@ -165,7 +167,10 @@ class EngineCore(Generic[R]):
         return self.slowdown * self.timing.prefill_alone_s(tokens, size * len(hits))
 
     def rows(self) -> list[R]:
-        """Running requests, in order of admission within each kind: prefilling, then decoding."""
+        """Running requests: first those that prefill, then those that decode.
+
+        Both groups are in order of admission.
+        """
         return self._scheduler.batch.rows()
 
     def queued(self) -> list[R]:
@@ -173,10 +178,10 @@ class EngineCore(Generic[R]):
         return self._scheduler.queue.ordered()
 
     def next_event(self, now: float) -> float | None:
-        """The time at which `advance` next has work; at or before `now` if it has some already.
+        """The time at which `advance` must be called next. It may be `now` or earlier.
 
-        None: no event before a request is submitted (or a stalled engine resumes). Ask again after
-        every call that changes something: with leaps, each call may bring the next event forward.
+        None: nothing happens until a request is submitted or a stalled engine resumes. Ask again
+        after each call that changes the engine: during a leap, the call may make this time earlier.
         """
         if self._stalled_at is not None:
             return None
@@ -187,9 +192,9 @@ class EngineCore(Generic[R]):
     # Actions.
 
     def submit(self, request: R, now: float) -> None:
-        """Queue a request. It joins the first step that begins at or after `now`.
+        """Queue a request, which can join the first step that begins at or after `now`.
 
-        Raises ValueError for a request that could never run, or an id that is in use.
+        Raises ValueError if the request could never run or its ID is in use.
         """
         if request._state != NEW or request.id in self._requests:
             raise ValueError(f"request {request.id!r} was submitted before")
@@ -208,7 +213,7 @@ class EngineCore(Generic[R]):
             self._cut(now)
 
     def abort(self, id: str, now: float) -> bool:
-        """Drop a request and free its blocks at once. False: unknown, or ended before.
+        """Drop a request and free its blocks at once. False: the request is unknown or has ended.
 
         The current step still takes its full time, as on a real accelerator.
         """
@@ -225,8 +230,8 @@ class EngineCore(Generic[R]):
         return True
 
     def reset_cache(self) -> bool:
-        """Drop every cached prefix, but only if no block is held, as vLLM does. False: a block is
-        held.
+        """Drop all cached prefixes, as vLLM does. False: nothing was dropped, because a request
+        holds a block.
         """
         if self.kv.used:
             return False
@@ -238,8 +243,9 @@ class EngineCore(Generic[R]):
     def advance(self, now: float) -> list[tuple[int, R]]:
         """Process the earliest step boundary due by `now`; returns its events as (kind, request).
 
-        At most one boundary per call: while `next_event(now) <= now`, call again. The last token of
-        a request is reported as a token and then as FINISHED. `clock` is the time of the events.
+        A call processes at most one boundary: call again while `next_event(now) <= now`. The last
+        token of a request is reported as a token and then as FINISHED. `clock` is the time of the
+        events.
         """
         due = self.next_event(now)
         if due is None or due > now:
@@ -254,15 +260,15 @@ class EngineCore(Generic[R]):
         return events
 
     def settle(self, now: float) -> None:
-        """Count the steps of a leap that ended before `now`, so that every figure is as of `now`.
+        """Count the steps that ended before `now` during a leap, a series of steps without events.
 
-        Later events are the same with and without this call.
+        All counters then have their values at `now`. Later events are the same without this call.
         """
         if self._leap.steps > 1:
             self._count(self._leap.under_way(now) - 1)
 
     def slow(self, factor: float, now: float) -> None:
-        """Set the factor on the time of every step that begins at or after `now`."""
+        """Set the factor on the duration of every step that begins at or after `now`."""
         self._cut(now)
         self.slowdown = factor
 
@@ -273,7 +279,7 @@ class EngineCore(Generic[R]):
             self._stalled_at = now
 
     def resume(self, now: float) -> None:
-        """Continue after `stall`; the current step still needs its remaining time."""
+        """Continue after `stall`. The current step still needs the rest of its duration."""
         if self._stalled_at is not None:
             self._leap.put_off(now - self._stalled_at)
             self._last_submit = max(self._last_submit, now)
@@ -285,7 +291,8 @@ class EngineCore(Generic[R]):
         scheduler = self._scheduler
         step = self.steps + 1
         preemptions = scheduler.preemptions
-        # A late caller may have submitted newer requests: the step cannot begin before these.
+        # If `advance` is called late, a request may have arrived after `clock`. It can be in this
+        # step, so the step does not begin before its arrival.
         begin = max(self.clock, self._last_submit)
         scheduler.schedule(step, begin)
         decoding = len(scheduler.batch.decoding)
@@ -328,19 +335,22 @@ class EngineCore(Generic[R]):
             for request in batch.finished(step):
                 self._finish(request, events)
         for request in self._scheduler.chunks:
-            # Otherwise the request was aborted during the step, or its prompt needs more steps.
+            # In all other cases the request was aborted during the step or needs more prefill.
             if request._state == PREFILLING and request._computed == request._target:
                 self._prefilled(request, step, events)
 
     def _cut(self, now: float) -> None:
-        """End the leap with the step that runs at `now`, because the next one may differ."""
+        """End the leap, a series of steps without events, with the step that runs at `now`.
+
+        The steps after it may differ from the planned ones.
+        """
         if self._leap.steps > 1:
             step = self._leap.under_way(now)
             self._count(step - 1)
             self._leap.cut(step)
 
     def _count(self, ended: int) -> None:
-        """Record that `ended` steps of the leap have ended, and the next one has begun."""
+        """Update the counters during a leap: its first `ended` steps have ended, the next runs."""
         leap = self._leap
         steps = ended - leap.counted
         if steps > 0:
@@ -350,11 +360,12 @@ class EngineCore(Generic[R]):
             self.generation_tokens += self._scheduler.batch.decoded(steps)
             self._scheduler.grow(self.steps)
 
-    # The life of a request.
+    # First token and end of a request.
 
     def _prefilled(self, request: R, step: int, events: list[tuple[int, R]]) -> None:
-        """All tokens of the request are computed: report the first token, or the next token after
-        a preemption.
+        """End a request's prefill and report the token that the prefill generated.
+
+        After a preemption this is not the request's first token.
         """
         had = request.generated
         request._chunk = 0

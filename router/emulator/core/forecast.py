@@ -1,12 +1,13 @@
-"""The time to first token of a request that would reach an engine now, if no other one came later.
+"""Predicts the time to first token of a request that reaches an engine now.
 
-The forecast is made from the engine's true state: its queue, its batch, its free blocks and its
-prefix cache. It plays the scheduler's steps on copied numbers: prefills in the order of the queue,
-a token for each decoding request, a new place whenever one ends. Preemption is not played, so the
-forecast is too short where the KV cache overflows.
+The forecast assumes that no other request arrives later. It reads the engine's true state: its
+queue, its batch, its free blocks and its prefix cache. It then simulates the scheduler's steps on a
+copy of these numbers: prefills in the order of the queue, a token per step for each decoding
+request, and a free slot whenever a request ends. Preemption is not simulated, so the forecast is
+too short if the KV cache overflows.
 
-A bench uses it for an oracle, a router that sees what a real one cannot. Must never: change the
-engine.
+Benchmarks use the forecast for an oracle: a router that reads the engines' true state, which no
+real router can. Must never change the engine.
 """
 
 from __future__ import annotations
@@ -19,26 +20,28 @@ from typing import Any
 from router.emulator.core.engine_core import EngineCore
 from router.emulator.core.request import DECODING, Request
 
-_STEPS_MAX = 10_000  # played steps; decode steps without another change count as one
-_OUTPUT = 100  # output tokens of a request that has not arrived, which nobody knows
+# Maximum number of simulated steps. Decode steps that are simulated together count as one.
+_STEPS_MAX = 10_000
+# Assumed number of output tokens of a request that is not in the engine's queue yet.
+_OUTPUT = 100
 
 
 @dataclass(slots=True, eq=False)
 class _Prefill:
     """A request without a first token yet."""
 
-    start: int  # tokens of its KV that exist
-    end: int  # tokens to prefill
-    output: int  # output tokens after its first one
-    hashes: Sequence[int]  # of the prompt's full blocks
+    start: int  # number of tokens whose KV exists
+    end: int  # number of tokens to prefill, including `start`
+    output: int  # number of output tokens after the one that the prefill generates
+    hashes: Sequence[int]  # hashes of the prompt's full blocks
 
 
 @dataclass(slots=True, eq=False)
 class _Decode:
     """A decoding request."""
 
-    left: int  # steps until it ends
-    blocks: int  # blocks that its end frees
+    left: int  # number of steps until the request ends
+    blocks: int  # number of blocks that become free when it ends
 
 
 def first_token_s(
@@ -51,15 +54,16 @@ def first_token_s(
 ) -> float:
     """Seconds from `now` to the first token; infinity if the engine is stalled.
 
-    `before`: prompt tokens and block hashes of requests that will reach the engine before this one
-    and are not in its queue yet.
+    `before` has the number of prompt tokens and the block hashes of further requests. They will
+    reach the engine before this request and are not in the engine's queue yet.
     """
     core.settle(now)
     if core._stalled_at is not None:
         return inf
     own = _Prefill(0, prompt_tokens, 0, hashes)
     waiting: list[_Prefill] = []
-    behind: list[_Prefill] = []  # They may fill the step in which the own prefill ends.
+    # Less urgent requests. They may lengthen the step in which the new request's prefill ends.
+    behind: list[_Prefill] = []
     for request in core.queued():
         tokens = request.prompt_tokens + request.generated
         later = core.config.priority_scheduling and request.priority > priority
@@ -80,16 +84,16 @@ def first_token_s(
 
 
 class _Played:
-    """A copy of an engine's numbers, on which its steps are played."""
+    """A copy of an engine's numbers, on which the engine's next steps are simulated."""
 
     def __init__(self, core: EngineCore[Any], waiting: list[_Prefill]) -> None:
         self._core = core
         self._size = core.kv.block_size
         self._free = core.kv.free
-        self._waiting = waiting  # the next one first
+        self._waiting = waiting  # in the order of the queue
         self._prefilling: list[_Prefill] = []
         self._decoding: list[_Decode] = []
-        self._hashes: set[int] = set()  # hashes of the blocks that the played steps computed
+        self._hashes: set[int] = set()  # hashes of blocks that simulated steps computed
         for request in core.rows():
             if request._state == DECODING:
                 left = request._finish_step - core.steps
@@ -102,7 +106,10 @@ class _Played:
                 )
 
     def end_step(self) -> list[_Prefill]:
-        """Free the places of ended requests; returns the requests whose first token is made."""
+        """Free the slots and blocks of ended requests.
+
+        Returns the requests that got their first token in this step.
+        """
         self._free += sum(one.blocks for one in self._decoding if one.left <= 0)
         self._decoding = [one for one in self._decoding if one.left > 0]
         done = [one for one in self._prefilling if one.start == one.end]
@@ -116,9 +123,9 @@ class _Played:
         return done
 
     def step_s(self) -> float:
-        """Play the next step, or all steps until a decoding request ends if nothing is prefilled.
+        """Simulate the next step, or all steps until a request ends if nothing is prefilled.
 
-        Returns their seconds; infinity if nothing can run.
+        Returns the duration of the simulated steps in seconds; infinity if no request can run.
         """
         sequences = len(self._decoding)
         tokens, squares = self._prefill(self._core.config.max_num_batched_tokens - sequences)
@@ -134,9 +141,10 @@ class _Played:
         return steps * self._core.slowdown * step_s
 
     def _prefill(self, budget: int) -> tuple[int, int]:
-        """Prefill chunks of at most `budget` tokens; returns their tokens and `Timing`'s squares.
+        """Prefill at most `budget` tokens. Returns `tokens` and `squares` for `Timing.step_s`.
 
-        Requests that wait begin while there is budget, a slot and room for the whole prompt.
+        Waiting requests are admitted while there is budget, a slot and enough free blocks for the
+        whole prompt.
         """
         tokens = squares = index = 0
         while tokens < budget and (index < len(self._prefilling) or self._admit()):
@@ -144,14 +152,14 @@ class _Played:
             end = min(one.end, one.start + budget - tokens)
             tokens += end - one.start
             squares += end * end - one.start * one.start
-            # As in the scheduler, the next request of this step may share these blocks.
+            # As in the scheduler, a later request of the same step may share these blocks.
             self._hashes.update(one.hashes[one.start // self._size : end // self._size])
             one.start = end
             index += 1
         return tokens, squares
 
     def _admit(self) -> bool:
-        """Let the head of the queue begin. False: there is none, or no place for it."""
+        """Admit the head of the queue. False: nothing waits, or slots or blocks are lacking."""
         if not self._waiting:
             return False
         head = self._waiting[0]
@@ -165,12 +173,12 @@ class _Played:
         return True
 
     def _prefix(self, one: _Prefill) -> tuple[int, int]:
-        """Cached tokens of a waiting request, and the blocks that it would take."""
+        """Number of cached tokens of a waiting request, and of free blocks that it would take."""
         kv, size = self._core.kv, self._size
         blocks = -(-one.end // size)
         if not self._core.config.prefix_caching:
             return 0, blocks
-        most = (one.end - 1) // size  # The last token is always computed.
+        most = (one.end - 1) // size  # The last token is computed even if it is cached.
         hits = kv.match(one.hashes, most)
         count = len(hits)
         while count < min(most, len(one.hashes)) and one.hashes[count] in self._hashes:
@@ -188,5 +196,5 @@ def _rest_s(core: EngineCore[Any], now: float) -> float:
 
 
 def _more(request: Request) -> int:
-    """Output tokens that follow the next one."""
+    """Number of output tokens that the request generates after its next one."""
     return max(request.output_tokens - request.generated - 1, 0)

@@ -1,4 +1,4 @@
-"""A histogram of plain ints with one bisect per observation."""
+"""A histogram with integer counts. An observation costs one binary search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 
 class Histogram:
-    """`bounds` ascend; a value on a bound counts as below it, as in Prometheus."""
+    """A histogram whose buckets have the ascending upper `bounds`.
+
+    A value that equals a bound is in the bucket of this bound, as in Prometheus.
+    """
 
     __slots__ = ("bounds", "counts", "sum")
 

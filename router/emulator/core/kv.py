@@ -1,18 +1,18 @@
 """A paged KV pool with a prefix cache, as in vLLM.
 
-A block is `block_size` tokens. A full block with a known hash (chained, so that one hash represents
-the whole prefix up to there) can be shared. Each block has a reference count. When its last holder
-releases a block, the block stays cached in the free queue until it is reused. The block that was
-freed longest ago is reused first. A sequence frees its end before its beginning, so that prefixes
-are evicted from their end.
+A block is `block_size` tokens. Requests can share a full block whose hash is known. Hashes are
+chained: the hash of a block represents the whole prompt up to the block's end. Each block has a
+reference count. When the last holder releases a block, the block stays cached in the free queue
+until it is reused. The block that was freed longest ago is reused first. A request frees its last
+block first, so that a cached prefix is evicted from its end.
 
-The free queue is linked through the blocks themselves, by the numbers of their neighbours. Holding
-a cached block, freeing one and reusing one cost a few writes each. A prompt does this with each of
-its blocks.
+The free queue is a linked list: each free block stores the numbers of its neighbours. Taking a
+cached block out of the queue, freeing a block and reusing a block cost a few writes each. A prompt
+needs these operations for each of its blocks.
 
 Invariants: every block is either referenced or free, never both; `used + free == num_blocks`; a
-cached hash names exactly one block. Blocks never used yet cost no memory, so that a thousand pools
-fit in one process.
+cached hash names exactly one block. A block that was never used costs no memory, so that a thousand
+pools fit in one process.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from mypy_extensions import i32, mypyc_attr
 
 from router.emulator.core.kv_events import KvEvent, Removed
 
-# The hash of a block's content, an int. Typed so that compiled code passes the caller's object on:
-# a new int object would cost each hashed block an allocation and 32 bytes.
+# The hash of a block's content, an int. The type is Any, so that compiled code keeps the caller's
+# int object. A new int object would cost an allocation and 32 bytes for each hashed block.
 Hash = Any
-NOBODY: Final = -1  # no block has this number
+NOBODY: Final = -1  # stored instead of a block number where there is no block
 
 
 @mypyc_attr(acyclic=True)
 class Block:
-    """A block of `block_size` tokens. Compared and hashed as an object."""
+    """A block of `block_size` tokens. Blocks are compared by identity, not by content."""
 
     __slots__ = ("after", "before", "name", "number", "refs")
 
     def __init__(self, number: int) -> None:
-        # Numbers of four bytes: a thousand pools have a million blocks.
+        # Each number is stored in four bytes, because a thousand pools have a million blocks.
         self.number: i32 = number  # the block's number in its pool
         self.refs: i32 = 0  # number of holders of the block
         self.name: Hash = None  # the hash of its content; None: unknown
-        # The numbers of the neighbours in the free queue, while the block is free. References would
-        # be cycles, which the garbage collector would have to traverse.
+        # The numbers of the neighbours in the free queue, while the block is free. References to
+        # the neighbours would form cycles, which the garbage collector would have to traverse.
         self.before: i32 = NOBODY
         self.after: i32 = NOBODY
 
@@ -65,14 +65,14 @@ class KvPool:
     )
 
     def __init__(self, num_blocks: int, block_size: int, log: list[KvEvent] | None = None) -> None:
-        """With a `log`, every evicted hash is appended to it."""
+        """Create an empty pool. A `Removed` event for each evicted hash is appended to `log`."""
         if num_blocks < 1 or block_size < 1:
             raise ValueError("a KV pool needs at least one block of at least one token")
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.evictions = 0  # cached blocks that were evicted for reuse
-        self.taken = 0  # blocks that were allocated empty
-        self.peak = 0  # maximum number of blocks held at once
+        self.taken = 0  # number of empty blocks that were allocated
+        self.peak = 0  # maximum number of blocks with a holder at the same time
         self._log = log
         self._blocks: list[Block] = []  # by number; blocks with higher numbers were never used
         self._first = NOBODY  # number of the first block of the free queue (next to be reused)
@@ -91,7 +91,7 @@ class KvPool:
 
     @property
     def cached(self) -> int:
-        """Number of blocks that a prompt could hit, held or not."""
+        """Number of blocks with a stored hash, which prompts can share, with or without holders."""
         return len(self._cached)
 
     def match(self, hashes: Sequence[Hash], limit: int) -> list[Block]:
@@ -110,7 +110,7 @@ class KvPool:
         return blocks
 
     def idle(self, blocks: Iterable[Block]) -> int:
-        """Number of `blocks` without a holder: sharing `blocks` takes that many from `free`."""
+        """Number of `blocks` without a holder: `share(blocks)` reduces `free` by this number."""
         found = 0
         for block in blocks:
             if not block.refs:
@@ -118,7 +118,7 @@ class KvPool:
         return found
 
     def sole(self, blocks: Iterable[Block]) -> int:
-        """Number of `blocks` with one holder: releasing `blocks` frees that many."""
+        """Number of `blocks` with one holder: `release(blocks)` frees this number of blocks."""
         found = 0
         for block in blocks:
             if block.refs == 1:
@@ -126,11 +126,13 @@ class KvPool:
         return found
 
     def hashes(self) -> frozenset[int]:
-        """All hashes that a prompt could hit."""
+        """The hashes of all cached blocks."""
         return frozenset(self._cached)
 
     def state(self) -> tuple[list[int], list[Hash], list[int]]:
-        """Holders and hash of each block by number, and the free blocks in order of reuse."""
+        """Three lists: each block's number of holders, each block's hash, and the free blocks'
+        numbers in order of reuse.
+        """
         free: list[int] = []
         number = self._first
         while number != NOBODY:
@@ -139,7 +141,7 @@ class KvPool:
         return [b.refs for b in self._blocks], [b.name for b in self._blocks], free
 
     def share(self, blocks: list[Block]) -> None:
-        """Hold these cached blocks as well."""
+        """Add one holder to each of these cached blocks."""
         known = self._blocks
         for block in blocks:
             if not block.refs:
@@ -156,7 +158,7 @@ class KvPool:
             block.refs += 1
 
     def take(self, count: int) -> list[Block]:
-        """Hold `count` empty blocks. Raises MemoryError when fewer are free."""
+        """Allocate `count` empty blocks. Raises MemoryError when fewer are free."""
         if count > self.free:
             raise MemoryError("every KV block is in use")
         known, cached = self._blocks, self._cached
@@ -192,7 +194,7 @@ class KvPool:
         return blocks
 
     def commit(self, blocks: list[Block], values: Sequence[Hash]) -> None:
-        """Mark full blocks with their hashes, so that prompts may hit them from now on.
+        """Store the hashes of full blocks, so that later prompts can share these blocks.
 
         A second copy of a cached block gets no hash, and a block that has a hash keeps it.
         """
@@ -205,7 +207,7 @@ class KvPool:
                 block.name = value
 
     def release(self, blocks: list[Block]) -> None:
-        """Release these blocks."""
+        """Remove one holder from each of these blocks. A block without a holder becomes free."""
         known = self._blocks
         for block in reversed(blocks):
             refs = block.refs - 1
@@ -222,7 +224,7 @@ class KvPool:
                 self._last = block.number
 
     def clear_cache(self) -> None:
-        """Drop every hash; held blocks stay held."""
+        """Forget the hashes of all blocks. The holders of the blocks do not change."""
         self._cached.clear()
         for block in self._blocks:
             block.name = None

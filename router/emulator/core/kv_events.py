@@ -1,9 +1,9 @@
-"""Changes of a prefix cache as plain values: stored, removed, cleared.
+"""The events that describe changes of a prefix cache: stored, removed, cleared.
 
-The pure side of KV events: `core` and `kv` append these to a log if requested, and `kv_wire`
-encodes them in an engine's format. Replaying a log gives exactly the hashes in the cache: a block
-is in the cache from its `Stored` to its `Removed` or to the next `Cleared`. `Stored` may be
-repeated for a present block (vLLM 0.25 and later report reuse, too).
+If requested, `scheduler`, `kv` and `engine_core` append these events to a log; `kv_wire` encodes
+them in an engine's format. The log determines exactly which hashes are in the cache: a block is in
+the cache from its `Stored` to its `Removed` or to the next `Cleared`. `Stored` may be repeated for
+a block that is in the cache, because vLLM 0.25 and later also report reuse.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Consecutive full blocks. `tokens` has `block_size` token IDs for each block."""
+    """Consecutive full blocks were stored. `tokens` has `block_size` token IDs for each block."""
 
     hashes: Sequence[int]
-    parent: int | None  # the hash of the block before the first; None: the prompt begins here
+    parent: int | None  # hash of the block before the first block; None: the prompt begins here
     tokens: Sequence[int]
     block_size: int
     salt: str | None = None  # cache salt of the prompt, sent with its first block only
@@ -31,7 +31,7 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Cleared:
-    """The cache is empty."""
+    """All blocks were removed from the cache."""
 
 
 KvEvent: TypeAlias = Stored | Removed | Cleared

@@ -1,13 +1,13 @@
-"""The current step, or a series of consecutive steps without any event between them.
+"""The current step of an engine, or a series of consecutive steps without any event between them.
 
-A decode step of B sequences lasts d0 + d1*B + d2*ctx, and each adds B tokens to the context. So
-step k of such a series (1 is the first) ends at
+A decode step of B sequences with ctx tokens of context lasts d0 + d1*B + d2*ctx (see `timing`).
+Each step adds B tokens to the context. So step k of a series of decode steps (k = 1 is the first
+step) ends at
 
     begin + k*first_s + more_s * k*(k - 1)/2          more_s = d2*B
 
-and the step running at a given time is the root of a quadratic equation. Pure arithmetic, in
-seconds, without knowledge of requests. Time must never go back, and steps of length zero are
-allowed.
+and the number of the step that runs at a given time is the root of a quadratic equation. All times
+are in seconds. Time must never go back, and steps may take 0 s. This module knows no requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from math import sqrt
 
 
 class Leap:
-    """A series of steps. One per engine core, reused; `steps` is 0 while no step runs."""
+    """A series of steps. An engine core reuses one object; `steps` is 0 while no step runs."""
 
     __slots__ = ("_begin", "_first_s", "_more_s", "counted", "end", "steps")
 
@@ -29,8 +29,9 @@ class Leap:
         self._more_s = 0.0
 
     def start(self, begin: float, first_s: float, more_s: float, steps: int) -> None:
-        """Start consecutive steps at `begin`; each lasts `more_s` (not negative) longer than the
-        last.
+        """Start a series of `steps` steps at time `begin`.
+
+        Each step lasts `more_s` seconds (not negative) longer than the step before it.
         """
         self._begin = begin
         self._first_s = first_s
@@ -43,14 +44,14 @@ class Leap:
         return self._begin + (step * self._first_s + self._more_s * (step * (step - 1) // 2))
 
     def under_way(self, now: float) -> int:
-        """The first step that ends at or after `now`; the last step if all have ended before."""
+        """Number of the first step that ends at or after `now`; if all have ended, of the last."""
         if now > self.end:
             return self.steps
         since = now - self._begin
         if self.steps == 1 or since <= 0.0:
             return 1
-        # In this form the root stays exact when more_s is almost zero. The remaining rounding error
-        # is less than a step, and `end_of` corrects this error.
+        # This form of the root stays exact when `more_s` is almost zero. The remaining rounding
+        # error is less than one step; the two loops below correct it.
         even_s = self._first_s - self._more_s / 2
         step = int(2 * since / (even_s + sqrt(even_s * even_s + 2 * self._more_s * since)))
         step = min(max(step, 1), self.steps)
@@ -67,5 +68,5 @@ class Leap:
             self.end = self.end_of(step)
 
     def put_off(self, seconds: float) -> None:
-        """Delay the end of the current, last step."""
+        """Delay the end of the current step, which must be the last one of the series."""
         self.end += seconds

@@ -1,11 +1,13 @@
 """Random draws that depend on the request, not on the engine that receives it.
 
-For a request with the header `x-emulate-key`, faults with a probability are drawn by its key and by
-the number of earlier attempts with that key, at any engine of this process. With the same requests,
-routers then see the same first attempts fail, wherever they send them, and a second copy of a
-request gets a new draw. Without this, two runs of a bench would differ mostly by chance.
+A fault can have a probability. For a request with the header `x-emulate-key`, the draw depends on
+that key and on the number of earlier attempts with it at all engines of this process. So the same
+first attempts fail for every router that gets the same requests, whichever engine it chooses. A
+second copy of a request gets a new draw. Without keys, the results of two benchmark runs would
+differ mostly by chance.
 
-Deterministic. Bounded: the key that was first seen longest ago is dropped.
+The draws are deterministic. The number of stored keys is limited: the key that was first seen
+longest ago is dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ _KEYS = 65_536
 
 
 class Luck:
-    """The draws of all engines of a process."""
+    """The random draws of all engines of a process."""
 
     def __init__(self, most: int = _KEYS) -> None:
         self._attempts: dict[str, int] = {}

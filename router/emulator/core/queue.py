@@ -1,7 +1,8 @@
-"""The waiting requests of an engine, ordered by (rank, arrival); the head of the queue blocks.
+"""The waiting requests of an engine, ordered by (rank, arrival).
 
-Must never let a request overtake the head. An aborted request stays in the heap until it reaches
-the top or the heap is compacted, so that an abort costs O(1) on average.
+The rank is the priority number, or 0 without priority scheduling. Must never let a request overtake
+the head of the queue. An aborted request stays in the heap until it reaches the top or the heap is
+compacted, so that an abort costs O(1) on average.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ R = TypeVar("R", bound=Request)
 
 
 class Queue(Generic[R]):
-    """Waiting requests, ordered by their `_place`."""
+    """The waiting requests in the order of their `_place`; the lowest is first."""
 
     __slots__ = ("_heap", "peak", "waiting")
 
@@ -32,19 +33,19 @@ class Queue(Generic[R]):
             self.peak = self.waiting
 
     def head(self) -> R:
-        """The next request. The queue must not be empty."""
+        """The head: the request that is admitted next. The queue must not be empty."""
         heap = self._heap
         while heap[0][1]._state != WAITING:
             heappop(heap)
         return heap[0][1]
 
     def pop(self) -> None:
-        """Remove and return the head of the queue, which now runs."""
+        """Remove the head of the queue, because it now runs. `head` must be called first."""
         heappop(self._heap)
         self.waiting -= 1
 
     def drop(self, request: R) -> None:
-        """Remove a request at any position."""
+        """Remove an aborted request from any position of the queue."""
         request._state = ENDED
         self.waiting -= 1
         if len(self._heap) > 64 and len(self._heap) > 2 * self.waiting:

@@ -1,4 +1,4 @@
-"""One request of an engine core. Plain values; `core` does the work."""
+"""One request of an engine core. This class only stores values; the core reads and changes them."""
 
 from __future__ import annotations
 
@@ -73,21 +73,24 @@ class Request:
 
         self.arrival = 0.0
         self.cached_tokens = 0  # prompt tokens taken from the prefix cache at the first admission
-        self.generated = 0  # output tokens, final at the end; before, use `EngineCore.generated`
+        # Number of output tokens, set at the end. Before the end, call `EngineCore.generated`.
+        self.generated = 0
         self.preemptions = 0
         self.started_at = 0.0  # time of the first admission, in seconds
         self._state = NEW
-        self._place = (0, 0.0, 0)  # in the queue: rank, arrival, order of arrival; higher is later
+        # Order in the queue: (rank, arrival time, number of the arrival). The lowest is first.
+        self._place = (0, 0.0, 0)
         self._target = 0  # tokens to prefill: the prompt, plus its output when it was preempted
         self._computed = 0  # tokens of `_target` whose KV exists or is computed in this step
         self._chunk = 0  # tokens of `_computed` that are computed in this step
         self._blocks: list[Block] = []
-        self._promised = 0  # blocks reserved for the request; 0 unless output is reserved
-        # the step that generated its first token, as if it was never preempted
+        self._promised = 0  # blocks reserved for the request; 0 without `reserve_output`
+        # The step that would have generated the first token if the request had run without
+        # preemption since then.
         self._first_step = 0
-        self._grow_step = 0  # the next step that needs another block; 0: none
+        self._grow_step = 0  # the next step in which the request needs another block; 0: none
         self._finish_step = 0
-        self._order = 0  # order of the request among the decoding requests
+        self._order = 0  # a later beginning of decoding has a higher number
 
     @property
     def computed(self) -> int:

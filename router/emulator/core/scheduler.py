@@ -1,19 +1,20 @@
 """Chooses the requests of an engine's next step, from queue, batch and KV pool.
 
-The tokens of a step go first to one token for every decoding request, then to prefills already
-begun, then to new requests from the queue while there is a slot and room for their whole prompt.
+A step computes at most `max_num_batched_tokens` tokens. Every decoding request gets one of them.
+The rest goes to prefills that have begun, then to new requests from the queue. A new request is
+admitted only if a slot is free and enough blocks for its whole prompt are free.
 
-Admitted requests have no reserved blocks, as in vLLM V1: when a running request needs a block and
+As in vLLM V1, admitted requests have no reserved blocks. When a running request needs a block and
 none is free, the last running request by (priority, arrival) is *preempted*. The preempted request
 loses its KV, goes back to its place in the queue and is later computed again, including its output
 so far. No request is admitted in that step. With `reserve_output` a request is admitted only when
-all the KV it will ever need can be reserved, and there is no preemption (TensorRT-LLM, TGI,
-llama.cpp). With `preempt_advantage` an urgent new request preempts running requests whose
-priority number is worse by more than this value (SGLang).
+all the blocks that it will ever need can be reserved, and there is no preemption (as in
+TensorRT-LLM, TGI and llama.cpp). With `preempt_advantage` a new request preempts running requests
+whose priority numbers are higher than its own by more than this value (as in SGLang).
 
 Must never know the duration of a step. Invariants: blocks held plus blocks reserved never exceed
-the pool; when nothing runs, nothing is held; the best running request is never preempted, so that
-some request always finishes.
+the pool; when no request runs, no block is held. The first running request by (priority, arrival)
+is never preempted for lack of blocks, so that some request always finishes.
 """
 
 from __future__ import annotations
@@ -58,12 +59,12 @@ class Scheduler(Generic[R]):
         self.queue: Queue[R] = Queue()
         self.batch: Batch[R] = Batch(config.block_size)
         self.chunks: list[R] = []  # requests whose prefill continues in this step
-        self.promised = 0  # blocks reserved for running requests
+        self.promised = 0  # blocks reserved for running requests and not yet taken
         self.prefix_queries = 0
         self.prefix_hits = 0
         self.prompt_tokens = 0
         self.preemptions = 0
-        # Plain values, because reading a field of the configuration is slower.
+        # Copies, because reading a field of the configuration is slower.
         self._most_tokens = config.max_num_batched_tokens
         self._most_requests = config.max_num_seqs
         self._caches = config.prefix_caching
@@ -71,10 +72,10 @@ class Scheduler(Generic[R]):
         self._advantage = config.preempt_advantage
         self._kv_log = kv_log
         self._step = 0  # the number of the step that is scheduled now, or was scheduled last
-        self._budget = 0  # tokens left in the step
+        self._budget = 0  # number of tokens that the step can still compute
 
     def schedule(self, step: int, now: float) -> None:
-        """Schedule this step: `batch.decoding` and `chunks` are what it computes."""
+        """Choose the requests of step number `step`: those in `batch.decoding` and `chunks`."""
         batch, queue, chunks = self.batch, self.queue, self.chunks
         preemptions = self.preemptions
         self._step = step
@@ -87,18 +88,21 @@ class Scheduler(Generic[R]):
                     break
                 if request._state == PREFILLING and not self._extend(request):
                     break
-        # No request is admitted while another one is preempted for lack of blocks.
+        # No request is admitted in a step that preempted a request for lack of blocks.
         is_open = self.preemptions == preemptions
         while is_open and queue.waiting and self._budget > 0:
             is_open = self._let_in(queue.head(), now)
 
     def grow(self, until: int) -> None:
-        """Give blocks to requests that need one up to step `until`; commit full blocks."""
+        """Allocate the blocks that decoding requests need up to step `until`.
+
+        The hashes of the blocks that became full are stored.
+        """
         batch, kv = self.batch, self.kv
         while (request := batch.growing(until)) is not None:
             blocks = request._blocks
             full = len(blocks)
-            # Otherwise the prefill has set the hash of the full block.
+            # If the prefill filled the block, the prefill has stored its hash.
             if full * kv.block_size != request._target:
                 self._commit(request, full - 1, full)
             if not kv.free and not self._make_room(request, 1):
@@ -112,7 +116,8 @@ class Scheduler(Generic[R]):
     def finish(self, request: R) -> None:
         """Free the KV of a request that has all its tokens and has left the batch."""
         computed = request.prompt_tokens + max(request.output_tokens, 1) - 1
-        # Otherwise the last block is not full, or a prefill ended with it and set its hash.
+        # In all other cases the last block is not full, or the prefill filled it and stored its
+        # hash.
         if computed % self.kv.block_size == 0 and computed > request._target:
             self._commit(request, len(request._blocks) - 1, len(request._blocks))
         request.generated = request.output_tokens
@@ -129,18 +134,19 @@ class Scheduler(Generic[R]):
             self._release(request)
 
     def footprint(self, request: R) -> int:
-        """Blocks that `request` holds at its end. The last token's KV is never computed."""
+        """Number of blocks that `request` holds at its end. Its last token needs no KV."""
         tokens = request.prompt_tokens + max(request.output_tokens, 1) - 1
         return -(-tokens // self.kv.block_size)
 
-    # Steps without a change.
+    # Consecutive decode steps that can be one event.
 
     def quiet_until(self) -> int:
-        """The last step before a change, from a step on in which all requests decode.
+        """The last of the decode steps that can be one event. The current step must not prefill.
 
-        Until then no request ends, blocks are taken only if enough are free, and no waiting request
-        can be admitted: its head lacks a slot or blocks, and nothing is freed. The head can only
-        gain a shared block, when a decoding request fills that block and its hash is set.
+        Before the end of that step no request ends, and there are enough free blocks. No waiting
+        request can be admitted, because the head of the queue lacks a slot or blocks, and no block
+        is freed. The head can only gain a shared block: a decoding request can fill a block that
+        is also a block of the head's prompt.
         """
         last = self.batch.quiet_until(self.kv.free)
         if self.queue.waiting and self._has_openings():
@@ -155,41 +161,46 @@ class Scheduler(Generic[R]):
         return self._has_openings() and self.queue.head() is request
 
     def _has_openings(self) -> bool:
-        """Whether a request may be admitted without an end or an abort."""
+        """Whether a request may be admitted now: a slot is free, or new requests may preempt."""
         return len(self.batch) < self._most_requests or self._advantage is not None
 
-    # Room.
+    # Admission and preemption.
 
     def _hits(self, request: R) -> list[Block]:
         """Cached blocks with which the request would start."""
         if not self._caches:
             return []
-        # The last token is always computed: its output is the next new token.
+        # The last token is computed even if it is cached: its output is the next new token.
         tokens = request.prompt_tokens + request.generated
         return self.kv.match(request.block_hashes, (tokens - 1) // self.kv.block_size)
 
     def _lacks(self, request: R, hits: list[Block]) -> int:
-        """Number of missing blocks for its admission with these cached ones; 0 or less: enough."""
+        """Number of free blocks that the request's admission lacks; 0 or less: none.
+
+        `hits` are the cached blocks with which the request would start.
+        """
         kv = self.kv
         if self._reserves:
             need = self.footprint(request)
         else:
             need = -(-(request.prompt_tokens + request.generated) // kv.block_size)
         lacking = need - (kv.free - self.promised)
-        # Only cached blocks with a holder help; cached blocks without one are counted in `free`.
+        # Cached blocks without a holder do not reduce the lack, because they count as free already.
         return lacking - len(hits) + kv.idle(hits) if lacking > 0 else lacking
 
     def _let_in(self, head: R, now: float) -> bool:
-        """Begin the prefill of `head` in this step. False: no room, even with preemption."""
+        """Begin the prefill of `head` in this step. False: slots or blocks are lacking.
+
+        Preempts less urgent requests if `preempt_advantage` allows it.
+        """
         if self._admit(head, now) or (self._displace(head) and self._admit(head, now)):
             return self._extend(head)
         return False
 
     def _admit(self, request: R, now: float) -> bool:
-        """Move `request`, the queue's head, into the batch if a slot and room for all its tokens
-        exist.
+        """Move the head of the queue into the batch. False: slots or blocks are lacking.
 
-        The room is only checked, not reserved, unless `reserve_output` is set.
+        Enough blocks for all its tokens must be free. They are reserved only with `reserve_output`.
         """
         if len(self.batch) >= self._most_requests:
             return False
@@ -205,9 +216,9 @@ class Scheduler(Generic[R]):
         if self._reserves:
             request._promised = self.footprint(request) - len(hits)
             self.promised += request._promised
-        if hits and self._kv_log is not None:  # vLLM since 0.25 reports reuse as well
+        if hits and self._kv_log is not None:  # vLLM since 0.25 reports reused blocks, too
             self._kv_log.append(_stored(request, 0, len(hits), self.kv.block_size))
-        if not request.preemptions:  # vLLM does not count recomputed tokens
+        if not request.preemptions:  # vLLM does not count tokens recomputed after a preemption
             request.started_at = now
             request.cached_tokens = cached
             self.prompt_tokens += request.prompt_tokens
@@ -217,7 +228,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _make_room(self, request: R, blocks: int) -> bool:
-        """Preempt until `blocks` blocks are free. False: `request` itself was preempted."""
+        """Preempt requests until `blocks` blocks are free. False: `request` was preempted."""
         while self.kv.free < blocks:
             victim = max(self.batch.rows(), key=_place)
             self._preempt(victim)
@@ -226,7 +237,10 @@ class Scheduler(Generic[R]):
         return True
 
     def _displace(self, request: R) -> bool:
-        """Preempt less urgent requests for `request`. False: this would free too little."""
+        """Preempt less urgent requests, so that `request` can be admitted.
+
+        False: no request was preempted, because this would not free enough slots or blocks.
+        """
         advantage = self._advantage
         if advantage is None:
             return False
@@ -249,7 +263,7 @@ class Scheduler(Generic[R]):
         return True
 
     def _preempt(self, request: R) -> None:
-        """Free its KV and queue it again; it keeps its output."""
+        """Free the request's blocks and queue it again. Its output so far is kept."""
         if request._state == DECODING:
             self._budget += 1
         elif request in self.chunks:
@@ -280,12 +294,13 @@ class Scheduler(Generic[R]):
         request._chunk = end - start
         self._budget -= end - start
         self.chunks.append(request)
-        # Hashes are set at scheduling, as in vLLM: an equal prompt in the same step may share it.
+        # As in vLLM, hashes are stored when a step is scheduled. So an equal prompt in the same
+        # step may share the blocks.
         self._commit(request, start // size, end // size)
         return True
 
     def _commit(self, request: R, start: int, stop: int) -> None:
-        """Mark these full blocks of the request with their hashes."""
+        """Store the hashes of the request's full blocks from `start` up to but not `stop`."""
         stop = min(stop, len(request.block_hashes))
         if start < stop and self._caches:
             self.kv.commit(request._blocks[start:stop], request.block_hashes[start:stop])

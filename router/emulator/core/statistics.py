@@ -1,7 +1,7 @@
-"""An engine's counters beside its core: latency histograms and ends of requests.
+"""Statistics of an engine that its core does not keep: latencies and counts of ended requests.
 
-No work per token: every decoding request gets one token per step, so a step is one observation,
-weighted by the number of its tokens.
+There is no work per token. Every decoding request gets one token per step, so a step is one
+observation of the time between tokens, weighted by the number of its tokens.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ _REQUEST_BUCKETS = (
 
 
 class Statistics:
-    """Seconds throughout."""
+    """The statistics of one engine. All times are in seconds."""
 
     def __init__(self) -> None:
         self.ttft = Histogram(_TTFT_BUCKETS)
         self.inter_token = Histogram(_TOKEN_BUCKETS)
-        # A request's mean seconds per token after its first token.
+        # The mean time per output token of each request, without the first token.
         self.per_token = Histogram(_TOKEN_BUCKETS)
         self.whole = Histogram(_REQUEST_BUCKETS)
         self.ended = {"stop": 0, "length": 0, "abort": 0, "error": 0}
         self.rejected = 0  # requests rejected because the queue was full
-        self.asked = 0  # requests to generate, including ones that left before being queued
+        # Received generation requests, including those whose clients left before they were queued.
+        self.asked = 0
         self.asked_tokens = 0  # prompt tokens of the requests in `asked`
-        self.last_token_s = 0.0  # duration of the newest step, in seconds
+        self.last_token_s = 0.0  # duration of the last step that decoded, in seconds
 
     def first_token(self, seconds: float) -> None:
         self.ttft.observe(seconds)

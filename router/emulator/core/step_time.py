@@ -1,7 +1,7 @@
-"""The seconds of one step of an engine, from the coefficients explained in `timing.py`.
+"""The duration of one step of an engine, from the coefficients explained in `timing.py`.
 
-This is a separate file, because the function is compiled, and `Timing` is sent from process to
-process.
+The function has a file of its own, because the file is compiled. `Timing` is not compiled, because
+it is pickled: a frozen dataclass compiled by mypyc cannot be unpickled.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ def step_s(
     sequences: int,
     context: int,
 ) -> float:
-    """Seconds of a step that prefills `tokens` and decodes `sequences`; other arguments as in
-    `Timing.step_s`.
+    """Duration, in seconds, of a step that prefills `tokens` tokens and decodes `sequences`
+    sequences. The other arguments are those of `Timing` and `Timing.step_s`.
     """
     if not tokens:
         return decode_s + decode_sequence_s * sequences + decode_context_s * context

@@ -3,12 +3,12 @@
     prefill of L tokens    a + b*L + c*L^2
     decode step            d0 + d1*B + d2*ctx     (B sequences, ctx = their context tokens together)
 
-A step may do both. Its constant part (one pass over the weights) then counts once, not twice; the
-other parts add up. A prefill after a cached prefix of P tokens costs b*(L-P) + c*(L^2-P^2): the
-prefix is not computed, but the new tokens still attend to it. With this formula the chunks of one
-prefill sum to the whole, for all cuts.
+A step may prefill and decode. Its constant part (a or d0, one pass over the weights) then counts
+once, not twice; the other parts are added. A prefill after a cached prefix of P tokens costs
+b*(L-P) + c*(L^2-P^2): the prefix is not computed, but the new tokens still attend to it. With this
+formula the chunks of one prefill cost the same in total, however the prefill is divided.
 
-Pure arithmetic: no clock, no state. Seconds and tokens throughout.
+All times are in seconds, and all lengths in tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Coefficients of one model on one machine."""
+    """Coefficients of one model on one machine, for the formulas in the module's docstring."""
 
     prefill_s: float  # a
     prefill_token_s: float  # b
@@ -32,10 +32,11 @@ class Timing:
     decode_context_s: float  # d2
 
     def step_s(self, tokens: int, squares: int, sequences: int, context: int) -> float:
-        """Seconds of a step that prefills `tokens` and decodes `sequences`.
+        """Duration, in seconds, of a step that prefills `tokens` tokens and decodes `sequences`
+        sequences.
 
-        `squares` is the sum over the prefill chunks of end^2 - start^2, `context` the sum of the
-        decoding sequences' lengths.
+        `squares` is the sum of end^2 - start^2 over the prefill chunks. `context` is the sum of the
+        decoding sequences' lengths in tokens.
         """
         return step_s(
             self.prefill_s,
@@ -75,13 +76,14 @@ def _fitted(a: float, b: float, c: float, d0: float, d1: float, d2: float) -> Ti
 
 
 _LLAMA2_70B_A100X8 = _fitted(37.5, 0.107, 9.5e-6, 44.1, 0.211, 3.2e-4)
-# One eighth of a 69.0e9-parameter model is nearly a 8.03e9-parameter one, so one card does nearly
-# the work of each of the eight. The communication between the eight is still included, so a real
-# single card decodes faster than this; routing depends mainly on the ratio of prefill to decode.
+# An eighth of the measured model (69.0e9 parameters on eight cards) is about as large as a model of
+# 8.03e9 parameters on one card. The result still includes the communication between eight cards, so
+# a real single card decodes faster. Routing depends mainly on the ratio of prefill to decode.
 _CARD = 8.03e9 / (69.0e9 / 8)
 
-# Least squares over measured engine timings (ms, tokens); prefill
-# from batch-1 rows with L <= 8192. Mean error 2 to 12 % for prefill, 2 % for decode.
+# The coefficients are fitted by least squares to measured engine timings, in ms and tokens. The
+# prefill coefficients use only measurements with batch size 1 and at most 8192 tokens. The mean
+# error is 2 to 12 % for prefill and 2 % for decode.
 PROFILES: dict[str, Timing] = {
     "llama2-70b-a100x8": _LLAMA2_70B_A100X8,
     "llama2-70b-a100x4": _fitted(39.0, 0.165, 1.4e-5, 43.4, 0.224, 3.4e-4),
@@ -91,7 +93,7 @@ PROFILES: dict[str, Timing] = {
     "realistic": _LLAMA2_70B_A100X8.scaled(_CARD),  # an 8B model on one A100
     # A small model on a fast card, convenient for demonstrations: about 80 tokens/s per stream.
     "fast": _fitted(20.0, 0.01, 0.0, 12.0, 0.05, 0.0),
-    # No modelled time: the engine runs as fast as the process can.
+    # Steps take no modelled time: the engine runs as fast as the process can.
     "instant": _fitted(0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
 }
 DEFAULT_PROFILE = "fast"

@@ -1,8 +1,8 @@
-"""Request bodies: the fields an emulated engine reads, decoded as tolerantly as in vLLM.
+"""Decodes request bodies: the fields that an emulated engine reads, as tolerantly as vLLM does.
 
-Unknown fields are ignored, numbers in strings are numbers, a fraction is not an integer. Every
-error is a `Refusal` with vLLM's message; the persona gives it its format, and also interprets
-`priority`. Nothing here knows about HTTP connections.
+Unknown fields are ignored. A number in a string is accepted as a number. A fraction is refused
+where an integer is expected. Every error is a `Refusal` with vLLM's message; the persona formats
+the error and interprets `priority`. This module knows nothing about HTTP connections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from router.emulator.http.text import from_token_ids, pad
 
 
 class Refusal(Exception):
-    """A request that is answered with an OpenAI-shaped error."""
+    """Raised to answer a request with an error in OpenAI's format."""
 
     def __init__(self, status: int, message: str, type: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Body(msgspec.Struct, kw_only=True):
         raise NotImplementedError
 
     def prompt_bytes(self) -> bytes:
-        """The prompt as whole tokens."""
+        """The prompt, padded to whole tokens."""
         raise NotImplementedError
 
     def stops(self) -> list[str]:
@@ -134,7 +134,7 @@ class EmbeddingBody(Body, kw_only=True):
     dimensions: int | None = None
 
     def inputs(self) -> list[bytes]:
-        """Each text to embed, as whole tokens."""
+        """The texts to embed, each padded to whole tokens."""
         several = self.input
         if not isinstance(several, list) or (several and isinstance(several[0], int)):
             several = [several]
@@ -159,7 +159,7 @@ class ScoreBody(Body, kw_only=True):
     text_2: str | list[str]
 
     def pairs(self) -> list[bytes]:
-        """Pairs of texts to score: one text with each of several, or texts in parallel lists."""
+        """Pairs of texts to score. If `text_1` is one text, it is paired with each of `text_2`."""
         first = [self.text_1] if isinstance(self.text_1, str) else self.text_1
         second = [self.text_2] if isinstance(self.text_2, str) else self.text_2
         if len(first) == 1:
@@ -184,8 +184,8 @@ class RerankBody(Body, kw_only=True):
 
 class TokenizeBody(Body, kw_only=True):
     prompt: Any = None
-    inputs: Any = None  # TGI's name for the text
-    content: Any = None  # llama.cpp's name for the text
+    inputs: Any = None  # TGI's name of the field with the text
+    content: Any = None  # llama.cpp's name of the field with the text
     messages: list[Any] | None = None
     tools: Any = None
     add_generation_prompt: bool | None = True
@@ -204,7 +204,7 @@ B = TypeVar("B", bound=Body)
 
 
 def decode(raw: bytes, type: type[B]) -> B:
-    """Raises Refusal (400) for invalid JSON or a wrong format."""
+    """Decode a JSON body. Raises Refusal (400) for invalid JSON or a wrong format."""
     try:
         return msgspec.json.decode(raw, type=type, strict=False)
     except msgspec.ValidationError as err:
@@ -218,7 +218,7 @@ def decode(raw: bytes, type: type[B]) -> B:
 
 
 def text_or_ids(value: Any, param: str) -> bytes:
-    """One prompt, given as text or as token numbers, as whole tokens."""
+    """One prompt, given as text or as token IDs, padded to whole tokens."""
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, list)):
         value = value[0]
     if isinstance(value, str) and value:
@@ -238,9 +238,9 @@ def pair(query: str, document: str) -> bytes:
 def render(messages: list[Any], tools: Any = None, is_turn: bool = True) -> bytes:
     """The prompt of a chat, in this emulator's chat template.
 
-    Every part is whole tokens, so that a longer conversation begins with exactly the tokens of the
-    shorter one, including its generated answer. Without `is_turn` the last message stays open, so
-    that the answer continues it.
+    Every message is padded to whole tokens. So a longer conversation begins with exactly the tokens
+    of the shorter one, including its generated answer. If `is_turn` is False, the last message
+    stays open, and the answer continues that message.
     """
     if not messages:
         raise Refusal(400, "messages must not be empty", "BadRequestError", "messages")

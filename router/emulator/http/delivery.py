@@ -1,8 +1,8 @@
 """Sends an answer to its client, whole or token by token, and handles disconnects.
 
-When a handler ends for any reason (a client's disconnect cancels it), its jobs are removed from the
-engine, as soon as the persona's engine would notice. A running answer can be ended by its ID from
-outside.
+A client's disconnect cancels the handler of its request. When a handler ends for any reason, its
+jobs are removed from the engine, at the time at which the emulated engine would notice the
+disconnect. An API call can end a running answer by its ID.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Delivery:
     def __init__(self, engine: Engine, persona: Persona) -> None:
         self._engine = engine
         self._persona = persona
-        self._live: dict[str, list[Job]] = {}  # running jobs by the answer's ID
+        self._live: dict[str, list[Job]] = {}  # running jobs, by the ID of their answer
 
     async def answer(
         self, request: web.Request, is_stream: bool, shape: Shape, faults: Faults
@@ -60,7 +60,10 @@ class Delivery:
             self._leave(request, shape.jobs, is_stream, monotonic() - began)
 
     def kill(self, id: str, is_prefix: bool = False) -> int:
-        """End an answer, or all whose IDs have this prefix; returns the number of ended jobs."""
+        """End the answer with this ID, or all answers whose IDs begin with it.
+
+        Returns the number of ended jobs.
+        """
         if is_prefix:
             chosen = [jobs for one, jobs in self._live.items() if one.startswith(id)]
         else:
@@ -68,7 +71,7 @@ class Delivery:
         return sum(self._kill(job) for jobs in chosen for job in jobs)
 
     async def refuse(self, request: web.Request, refusal: Refusal) -> web.StreamResponse:
-        """Send a refusal, as an event of a stream if a stream was requested."""
+        """Send a refusal. If the client requested a stream, the refusal is an event of a stream."""
         try:
             wanted = msgspec.json.decode(await request.read(), type=_WantsStream)
         except NOT_JSON:
@@ -88,7 +91,7 @@ class Delivery:
     def _leave(
         self, request: web.Request, jobs: list[Job], is_stream: bool, after_s: float
     ) -> None:
-        """The handler has ended, so its jobs have no reader any more: abort them when noticed."""
+        """Abort the jobs of an ended handler when the emulated engine would notice its end."""
         core = self._engine.core
         left = [job for job in jobs if core.holds(job.id)]
         if not left:
@@ -167,8 +170,7 @@ class Delivery:
                     if not job.done.done():
                         continue
                     if job.done.exception() is not None:
-                        # Raises Refusal if the request is refused before anything was sent.
-                        await ends
+                        await ends  # raises Refusal: nothing was sent yet
                     elif not job.done.result() and job.cut_after is None:
                         await stream.die()  # the engine has died
                 await stream.open()
@@ -181,7 +183,7 @@ class Delivery:
         finally:
             stream.stop()
             if ends is not None:
-                ends.cancel()  # the remaining output has no reader
+                ends.cancel()  # nothing reads the remaining output
         if all(finished):
             for choice, job in enumerate(shape.jobs):
                 if job.finish_reason == "abort":
@@ -199,7 +201,7 @@ class Delivery:
 def _attach(
     job: Job, choice: int, shape: Shape, stream: Stream, open_up: Callable[[], None]
 ) -> None:
-    """Send the job's tokens as they are generated."""
+    """Send each token of the job when it is generated."""
     output, width, last = job.output, text.TOKEN_BYTES, job.output_tokens - 1
     send, token = stream.send, shape.token
 

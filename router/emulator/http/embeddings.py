@@ -1,4 +1,4 @@
-"""/v1/embeddings: only prefill; the vectors depend on the text alone."""
+"""Serves /v1/embeddings: a request is only prefilled. The vectors depend only on the text."""
 
 from __future__ import annotations
 

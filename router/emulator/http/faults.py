@@ -1,11 +1,12 @@
-"""Faults on demand: for a whole engine, for a share of its requests, or for one request.
+"""Describes faults on demand: of an engine, of a random part of its requests, or of one request.
 
-One set of fields in three equivalent forms: the option `--fault "status=503; probability=0.1"`, a
-JSON object posted to /emulator/faults, and the header `x-emulate-fault` on one request. With
-`replica` set, a fault applies to that emulated engine only, so that a forwarded header can fail one
-attempt and not the next.
+Faults can be given in three forms with the same fields: the option
+`--fault "status=503; probability=0.1"`, a JSON object posted to /emulator/faults, and the header
+`x-emulate-fault` of one request. If `replica` is set, a fault applies to that emulated engine only.
+So a header that a router forwards to two engines can make one attempt fail and not the other.
 
-Only decides and describes; the server's handlers and `sse` carry out the faults.
+This module decides by random draws which requests have a fault. The server's handlers and `sse`
+then cause the fault.
 """
 
 from __future__ import annotations
@@ -26,23 +27,22 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """The faults of an engine, of its requests, or of one request. No fault by default."""
 
     # Faults of the whole engine; not allowed for one request.
-    slow: float = 1.0  # straggler: factor on the time of every step
-    freeze: bool = False  # no step ever ends, though /health and response heads still come
+    slow: float = 1.0  # factor on the duration of every step
+    freeze: bool = False  # no step ever ends, but /health and response heads are still sent
     health: int = 200  # status of /health and /ping
 
-    # Faults of generating requests, each request with this probability.
+    # Faults of generation requests. `probability` is the probability for each request.
     probability: float = 1.0
     delay_s: float = 0.0  # seconds of delay before anything else, including the response head
-    # Straggler by attempt: the attempt's first token takes this many times as long as on an idle
-    # engine, because it reaches the queue that much later. Drawn again for each attempt, on any
-    # engine.
+    # The request enters the queue late: its time to first token is this multiple of the time on an
+    # idle engine. A new random draw decides for each attempt, at any engine.
     straggle: float = 1.0
     reset: bool = False  # send a TCP RST instead of an answer
-    status: int = 0  # answer with this error; 0: no error
-    retry_after_s: int | None = None  # Retry-After of that error
+    status: int = 0  # answer with this error status; 0: no error
+    retry_after_s: int | None = None  # Retry-After header of the answer with `status`, in seconds
     hang: bool = False  # accept the request (a stream gets its head) and never continue
-    die_after: int | None = None  # number of tokens after which the connection is cut in the middle
-    # number of tokens after which an error event and [DONE] follow, as in vLLM
+    die_after: int | None = None  # number of tokens after which the connection is closed
+    # Number of tokens after which a stream gets an error event and [DONE], as in vLLM.
     error_after: int | None = None
     replica: str | None = None  # the faults apply to the engine of this name only
 
@@ -66,7 +66,7 @@ _ENGINE_WIDE = ("slow", "freeze", "health")
 
 
 def parse(text: str) -> Faults:
-    """`name=value; name=value`, a bare name meaning true. Raises FaultError."""
+    """Parse `name=value; name=value`; a name without a value is true. Raises FaultError."""
     fields: dict[str, object] = {}
     for item in text.split(";"):
         name, has_value, value = item.partition("=")
@@ -76,7 +76,7 @@ def parse(text: str) -> Faults:
 
 
 def from_json(raw: bytes) -> Faults:
-    """The faults in a JSON object. Raises FaultError."""
+    """Decode the faults in a JSON object. Raises FaultError if they are invalid."""
     try:
         fields = msgspec.json.decode(raw)
     except NOT_JSON as err:
@@ -92,7 +92,7 @@ def _checked(fields: object) -> Faults:
 
 
 class FaultPlan:
-    """The current faults of one engine. Deterministic for its seed."""
+    """The current faults of one engine. Random draws without a key depend only on `seed`."""
 
     def __init__(self, replica: str, seed: int = 0, luck: Luck = OF_PROCESS) -> None:
         self.replica = replica
@@ -101,16 +101,17 @@ class FaultPlan:
         self._luck = luck
 
     def set(self, faults: Faults) -> bool:
-        """Replace the faults of all requests. False: `faults` apply to another engine."""
+        """Replace the engine's faults. False: not replaced; `faults` are for another engine."""
         if faults.replica not in (None, self.replica):
             return False
         self.current = faults
         return True
 
     def roll(self, header: str | None = None, key: str | None = None) -> Faults:
-        """The faults of the next request: the faults in its header, else the common faults.
+        """The faults of the next request: those in its header, or else the engine's faults.
 
-        With a `key` the draws depend on the key (`luck`). Raises FaultError for an invalid header.
+        If `key` is given, the random draw depends on it (see `luck`). Raises FaultError for an
+        invalid header.
         """
         faults = self.current
         if header is not None:

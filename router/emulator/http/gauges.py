@@ -1,8 +1,7 @@
-"""An engine's gauges as shown by its metrics page: with a delay.
+"""Delays the gauges that an engine shows on its metrics page.
 
-vLLM 0.32's gauges lag by 0.5 to 1 s (measured). Counters are not delayed here.
-
-Must never keep more than the states within one lag, and one state before them.
+The gauges of vLLM 0.32 show the state of 0.5 to 1 s ago (measured). Counters are not delayed. This
+module must keep no states older than the delay, except the newest of them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ class Gauges(NamedTuple):
 
 
 class LaggingGauges:
-    """The engine's states by the time at which each state began. Times are seconds, and never go
-    back.
+    """The recent states of an engine, with the time in seconds at which each began.
+
+    Time must never go back.
     """
 
     def __init__(self, lag_s: float) -> None:
@@ -29,14 +29,14 @@ class LaggingGauges:
         self._states: deque[tuple[float, Gauges]] = deque()
 
     def note(self, state: Gauges, now: float) -> None:
-        """The engine is in this state from now on."""
+        """Record that the engine is in `state` from `now` on."""
         states = self._states
         if not states or states[-1][1] != state:
             states.append((now, state))
         self._forget(now)
 
     def read(self, state: Gauges, now: float) -> Gauges:
-        """The values for the metrics page; `state`: the engine's present state."""
+        """The values for the metrics page. `state` is the engine's present state."""
         self.note(state, now)
         begun, shown = self._states[0]
         return shown if begun <= now - self._lag_s else Gauges(0, 0, 0.0)

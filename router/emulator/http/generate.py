@@ -1,4 +1,4 @@
-"""The routes that generate: a body becomes jobs for the engine, their tokens become the answer."""
+"""The routes that generate text: a request becomes jobs, and the jobs' tokens become the answer."""
 
 from __future__ import annotations
 
@@ -33,12 +33,13 @@ from router.emulator.http.shapes.messages import MessagesShape
 from router.emulator.http.shapes.responses import ResponsesShape
 from router.emulator.http.sse import reset
 
-_STORED = 1024  # maximum of responses kept for GET /v1/responses/{id}; the oldest is dropped first
+# Maximum number of responses that are kept for GET /v1/responses/{id}. The oldest is dropped first.
+_STORED = 1024
 
 B = TypeVar("B", bound=Body)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-# The class of the bodies of each path.
+# For each path, the class that decodes its request bodies.
 BODIES: Final[dict[str, type[Body]]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
@@ -48,7 +49,7 @@ BODIES: Final[dict[str, type[Body]]] = {
 
 
 class Generation:
-    """Handlers of one engine's generating routes, and the responses it stored."""
+    """The handlers of the routes on which one engine generates, and its stored responses."""
 
     def __init__(self, engine: Engine, persona: Persona) -> None:
         self.engine = engine
@@ -123,21 +124,24 @@ class Generation:
     async def stored(self, request: web.Request) -> web.StreamResponse:
         return json_response(encode(self._find(request.match_info["id"])[0]))
 
-    # Shared parts.
+    # Parts that several handlers share.
 
     def prompt(self, body: Body) -> bytes:
-        """The prompt as whole tokens. Raises Refusal for one that this engine cannot have."""
+        """The prompt, padded to whole tokens.
+
+        Raises Refusal if the request continues a response that this engine does not know.
+        """
         if not isinstance(body, ResponsesBody) or body.previous_response_id is None:
             return body.prompt_bytes()
         system = [{"role": "system", "content": body.instructions}] if body.instructions else []
         return render(system + self._turns(body), body.tools)
 
     def has_stored(self, id: str) -> bool:
-        """Whether this engine stored the response of this ID."""
+        """Whether this engine has stored the response with this ID."""
         return id in self._stored
 
     async def begin(self, request: web.Request) -> Faults:
-        """Apply the faults that come before the body is read."""
+        """Decide which faults the request has; apply those that act before the body is read."""
         try:
             faults = self.engine.faults.roll(
                 request.headers.get("x-emulate-fault"), request.headers.get("x-emulate-key")
@@ -170,7 +174,7 @@ class Generation:
         return self.persona.rank(request.headers, body.priority)
 
     def jobs(self, request: web.Request, body: Body, prompt: bytes) -> list[Job]:
-        """The jobs of a request. Raises Refusal if it cannot be generated, now or ever."""
+        """The jobs of a request. Raises Refusal if the request is invalid or the queue is full."""
         jobs = self.prepare.generating(body, prompt, self.rank(request, body))
         self.persona.admit(jobs[0])
         return jobs
@@ -179,7 +183,7 @@ class Generation:
         return self.prepare.check_model(body.model), int(time())
 
     def _turns(self, body: ResponsesBody) -> list[Any]:
-        """The messages of a request, after those of the response that it continues."""
+        """The messages of the response that the request continues, then the request's own."""
         if body.previous_response_id is None:
             return body.turns()
         return self._find(body.previous_response_id)[1] + body.turns()
@@ -192,7 +196,10 @@ class Generation:
         return found
 
     def _told(self, handler: Handler) -> Handler:
-        """`handler`, but with refusals as events if the engine sends 200 before it validates."""
+        """Wrap `handler` if the emulated engine starts a stream before it validates the request.
+
+        A refusal is then sent as an event of the stream.
+        """
         if not self.persona.refuses_in_streams:
             return handler
 

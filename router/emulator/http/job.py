@@ -1,6 +1,6 @@
-"""A request of the emulated server: its computation in the core, and its callbacks for tokens.
+"""A request of the emulated server: a request of the engine core, its output and its callbacks.
 
-Must never know the format of its answer.
+This module must never know the format of the answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from router.emulator.core.engine_core import Request
 
 
 class Job(Request):
-    """A running request. `done` gets True at its end, False if a fault ends it early."""
+    """One request. Its future `done` gets True at its end, or False if a fault ends it early."""
 
     __slots__ = (
         "cut_after",
@@ -49,5 +49,5 @@ class Job(Request):
         self.done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self.sent = 0
         self.first_token_at = 0.0
-        self.cut_after: int | None = None  # number of tokens after which `done` gets False
-        self.is_left = False  # the client has left: drop the job at its next token
+        self.cut_after: int | None = None  # number of tokens after which a fault ends the job
+        self.is_left = False  # True: the client has left, so the job is aborted at its next token

@@ -1,13 +1,13 @@
 """Publishes KV events over ZMQ: a PUB socket, and a ROUTER socket for replays of lost batches.
 
-Frames are `[topic, seq as 8 bytes big-endian, payload]`, with seq from 0 after each start of the
-engine; nothing is sent while nothing changes. A replay is requested with `["", seq]` and answered
-with `["", topic, seq, payload]` for each kept batch from there on, then an end marker whose seq is
-eight 0xff bytes (vLLM 0.25 and later).
+A batch of events is sent as `[topic, seq as 8 bytes big-endian, payload]`. After each start of the
+engine, seq begins at 0. Nothing is sent while the cache does not change. A client requests a replay
+with `["", seq]`. The answer is `["", topic, seq, payload]` for each kept batch from that seq on,
+then an end marker whose seq is eight 0xff bytes (vLLM 0.25 and later).
 
-Only this file imports pyzmq, and this file is imported only when KV events are requested.
-Everything runs on the event loop's thread and never blocks: messages that a subscriber does not
-read are dropped, as in the real engines.
+Only this file imports pyzmq, and this file is imported only when KV events are requested. Its
+functions run on the event loop's thread and never block: messages that a subscriber does not read
+are dropped, as in the real engines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Payload = Callable[[Sequence[KvEvent], float], bytes]
 
 
 class KvPublisher:
-    """One engine's publisher, on two free ports of `host`. Raises OSError if there are none."""
+    """The publisher of one engine, on two free ports of `host`. Raises OSError if none is free."""
 
     def __init__(self, host: str, topic: str, payload: Payload, block_size: int) -> None:
         self.topic = topic
@@ -71,10 +71,10 @@ class KvPublisher:
         try:
             self._pub.send_multipart([self._topic, seq, payload], zmq.NOBLOCK)
         except zmq.Again:
-            pass  # a PUB socket drops messages; this ensures that a step never raises
+            pass  # A PUB socket drops messages instead; this only ensures that a step never fails.
 
     def restart(self) -> None:
-        """The engine restarts: seq begins again, and earlier batches cannot be replayed."""
+        """Begin again with seq 0, as a restarted engine does. Older batches are not replayed."""
         self._kept.clear()
         self._seq = 0
 
@@ -87,7 +87,7 @@ class KvPublisher:
         source = {
             "enable_kv_cache_events": True,
             "publisher": "zmq",
-            # The configuration of a vLLM that binds: with a host it would connect.
+            # vLLM reports `*` when it binds this port. With a host name, vLLM would connect to it.
             "endpoint": f"tcp://*:{self.port}",
             "replay_endpoint": f"tcp://*:{self.replay_port}",
             "buffer_steps": BUFFER_STEPS,
@@ -98,7 +98,7 @@ class KvPublisher:
         return {"0": source}
 
     def server_info(self) -> dict[str, object]:
-        """`kv_events` of SGLang's /server_info."""
+        """The field `kv_events` of SGLang's /server_info."""
         return {
             "publisher": "zmq",
             "endpoint_host": "*",
@@ -110,7 +110,7 @@ class KvPublisher:
         }
 
     def _asked(self) -> None:
-        """Answer replay requests. The descriptor signals only changes, so read all of them."""
+        """Answer all waiting replay requests, because ZMQ signals only the arrival of new ones."""
         sock = self._replay
         while int(sock.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frames = sock.recv_multipart(zmq.NOBLOCK)

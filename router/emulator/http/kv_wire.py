@@ -1,7 +1,7 @@
-"""KV events as bytes: msgpack maps, as published by vLLM since 0.24 and SGLang since 0.5.20.
+"""Encodes KV events as msgpack maps, as published by vLLM since 0.24 and SGLang since 0.5.20.
 
-A payload is `[timestamp, events, data-parallel rank]`. The field order, and which fields are sent
-when they are null, are as recorded from vLLM 0.32. Pure.
+A payload is `[timestamp, events, data-parallel rank]`. The order of the fields, and the set of
+fields that are sent even when they are null, are as recorded from vLLM 0.32.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def vllm_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Events as vLLM sends them: unsigned 64-bit hashes, one event for blocks stored together."""
+    """The payload that vLLM sends: hashes are unsigned 64-bit numbers, and blocks that are stored
+    together are one event.
+    """
     return _encode([timestamp, [_vllm(event) for event in events], _RANK])
 
 
 def sglang_payload(events: Sequence[KvEvent], timestamp: float) -> bytes:
-    """Events as SGLang sends them: signed 64-bit hashes, one block per event."""
+    """The payload that SGLang sends: hashes are signed 64-bit numbers, and a block is an event."""
     told: list[msgspec.Struct] = []
     for event in events:
         told += _sglang(event)

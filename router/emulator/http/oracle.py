@@ -1,12 +1,13 @@
-"""A port that sends each request to the engine with the earliest first token, by true state.
+"""The oracle: a server that sends each request to the engine where its first token comes earliest.
 
-All engines of a fleet share one process, so this server reads their queues, batches and prefix
-caches. It computes a request's prompt and block hashes as the engines do, forecasts the first token
-at each engine (`core/forecast.py`), and calls the handler of the best engine: no second HTTP hop.
-The choice is greedy, so it is no bound: a router that leaves room for later requests can be better.
+All engines of a fleet share one process, so the oracle reads their queues, batches and prefix
+caches. It computes a request's prompt and block hashes as the engines do, forecasts the time to
+first token at each engine (`core/forecast.py`), and calls the handler of the best engine. There is
+no second HTTP hop. The choice does not consider later requests, so a router that considers them can
+be better.
 
-Serves the paths of `generate.BODIES` that the engines serve, and no other path. Must never be
-offered as a router: no router can know what it knows.
+The oracle serves only the paths of `generate.BODIES` that the engines serve. Must never be offered
+as a router, because a real router cannot read the engines' state.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from router.emulator.http.bodies import Body, Refusal, ResponsesBody, decode
 from router.emulator.http.generate import BODIES, Generation, Handler
 from router.emulator.http.server import REPLICA, empty_app
 
-# The engine that answers the current request; empty: none, because the path is unknown. aiohttp
-# handles each request in a task of its own.
+# The name of the engine that answers the current request; empty if the path is unknown. Each
+# request has its own value, because aiohttp handles each request in its own task.
 _REPLICA: Final = ContextVar("replica", default="")
 
 
 def make_oracle(engines: Sequence[Generation]) -> web.Application:
     """The application of the oracle. Run it with `handler_cancellation=True`.
 
-    `engines`: at least one; they differ in nothing but their names and faults.
+    `engines` must not be empty. The engines may differ only in their names and faults.
     """
     app = empty_app(engines[0].persona)
     for path in engines[0].handlers:
@@ -54,14 +55,14 @@ def _route(engines: Sequence[Generation], path: str) -> Handler:
         except Refusal:
             best = engines[0]  # its handler refuses the request in the engine's own way
         _REPLICA.set(best.engine.settings.name)
-        # Nothing runs between the choice and the engine's queue, unless a fault delays the request.
+        # No other task runs until the request is in the engine's queue, unless a fault delays it.
         return await best.handlers[path](request)
 
     return answer
 
 
 def _best(engines: Sequence[Generation], request: web.Request, body: Body) -> Generation:
-    """The engine with the earliest first token; ties by load, then the first in order.
+    """The engine with the earliest first token; if several are equal, the one with fewer requests.
 
     Raises Refusal for a request that no engine can generate.
     """

@@ -1,4 +1,4 @@
-"""/pooling, /score and /rerank: only prefill; the answers depend on the text alone."""
+"""Serves /pooling, /score and /rerank. Requests are only prefilled; answers depend on the text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIMENSIONS = 32
 
 
 class Pooling:
-    """Handlers, and the prefill that embeddings share with them."""
+    """The handlers of /pooling, /score and /rerank. /v1/embeddings also uses `prefill`."""
 
     def __init__(self, engine: Engine, generation: Generation) -> None:
         self._engine = engine
@@ -91,7 +91,10 @@ class Pooling:
     async def prefill(
         self, request: web.Request, body: Body, inputs: list[bytes], faults: Faults
     ) -> int:
-        """Compute all inputs and return their number of tokens. Raises Refusal."""
+        """Prefill all inputs and return their number of tokens.
+
+        Raises Refusal if an input is invalid or the queue is full.
+        """
         rank = self._generation.rank(request, body)
         prepare = self._generation.prepare
         jobs: list[Job] = [prepare.pooling(body, data, rank) for data in inputs]
@@ -142,7 +145,8 @@ def vector(data: bytes, dimensions: int) -> list[float]:
     seed = text.seed_of(data)
     values = []
     for _ in range(dimensions):
-        seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64  # Knuth's MMIX
+        # The linear congruential generator of Knuth's MMIX.
+        seed = (seed * 6364136223846793005 + 1442695040888963407) % 2**64
         values.append((seed >> 32) / 2**31 - 1.0)
     norm = sum(value * value for value in values) ** 0.5 or 1.0
     return [value / norm for value in values]

@@ -1,7 +1,7 @@
-"""From a body to jobs: the text to generate, its length, and its end.
+"""Turns a request body into jobs: the text to generate, its length, and the reason of its end.
 
-Everything about an answer is determined here, before its first token is timed. Pure, except for
-the assigned IDs.
+An answer is completely determined before the engine begins its first step for it. Apart from the
+assigned IDs, the result depends only on the arguments.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ class Preparation:
         self._jobs = 0
 
     def check_model(self, model: str | None) -> str:
-        """The model that answers; by default the first. Raises Refusal (404)."""
+        """The name of the model that answers; by default the engine's first model.
+
+        Raises Refusal (404) if the engine does not serve `model`.
+        """
         models = self._settings.models
         if model and model not in models:
             message = f"The model `{model}` does not exist. Valid aliases: {', '.join(models)}."
@@ -32,7 +35,7 @@ class Preparation:
         return model or models[0]
 
     def check_length(self, prompt_tokens: int, output_tokens: int = 0) -> None:
-        """Raises Refusal (400) if the tokens exceed the context."""
+        """Raises Refusal (400) if prompt and output together exceed `max_model_len` tokens."""
         limit = self._settings.max_model_len
         if prompt_tokens + max(output_tokens, 1) <= limit:
             return
@@ -48,7 +51,10 @@ class Preparation:
         raise Refusal(400, message, "BadRequestError", "input_tokens")
 
     def generating(self, body: Body, prompt: bytes, rank: int) -> list[Job]:
-        """One job per choice. `rank`: the engine core's priority, lower is earlier."""
+        """The jobs of a request, one for each choice (`n`).
+
+        `rank` is the priority for the engine core; a lower number is served earlier.
+        """
         model = self.check_model(body.model)
         choices = 1 if body.n is None else body.n
         if not 1 <= choices <= _MOST_CHOICES:
@@ -72,13 +78,13 @@ class Preparation:
         return jobs
 
     def pooling(self, body: Body, prompt: bytes, rank: int) -> Job:
-        """A job with only a prefill."""
+        """A job that is only prefilled and generates no token."""
         model = self.check_model(body.model)
         self.check_length(len(prompt) // text.TOKEN_BYTES)
         return self._job(model, prompt, b"", 0, "stop", rank, body, None)
 
     def block_hashes(self, model: str, body: Body, tokens: bytes) -> list[int]:
-        """Chained hashes of the full blocks of a text that this model has in its KV cache."""
+        """The chained hashes of the text's full KV blocks. They differ between models and salts."""
         seed = f"{model}\0{body.cache_salt or ''}"
         return text.block_hashes(tokens, self._settings.block_size, seed)
 
@@ -95,7 +101,7 @@ class Preparation:
     ) -> Job:
         settings = self._settings
         self._jobs += 1
-        # Output cut inside a token is a whole token in the KV cache.
+        # If a stop string ends the output inside a token, the KV cache has the whole token.
         whole = prompt + text.pad(output)
         hashes = self.block_hashes(model, body, whole)
         return Job(
@@ -119,7 +125,7 @@ class _Cut(NamedTuple):
 
 
 def _stopped(output: bytes, body: Body, least: int) -> _Cut:
-    """The output up to the first stop string that ends after the minimum number of tokens.
+    """Cut the output at the first stop string that ends after `least` tokens.
 
     An answer without text still takes one token, the end token.
     """

@@ -1,4 +1,4 @@
-"""Small answers that are sent as a whole."""
+"""Functions for short answers that are not streamed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_response(text: str, content_type: str = "text/plain; charset=utf-8") ->
 
 
 class Answered(Exception):
-    """Raised to end a handler with this answer."""
+    """Raised to end a handler; the client gets the given response."""
 
     def __init__(self, response: web.Response) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
 """One emulated engine behind an OpenAI-compatible HTTP server.
 
-Handlers are cancelled when their client disconnects, so that an abandoned request is removed from
-the engine as soon as the emulated engine would notice, streaming or not, running or waiting. Every
-answer names its engine (`x-emulated-replica`).
+A handler is cancelled when its client disconnects. Its request, running or waiting, is then removed
+from the engine at the time at which the emulated engine would notice the disconnect. The header
+`x-emulated-replica` of every answer names the engine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from router.emulator.http.shapes.base import encode
 _BODY_BYTES = 256 * 1024 * 1024
 KEEP_ALIVE_S = 5.0  # uvicorn's default: the server closes a connection that is idle for longer
 
-GENERATION: Final = web.AppKey("generation", Generation)  # of the application of an engine
+# The key under which an engine's application stores its `Generation`, for the oracle.
+GENERATION: Final = web.AppKey("generation", Generation)
 REPLICA: Final = "x-emulated-replica"
 
 
@@ -70,7 +71,7 @@ def empty_app(persona: Persona) -> web.Application:
 
 
 class _Plain:
-    """The routes that all personas share and that do not generate."""
+    """The routes that all personas share and that generate no text."""
 
     def __init__(self, engine: Engine, generation: Generation) -> None:
         self._engine = engine
@@ -106,12 +107,12 @@ class _Plain:
         return json_value(self._persona.tokenized(text.token_ids(prompt), pieces))
 
     async def state(self, _: web.Request) -> web.Response:
-        """The core's own counters, for tests and benches. No real engine has this endpoint.
+        """Return the core's counters, for tests and benchmarks. No real engine has this endpoint.
 
-        Tokens, blocks and requests since the start or the last restart; `served`: ended normally,
-        `submitted`: entered the queue, `asked`: received, `prefilled_tokens`: computed in prefills,
-        aborted and repeated ones included. `priorities`: values of the last
-        requests, as received.
+        The counters begin at the start or at the last restart. `served` counts requests that ended
+        normally, `submitted` those that entered the queue, `asked` those that were received.
+        `prefilled_tokens` includes tokens of aborted requests and tokens that were computed again.
+        `priorities` has the priorities of the last requests, as received.
         """
         core, settings, stats = self._engine.core, self._engine.settings, self._engine.stats
         answer: dict[str, Any] = {
@@ -145,7 +146,7 @@ class _Plain:
         return json_value(answer)
 
     async def restart(self, _: web.Request) -> web.Response:
-        """Simulate a restart: running requests break off, and the cache is empty."""
+        """Simulate a restart: running and waiting requests are cut, and the cache is emptied."""
         return json_value({"lost": len(self._engine.restart())})
 
     async def faults(self, _: web.Request) -> web.Response:

@@ -1,8 +1,8 @@
-"""A streamed answer on an aiohttp connection: one synchronous write per token.
+"""Sends a streamed answer on an aiohttp connection, with one synchronous write per token.
 
-aiohttp's own `write` is a coroutine, which would need a task woken per token. The head and the end
-go through aiohttp; the part between is framed here and written directly to the transport. Nothing
-waits for a slow reader: an answer's whole text is bounded by `max_model_len`.
+aiohttp's own `write` is a coroutine, so it would need a task that wakes for each token. aiohttp
+writes the head and the end of the answer. The chunks between them are written directly to the
+transport. Writes do not wait for a slow client, because `max_model_len` limits an answer's length.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s
 
 
 class Stream:
-    """A stream of events. Bytes sent before `open` are kept and follow the response head.
+    """A stream of events. Bytes that are passed to `send` before `open` are sent after the head.
 
-    With `keep_alive`, a comment is sent after some time without other data.
+    After a call of `keep_alive`, comments are sent while there is no other data.
     """
 
     def __init__(self, request: web.Request, headers: Mapping[str, str] | None = None) -> None:
@@ -32,7 +32,7 @@ class Stream:
             headers={"content-type": "text/event-stream; charset=utf-8", **(headers or {})}
         )
         self._early: list[bytes] | None = []
-        self._is_silent = False  # nothing was sent since the last check
+        self._is_silent = False  # True: nothing was sent since the timer's last check
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -40,7 +40,7 @@ class Stream:
         return self._early is None
 
     async def open(self) -> None:
-        """Send the head and the kept bytes."""
+        """Send the response head, and then the bytes that were passed to `send` before."""
         if self._chunked:
             self._response.enable_chunked_encoding()
         await self._response.prepare(self._request)
@@ -49,8 +49,9 @@ class Stream:
             self.send(payload)
 
     def keep_alive(self, comment: bytes, every_s: float, begin: Callable[[], None]) -> None:
-        """Send comments until `stop`. `begin` is called to open a stream whose head was not
-        sent.
+        """Send `comment` after every `every_s` seconds without other data, until `stop` is called.
+
+        `begin` is called before each comment. It must open the stream if its head was not sent yet.
         """
         loop = asyncio.get_running_loop()
 
@@ -65,7 +66,7 @@ class Stream:
         self._timer = loop.call_later(every_s, look)
 
     def stop(self) -> None:
-        """Send no more comments."""
+        """Stop sending comments."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -90,7 +91,7 @@ class Stream:
         return self._response
 
     async def die(self) -> NoReturn:
-        """Close the connection after the sent bytes, in the middle of the answer."""
+        """Close the connection in the middle of the answer, after the bytes sent so far."""
         if self._transport is not None:
             self._transport.close()
         await forever()

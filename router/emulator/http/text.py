@@ -1,15 +1,17 @@
-"""Tokens and words: a tokenizer of four bytes per token, and readable text of whole tokens.
+"""The emulator's tokenizer (four bytes are a token), and the text that it generates.
 
-Every word here, with the space or full stop that follows it, is a multiple of four bytes long. So
-generated text has the same token count when it is sent back in a later prompt, and its KV blocks
-are hit again.
+The length of every generated word, with the space or full stop that follows it, is a multiple of
+four bytes. So generated text has the same tokens when a client sends it back in a later prompt, and
+its cached KV blocks are used again.
 
-The next token is a function of only the text before it, as with a model at temperature 0. So the
-same prompt gets the same answer from every emulated engine, whatever its name, load or history, and
-a prompt followed by the first k tokens of its answer gets exactly the rest. The rule: an answer is
-made of whole sentences, each chosen by a hash of all text before it. Every sentence has a rank; a
-sentence of rank r is followed by one of rank r - 1, one of rank 0 by the end. So the text itself
-shows the position in the answer and the distance to its end.
+The next token depends only on the text before it, as with a model at temperature 0. So the same
+prompt gets the same answer from every emulated engine, whatever its name, load or history. A prompt
+followed by the first k tokens of its answer gets exactly the rest of that answer.
+
+An answer consists of whole sentences. A hash of all text before a sentence chooses the sentence.
+Every sentence has a rank. After a sentence of rank r comes a sentence of rank r - 1; the answer
+ends after a sentence of rank 0. So the last sentence of a text shows how much of the answer is
+missing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-# Words of 3 or 7 letters each; a sentence's last word has 6 letters.
+# Each word has 3 or 7 letters; the last word of a sentence has 6 letters.
 _ADJECTIVES = _words(
     "ancient distant crimson patient curious shining careful hopeful playful mottled "
     "old red shy wet dry big sly odd new"
@@ -44,7 +46,8 @@ _ENDS = _words(
     "desert canyon stream"
 )
 _FIRST_WORD = b"The "
-_SHORTEST, _LONGEST = 4, 16  # least and most sentences of an answer that is not cut short
+# Minimum and maximum number of sentences of an answer that no limit cuts.
+_SHORTEST, _LONGEST = 4, 16
 _PER_RANK = 32
 
 
@@ -54,12 +57,12 @@ def pad(data: bytes) -> bytes:
 
 
 def token_ids(data: bytes) -> tuple[int, ...]:
-    """The tokens of padded text, as numbers."""
+    """The token IDs of text that was padded to whole tokens."""
     return struct.unpack(f"<{len(data) // TOKEN_BYTES}I", data)
 
 
 def from_token_ids(ids: Iterable[int]) -> bytes:
-    """The text of token numbers; a number outside the vocabulary is mapped to one inside."""
+    """The text of these token IDs. An ID outside the vocabulary is replaced by an ID inside it."""
     return b"".join((i & 0xFFFFFFFF).to_bytes(TOKEN_BYTES, "little") for i in ids)
 
 
@@ -98,16 +101,17 @@ def seed_of(data: bytes) -> int:
 
 class Answer(NamedTuple):
     output: bytes  # whole tokens
-    ended: bool  # the answer ended by itself, not because it reached the limit
+    ended: bool  # True: the answer ended with a sentence of rank 0, not at the limit
 
 
 def answer(
     prompt: bytes, limit: int, at_least: int = 0, is_endless: bool = False, choice: int = 0
 ) -> Answer:
-    """The continuation of this prompt: at most `limit` tokens.
+    """The answer to a prompt, or the rest of an answer that the prompt ends with.
 
-    The answer does not end before `at_least` tokens, and never if `is_endless` is set. Choices
-    other than 0 are other answers to the same prompt, which only choice 0 can continue.
+    It has at most `limit` tokens and at least `at_least` tokens; `is_endless` means exactly `limit`
+    tokens. Choices other than 0 are other answers to the same prompt. If a prompt contains the
+    beginning of such an answer, choice 0 continues it differently.
     """
     story = _story()
     size = limit * TOKEN_BYTES
@@ -128,7 +132,10 @@ def answer(
 
 
 def _choose(seed: int, rank: int) -> tuple[bytes, int]:
-    """The sentence after one of rank `rank`, and its own rank. After rank 0: a new beginning."""
+    """The sentence that follows a sentence of rank `rank`, and the following sentence's rank.
+
+    After rank 0 a new answer begins.
+    """
     seed = seed_of(seed.to_bytes(16, "little"))
     if rank:
         following = rank - 1
@@ -138,9 +145,10 @@ def _choose(seed: int, rank: int) -> tuple[bytes, int]:
 
 
 def _open_sentence(text: bytes, choice: int) -> tuple[bytes, int]:
-    """The incomplete sentence at the end of this text, and how many of its bytes are there.
+    """The complete form of the unfinished sentence at the end of `text`, and the number of its
+    bytes that `text` contains.
 
-    The result is (b"", 0) if `text` does not end in a known sentence.
+    The result is (b"", 0) if `text` does not end inside a known sentence.
     """
     end = len(text)
     floor = max(0, end - _story().longest)

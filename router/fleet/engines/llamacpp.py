@@ -4,10 +4,10 @@ The server has a fixed number of slots and does not report its KV usage; the rou
 of slots in use instead. Every answer waits for the running decode step, so it may take seconds.
 Metrics that are averages are `nan` before the first token.
 
-The server has no priorities. The router does not request the token counts of a stream, because its
-`timings` contain them in any case, in the last content event. The option `include_usage` would move
-the `timings` to an event that is removed. With the request header `X-Conversation-Id`, the server
-continues to generate after the client has disconnected.
+The server does not support priorities. The router does not request the token counts of a stream,
+because the `timings` in its last content event contain them in any case. The option `include_usage`
+would move the `timings` to an event that is removed. With the request header `X-Conversation-Id`,
+the server continues to generate after the client has disconnected.
 """
 
 from __future__ import annotations

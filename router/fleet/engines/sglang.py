@@ -1,4 +1,4 @@
-"""SGLang: reads its metrics, and `/v1/loads` if its metrics are switched off.
+"""SGLang: reads its page of metrics, or `/v1/loads` if the engine runs without metrics.
 
 Special cases (metrics_collector.py): with priority scheduling a gauge appears once with
 `priority=""`, which is the total, and again for each priority. Every tensor, pipeline and expert
@@ -10,15 +10,16 @@ other requests.
 
 Priorities: SGLang accepts any integer; higher numbers are served first. A client's 0 counts as
 normal. With --schedule-low-priority-values-first, lower numbers are served first (`low_first`). A
-request without a number gets the worst possible one, so the router sends a number with every
-request. A new request preempts a running one whose number is worse by more than 10 (the default of
---priority-scheduling-preemption-threshold). The router's numbers are such that each class preempts
-the next one, and no request preempts another of its own class. Requests with equal numbers are
-served in the order in which they came to the engine (0.5.23, `_sort_by_priority_and_fcfs`).
+request without a number gets the worst possible number, so the router sends a number with every
+request. A new request preempts a running request whose number is worse by more than 10 (the default
+of --priority-scheduling-preemption-threshold). The router chooses the numbers so that each class
+preempts the next less urgent class, and no request preempts another of its own class. Requests with
+equal numbers are served in the order in which they came to the engine (0.5.23,
+`_sort_by_priority_and_fcfs`).
 
 With --enable-metrics, each number becomes a Prometheus label and all labels are kept (0.5.23;
-sglang issue 20814). So such an engine gets the offset alone, which has few values. If the setting
-is unknown, the router assumes that metrics are on.
+sglang issue 20814). So an engine with metrics gets numbers without the arrival time, which have few
+values. If the setting is unknown, the router assumes that metrics are on.
 
 Abort: a request has an ID (`rid`), and is aborted when the ID is posted to /abort_request. Versions
 0.5.14 to 0.5.19 need this. When the connection of a stream closes, these versions forget the ID at
@@ -76,11 +77,12 @@ from router.fleet.signals import Signals
 
 RUNNING = "num_running_reqs"
 QUEUE = "num_queue_reqs"
-# Metrics of other queues of waiting requests: for a grammar, and for prefill/decode disaggregation.
+# Metrics of other queues: of requests that wait for their grammar, and of requests that wait in
+# prefill/decode disaggregation.
 MORE_QUEUES = (
     "num_grammar_queue_reqs",
     "num_prefill_bootstrap_queue_reqs",
-    "num_prefill_prealloc_queue_reqs",  # The former name of the queue above.
+    "num_prefill_prealloc_queue_reqs",  # Former name of the bootstrap queue.
     "num_prefill_inflight_queue_reqs",
     "num_decode_prealloc_queue_reqs",
     "num_decode_transfer_queue_reqs",
@@ -89,7 +91,8 @@ USAGE = "token_usage"
 KV_TOKENS = "max_total_num_tokens"
 PAGE_SIZE = "page_size"  # Present in version 0.5.14 and later.
 PAGES = "num_pages"
-CACHE = "cache_config_info"  # Versions 0.5.9 to 0.5.13 have both values as labels of this metric.
+# Versions 0.5.9 to 0.5.13 have the page size and the number of pages as labels of this metric.
+CACHE = "cache_config_info"
 PROMPT_TOKENS = "prompt_tokens_total"
 GENERATED = "generation_tokens_total"
 CACHED = "cached_tokens_total"
@@ -245,7 +248,8 @@ def _slots(info: dict[str, Any], odd: Odd) -> int | None:
     """Return the number of requests that all schedulers run at once (there is one per data-parallel
     rank).
 
-    If the schedulers do not report it, the value of the argument is used, which is usually not set.
+    If the schedulers do not report their numbers, the engine's argument is used, which is usually
+    not set.
     """
     states = info.get("internal_states")
     if isinstance(states, list):
@@ -270,17 +274,18 @@ def _is_server_info(document: Any) -> bool:
 # -- priorities ------------------------------------------------------------------------------------
 
 _UNIT_S: Final = 15.0
-# The distance between the priority numbers of two classes. Numbers of two classes differ by at
-# least 12.
+# The minimum distance between the centres of the priority numbers of two classes. So numbers of two
+# classes differ by at least 12.
 _CLASS: Final = 20.0
-_WITHIN: Final = 8.0  # The range of numbers in a class, below the preemption threshold of 10.
+# The range of the priority numbers in one class. It is below the preemption threshold of 10.
+_WITHIN: Final = 8.0
 _DISPLACES_BY: Final = 10
 
 
 def number(urgency: float, arrived: float, level: float) -> int:
     """Return the priority number in a form where lower is more urgent.
 
-    With `arrived` = EPOCH it is the offset alone.
+    With `arrived` = EPOCH, the number does not contain the arrival time.
     """
     rank = class_of(urgency)
     gap = max(_CLASS, level / _UNIT_S)
@@ -322,7 +327,7 @@ _PRIORITY_PATHS: Final = frozenset(
         b"/encode",
     }
 )
-# SGLang's error with --abort-on-priority-when-disabled.
+# The text of SGLang's error with --abort-on-priority-when-disabled.
 _REFUSALS: Final = (rb"using priority is disabled",)
 HIGH_FIRST: Final = _HighFirst("sglang", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
 LOW_FIRST: Final = _LowFirst("sglang-low-first", _PRIORITY_PATHS, refusal=503, refusals=_REFUSALS)
@@ -422,8 +427,8 @@ ENGINE: Final = Engine(
         {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
     ),
     names_adapters=True,
-    # SGLang clients name an adapter as `model:adapter`. With an adapter's plain name in `model`,
-    # the replica's own model is served. /encode and /classify support adapters since 2025.
+    # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,
+    # SGLang serves the replica's own model. /encode and /classify support adapters since 2025.
     adapters=Adapters(
         {
             b"/vertex_generate": "parameters.lora_path",
@@ -439,8 +444,8 @@ ENGINE: Final = Engine(
     tells_scheduling=True,
     # If a request has several prompts or choices, SGLang gives each of them another ID.
     abort=Abort("/abort_request", "rid", frozenset({b"/v1/chat/completions", b"/v1/completions"})),
-    # SGLang's defaults of StreamOptions: include_usage False, continuous_usage_stats False; the two
-    # are independent.
+    # SGLang's defaults of StreamOptions: include_usage False, continuous_usage_stats False. Each of
+    # these two options works without the other.
     usage_ask=UsageAsk(
         b'{"include_usage":true}', asks_by_default=False, continuous_needs_usage=False
     ),

@@ -1,11 +1,11 @@
 """TGI: reads its gauges, which have no labels, and its start options in `/info`.
 
 A gauge that was never set is missing on the page. So a missing gauge is read as 0 if the page has
-any other TGI metric. TGI does not report its KV usage. Instead, the maximum tokens of the running
-batch are divided by the maximum tokens of any batch.
+any other TGI metric. TGI does not report its KV usage. Instead, the router divides the maximum
+tokens of the running batch by the maximum tokens of any batch.
 
-TGI has no priorities. The token counts of a stream are not requested, because TGI puts them into
-the last content event, which cannot be removed.
+TGI does not support priorities. The token counts of a stream are not requested, because TGI puts
+them into the last content event, which cannot be removed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 `/metrics` returns JSON: statistics for each iteration since the last request. Reading removes these
 statistics, so no other program may read them. If there are no new statistics, the server waits for
-up to two seconds and then returns `[]`; the last statistics then still apply. But there are no
-iterations while nothing is generated, and the last iteration before that still counts the requests
-that ended in this iteration. So after three empty answers (six seconds without an iteration), no
-request runs or waits.
+up to two seconds and then returns `[]`; the last statistics then still apply. But the engine runs
+no iteration while it generates nothing, and the statistics of its last iteration still count the
+requests that ended in that iteration. So after three empty answers (six seconds without an
+iteration), no request runs or waits.
 
 `/prometheus/metrics` exists only with `return_perf_metrics`, and its gauges change only when a
 request ends. So if no request has ended since the last page, the page does not show the current
@@ -18,8 +18,8 @@ uses a new connection.
 
 A priority is a number from 0 to 1; higher numbers are served first, and 0.5 is the default. Servers
 before 1.3 reject the field. So the router leaves the field out of normal requests; with other
-requests, it learns from the answer that the field is rejected. The number that the router sends is
-bounded and depends only on class and step.
+requests, it learns from the answer that the field is rejected. The number that the router sends
+depends only on the class of a request and its urgency within the class.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ PROMPT_TOKENS = "trtllm_prompt_tokens_total"
 
 NAMES = (RUNNING, WAITING, SLOTS, USAGE, BLOCK_TOKENS, BLOCKS, REUSED, MISSED, PROMPT_TOKENS)
 
-# Consecutive empty answers after which the engine is idle; each comes after two seconds without an
-# iteration.
+# Number of empty answers in a row after which the engine counts as idle. The engine sends an empty
+# answer after two seconds without an iteration.
 IDLE_AFTER = 3
 
 
@@ -135,7 +135,7 @@ _CLASS: Final = 0.2
 
 
 def number(urgency: float) -> float:
-    """Return the number for an urgency; normal is 0.5."""
+    """Return the engine's priority number for an urgency; a normal request gets 0.5."""
     return min(1.0, max(0.0, 0.5 + (NORMAL - urgency) * _CLASS))
 
 

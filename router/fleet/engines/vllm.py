@@ -108,8 +108,8 @@ def _is_asleep(samples: Samples) -> bool:
 def _cache(samples: Samples) -> tuple[int | None, int | None]:
     """Return the number of tokens of one KV block, and of all KV blocks together.
 
-    A series may have `None` for unknown, while another series of the same engine has the known
-    value.
+    A series may have `None` for an unknown value, while another series of the same engine has the
+    known value.
     """
     blocks: dict[str, int | None] = {}
     sizes = set()
@@ -186,8 +186,8 @@ def read_event_sources(raw: bytes, host: str) -> list[Source]:
         if isinstance(value, dict) and number is not None:
             entries[number] = value
     found = []
-    # The data-parallel rank r publishes on port + r. If all entries have the same port, the reader
-    # adds the rank.
+    # The data-parallel rank r publishes on port + r. If all entries have the same port, the rank is
+    # added to the port here.
     shared = len({str(entry.get("endpoint")) for entry in entries.values()}) == 1
     for rank, entry in sorted(entries.items())[:MOST_RANKS]:
         if entry.get("enable_kv_cache_events") is False or entry.get("publisher") != "zmq":

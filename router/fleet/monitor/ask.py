@@ -1,9 +1,9 @@
 """Sends the requests of probes and polls: a GET with limits of time and size, or a POST.
 
 Probes and polls use connections of their own, never those of the data plane. So a replica that
-hangs here delays no client request. An answer is read in pieces and passed to a sink. Other work of
-the event loop runs between two pieces, so an answer of megabytes delays it only by the time of one
-piece.
+hangs in a probe delays no client request. An answer is read in pieces, and each piece is passed to
+a callback (the sink). Other work of the event loop runs between two pieces, so an answer of
+megabytes delays other work only by the time of one piece.
 
 Must never: follow a redirect, decompress an answer, or log.
 """
@@ -32,14 +32,14 @@ _PIECE = 16 * 1024  # Bytes of an answer that are read in one turn of the event 
 # Lifetime of an idle connection in seconds. Servers close idle connections after 5 s (uvicorn).
 _IDLE_S = 3.0
 
-# Takes a piece of an answer; returns False if the answer is too large.
+# A function that takes a piece of an answer, and returns False if the answer is too large.
 Sink = Callable[[bytes], bool]
 
 
 class NoAnswer(Exception):
     """Raised for a request without a usable answer.
 
-    `problem`: one word; `detail`: more text, for people.
+    `problem`: the reason in one word. `detail`: the reason as text for people.
     """
 
     def __init__(self, problem: Problem, detail: str = "") -> None:
@@ -52,7 +52,7 @@ class Asker:
     """Sends requests to many replicas. Call `close` after the last one."""
 
     def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        # The sessions, by whether their connections are kept for reuse.
+        # Key: whether the session keeps its connections for reuse.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
@@ -169,8 +169,8 @@ class Asker:
             connector=connector(self._names, idle_s=_IDLE_S if keep_alive else None),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
-            # The timeout is not aiohttp's own, because that may swallow a cancellation at the same
-            # moment.
+            # `asyncio.timeout` limits the time. aiohttp's own timeout is off, because it may
+            # swallow a cancellation at the same moment.
             timeout=aiohttp.ClientTimeout(total=None),
             read_bufsize=_PIECE,
         )

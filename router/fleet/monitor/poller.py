@@ -1,17 +1,19 @@
-"""Polls the engines' metrics: one task per replica, over connections that requests never use.
+"""Polls the engines' metrics: one task per replica, over connections that client requests never
+use.
 
 The result of a poll goes to the fleet: `observed` for signals, `unobserved` for a problem. A failed
 poll affects no other replica. The poller also detects the engine if the model list did not show it.
 A replica that answers but has no metrics is polled rarely, because each poll adds a line to its
 log.
 
-Polls cost the engine time: vLLM 0.32 needs about 5 ms for its 60 KB. So a replica gets at most one
-request per `gap_s` on average, for any purpose: a regular poll, an early poll, engine detection,
-its facts, a second source. The requests of one poll follow each other at once. Then the next poll
-is delayed, so that the average stays within the limit.
+Polls cost the engine time: vLLM 0.32 needs about 5 ms for its metrics page of 60 KB. So the poller
+sends a replica at most one request per `gap_s` seconds on average. This limit includes regular and
+early polls, engine detection, the engine's facts and a second source of metrics. The requests of
+one poll follow each other at once. Then the next poll is delayed, so that the average stays within
+the limit.
 
-Must never: share a connection with requests, have two polls of one replica in progress, or make a
-request wait.
+Must never: share a connection with client requests, have two polls of one replica in progress, or
+make a request wait.
 """
 
 from __future__ import annotations
@@ -43,11 +45,12 @@ GAP_S: Final = 0.5  # Minimum seconds between two requests to one replica, on av
 GIVE_UP: Final = 3
 # Maximum bytes of a JSON document: decoding a longer one would block the event loop.
 _JSON_BYTES: Final = 1024 * 1024
-_HEAD_BYTES: Final = 256 * 1024  # Bytes at the beginning of a page that show the engine.
+# Maximum bytes of a metrics page in which the poller searches for the engine's metric names.
+_HEAD_BYTES: Final = 256 * 1024
 
 
 def gap_s(interval_s: float) -> float:
-    """Return the minimum seconds per request to one replica: GAP_S, or the interval if that is
+    """Return the minimum seconds per request to one replica: GAP_S, or the poll interval if that is
     shorter."""
     return min(GAP_S, interval_s)
 
@@ -58,13 +61,13 @@ class Observer(Protocol):
     replicas: dict[str, Replica]
 
     def observed(self, replica: Replica, signals: Signals, poll: int, now: float, /) -> None:
-        """Take the signals of a poll.
+        """Record the signals of a poll.
 
         `poll`: the number of the poll from `core.lease.poll_begins`.
         """
 
     def unobserved(self, replica: Replica, problem: Problem, now: float, /) -> None:
-        """Take the problem of a poll that gave no signals."""
+        """Record the problem of a poll that gave no signals."""
 
 
 class Poller:
@@ -86,7 +89,7 @@ class Poller:
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
-        self.odd: dict[str, int] = {}  # Metric -> number of impossible values.
+        self.odd: dict[str, int] = {}  # Metric -> number of polls with an impossible value of it.
         self._settings(config)
 
     def _settings(self, config: Config) -> None:
@@ -198,7 +201,8 @@ class Poller:
             turn.sources_at = monotonic() + self._refresh_s
         some: tuple[Signals, int] | None = None
         problem: Problem = "status"
-        is_last = True  # At the next poll, no source before this one is tried.
+        # True: the next poll begins with the source that gives the signals of this poll.
+        is_last = True
         for index in range(turn.source, len(engine.sources)):
             now = monotonic()
             number = poll_begins(turn.replica, now)
@@ -211,8 +215,8 @@ class Poller:
                 # A source of metrics that exists, but has nothing new, is tried again at the next
                 # poll.
                 is_last = is_last and none.problem != "nothing"
-                # If one page is unreadable and another one is missing, the unreadable page is
-                # reported.
+                # If one page of metrics is unreadable and another one is missing, the unreadable
+                # page is reported.
                 problem = none.problem if problem == "status" else problem
                 continue
             if signals.running is not None or signals.waiting is not None:
@@ -325,9 +329,9 @@ class Poller:
         return {} if document is INVALID else {path: document}
 
     async def _learn_facts(self, turn: _Turn, engine: Engine) -> None:
-        """Read the engine's facts if it is time; they change only with a restart.
+        """Read the engine's facts (such as its number of slots) again, if it is time.
 
-        A failed read changes nothing.
+        An engine's facts change only with a restart. A failed read changes nothing.
         """
         if engine.facts is None or monotonic() < turn.facts_at:
             return
@@ -373,17 +377,17 @@ class _Turn:
         self.replica = replica
         self.task: asyncio.Task[None] | None = None
         self.began = 0.0  # When the last poll began.
-        self.asked = 0  # Requests that the last poll sent.
+        self.asked = 0  # Number of requests that the last poll sent.
         self.seen_at = float("-inf")  # When the last successful poll returned.
         self.is_early = False
-        self.misses = 0  # Polls in a row that the replica answered without metrics.
+        self.misses = 0  # Number of polls in a row that the replica answered without metrics.
         self.engine_at = 0.0  # The time at which to try engine detection again.
         self._waiter: asyncio.Future[None] | None = None
         self.engine: Engine | None = None
         self.forget(None)
 
     def forget(self, engine: Engine | None) -> None:
-        """Discard everything that was learned, because the replica now runs another engine."""
+        """Discard what was learned by polls, because the replica may now run another engine."""
         self.engine = engine
         self.source = 0  # Index of the first source of metrics to try.
         self.sources_at = 0.0  # The time at which to try the better sources of metrics again.
@@ -401,7 +405,8 @@ class _Turn:
                 # The replica may now run another engine, so it is detected again.
                 self.replica.engine = None
             return
-        # Any other problem is temporary; an idle engine may also have nothing to report.
+        # Other problems, such as a timeout, are temporary. An idle engine may have nothing to
+        # report.
         self.misses = 0
         if problem == "refused":
             self.forget(self.engine)  # The engine may have been restarted.

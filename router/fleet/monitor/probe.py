@@ -1,11 +1,11 @@
 """Probes the health and the models of replicas: one task per replica, over its own connections.
 
 Probes never share the data plane's connections, so a replica that hangs on /health delays no
-request. The first round runs before the router listens, so the router starts with known states. A
-replica that is not up, new or returning, is reported as good only after its model list was read. A
-good health probe alone is enough if the replica's models are configured, or if the fleet has one
-replica. The engine's descriptor sets the health path and its timeout (SGLang's /health generates a
-token). The model list shows in most cases which engine the replica runs.
+request. The first round of probes runs before the router listens, so the router starts with known
+states. A replica that is not up, because it is new or was down, is reported as good only after its
+model list was read. A good health probe alone is enough if the replica's models are configured, or
+if the fleet has one replica. The engine's descriptor sets the health path and its timeout (SGLang's
+/health generates a token). The model list shows in most cases which engine the replica runs.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ class Prober:
         return status, f"{path} answered {status}"
 
     async def _read_models(self, replica: Replica) -> Entries | None:
-        """Read /v1/models, and return the entries; the result is empty for an engine without such a
-        list.
+        """Read /v1/models, and return the entries; the result is empty for an engine without a
+        model list.
 
-        The result is `None` if there was no usable answer, so the models of the replica are unknown
-        now.
+        The result is `None` if there was no usable answer, so that the replica's models are now
+        unknown.
         """
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s

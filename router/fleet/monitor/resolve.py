@@ -1,8 +1,9 @@
 """Resolves host names and caches the addresses, so that a DNS outage makes no replica unreachable.
 
-The answer of a name server is used for `TTL_S`. If the next lookup fails or returns nothing, the
-old addresses are still used. Lookups run in the event loop's thread pool. So a name server that
-does not answer delays only new connections to this host, and the connect timeout limits that delay.
+The answer of a name server is used for `TTL_S` seconds. If the next lookup fails or returns
+nothing, the old addresses are still used. Lookups run in the event loop's thread pool. So a name
+server that does not answer delays only new connections to the host that is looked up, and the
+connect timeout limits the delay.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Final
 
 TTL_S = 30.0
 PATIENCE_S = 0.5  # Timeout of a lookup in seconds while earlier addresses of the host are known.
-MOST: Final = 16_384  # Maximum number of hosts in one map of `remember`.
+MOST: Final = 16_384  # Maximum number of hosts in one dict that `remember` fills.
 
-Resolve = Callable[[], Awaitable[list[str]]]  # Returns the addresses of one host; raises OSError.
+# A function that returns the addresses of one host; it raises OSError if no address is known.
+Resolve = Callable[[], Awaitable[list[str]]]
 
 
 def remember(names: dict[str, Resolve], host: str, resolve: Resolve | None) -> None:

@@ -39,7 +39,7 @@ class SameEngine:
         moment = signals.started_at
         if moment != before.started_at:
             self._leave(replica, before.started_at)
-            if moment:  # An engine that reports 0 gives no start time.
+            if moment:  # The value 0 is not a start time.
                 self._begun.setdefault(moment, {})[replica] = None
         if not moment:
             return

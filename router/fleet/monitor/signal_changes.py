@@ -1,6 +1,7 @@
 """Compares two successive polls of one engine's metrics.
 
-This is a separate file because it is compiled, and `Signals` cannot be compiled.
+This file is separate from `signals.py`, because this file is compiled and `Signals` cannot be
+compiled.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Final
 
 from router.fleet.signals import Signals
 
-# Tolerance for the reported start time: a change of the engine's clock is not a restart.
+# Tolerance in seconds for the reported start time: a change of the engine's clock is not a restart.
 _CLOCK_S: Final = 1.0
 
 
@@ -38,7 +39,7 @@ def has_worked(before: Signals, after: Signals) -> bool:
     """Return whether the engine computed something between the two polls.
 
     The signs of work are: a total has grown, or more of the KV cache is in use. If the engine
-    reports no generated tokens: fewer requests run or wait than before.
+    reports no generated tokens, there is another sign: fewer requests run or wait than before.
     """
     if _less(after.generated_tokens, before.generated_tokens):
         return True

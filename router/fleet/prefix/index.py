@@ -2,9 +2,10 @@
 replica.
 
 There is one index for the fleet: block hash -> bitmask of the replicas that hold the block. So one
-walk along a prompt's chain of hashes finds every holder and the number of its leading blocks.
-Hashes are chained: the hash of a block covers all blocks before it. A replica may have evicted
-blocks in the middle, so the walk goes forward and stops when no replica is left.
+walk along a prompt's chain of hashes finds every replica that holds a prefix of the prompt, and the
+number of its leading blocks. Hashes are chained: the hash of a block covers all blocks before it. A
+replica may have evicted blocks in the middle, so the walk goes forward and stops when no replica is
+left.
 
 The states of a block at a replica:
 
@@ -14,18 +15,20 @@ The states of a block at a replica:
    used.
 3. `withdraw`, if the attempt ended before its first token: blocks that are still tentative are
    dropped.
-4. Eviction, when the replica's share is full. The engine evicts the least recently used blocks; the
-   index approximates this with the CLOCK algorithm: a ring in order of arrival, and one bit "used
-   since the hand (the ring's eviction pointer) passed". The last block of a prompt enters the ring
-   first, so the end of a prompt is evicted before its beginning.
+4. Eviction, when the replica holds as many blocks as its capacity in the index. The engine evicts
+   the least recently used blocks; the index approximates this with the CLOCK algorithm: a ring in
+   order of arrival, and one bit "used since the hand (the ring's eviction pointer) passed". The
+   last block of a prompt enters the ring first, so the end of a prompt is evicted before its
+   beginning.
 5. `clear` when the engine restarts, `remove_replica` when the replica is removed. Both take effect
    at once for every later lookup. The memory is freed in pieces (`tend`), so that no call takes
    long.
 
-Why there is no second dict in LRU order: a dict whose entries are often added and removed allocates
-three to six times as many slots as it has entries. Two dicts cost up to 275 bytes per (block,
-holder); a ring costs 8. Why the masks are in 64 dicts: growing one dict of a million entries blocks
-the event loop for tens of milliseconds, and needs twice the memory meanwhile.
+The index has no second dict in LRU order, because it needs too much memory: a dict whose entries
+are often added and removed allocates three to six times as many slots as it has entries. Two dicts
+cost up to 275 bytes for each pair of a block and a replica; a ring costs 8 bytes. The masks are in
+64 dicts, because growing one dict of a million entries blocks the event loop for tens of
+milliseconds, and needs twice the memory meanwhile.
 
 Must never: do I/O, read a clock, raise because of an unknown replica, or exceed the capacity of a
 replica or `entries` in total.
@@ -43,25 +46,27 @@ from typing import Final, Generic, NamedTuple
 from router.fleet.prefix.index_slot import Block, K, Mask, Slot
 
 _HASH_BITS: Final = 61
-# A block's dict is selected by the highest bits of its hash, because dicts use the lowest ones.
+# Number of dicts over which the blocks are spread. The highest bits of a block's hash select its
+# dict, because a dict itself uses the lowest bits.
 SHARDS: Final = 64
-FEW: Final = 8  # number of replicas; larger sets of holders are cached
-ONE_BY_ONE: Final = 2  # the bits of up to this number of holders are looked up one by one
-REMEMBERED: Final = 32  # number of cached sets of holders
-AT_ONCE: Final = 2048  # entries removed per call, which takes about a millisecond
-# maximum number of entries kept free per replica; never more than a sixteenth of its capacity
+FEW: Final = 8  # A set of replicas that hold a block is cached if it has more members than this.
+ONE_BY_ONE: Final = 2  # If a mask has at most this many bits, they are looked up one by one.
+REMEMBERED: Final = 32  # Maximum number of cached sets of replicas.
+AT_ONCE: Final = 2048  # Maximum entries that one call removes, which takes about a millisecond.
+# Maximum number of entries that are kept free for each replica. At most a sixteenth of a replica's
+# capacity is kept free.
 RESERVE: Final = 4096
 _ZERO_ONE: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 
 class Stats(NamedTuple):
-    """Totals since the start, except the first two."""
+    """`entries` and `blocks` are present numbers; the other fields are totals since the start."""
 
     entries: int  # number of (block, replica) pairs in the index now
     blocks: int  # number of distinct blocks in these pairs
-    evictions: int  # Pairs dropped because the capacity was used up.
-    lookups: int  # Lookups of prompts with at least one block.
-    hits: int  # Lookups whose first block was held by a replica.
+    evictions: int  # number of pairs that were evicted because a replica's capacity was used up
+    lookups: int  # number of lookups of prompts with at least one block
+    hits: int  # number of lookups whose first block was held by a replica
 
 
 class PrefixIndex(Generic[K]):
@@ -79,14 +84,17 @@ class PrefixIndex(Generic[K]):
         self._shift = _HASH_BITS + 1 - shards.bit_length()
         self._shards: list[dict[Block, Mask]] = [{} for _ in range(shards)]
         self._slots: dict[K, Slot[K]] = {}
-        self._keys: list[K | None] = []  # the replica's key for each slot number
-        self._by_held: dict[Mask, K] = {}  # held bit -> the replica's key
-        self._free: list[int] = []  # slot numbers for reuse, the lowest first
-        self._live = 0  # the held bits of all replicas that are in the fleet
-        self._shared: dict[Mask, Mask] = {}  # one object for each mask of one holder
-        # cached sets of holders: (mask, depth) -> replicas with their number of blocks
+        # slot number -> the key of the replica to which the slot belongs
+        self._keys: list[K | None] = []
+        self._by_held: dict[Mask, K] = {}  # the `held` bit of a replica -> the replica's key
+        self._free: list[int] = []  # numbers of slots that can be used again, the lowest first
+        self._live = 0  # mask with the `held` bits of all replicas that are in the fleet
+        # mask with the bits of a single replica -> the mask object that all its blocks share
+        self._shared: dict[Mask, Mask] = {}
+        # cached parts of results: (mask, depth) -> each replica of the mask with `depth`
         self._remembered: dict[tuple[Mask, int], dict[K, int]] = {}
-        # slots of removed replicas to clean, and slots to bring below their capacity
+        # slots of which entries must be removed: those of removed replicas, and those that have
+        # more entries than their capacity
         self._work: dict[Slot[K], None] = {}
         self._entries = self._evictions = self._lookups = self._hits = 0
 
@@ -95,8 +103,8 @@ class PrefixIndex(Generic[K]):
     def add_replica(self, key: K, blocks: int | None = None) -> None:
         """Add a replica.
 
-        `blocks`: capacity of its KV cache; `None`: unknown; the replica then gets its share of all
-        entries.
+        `blocks`: the number of blocks that fit into the replica's KV cache. `None`: unknown; only
+        the replica's share of all entries then limits its blocks.
         """
         if key in self._slots:
             return
@@ -122,7 +130,8 @@ class PrefixIndex(Generic[K]):
         if slot is None or not len(slot.ring):
             return
         capacity = slot.capacity
-        # The replica gets a new slot, so that the bits of the old slot can be removed later.
+        # The replica gets a new slot with other bits, so that its old bits can be removed from the
+        # masks later.
         self._open(key, slot.own).capacity = capacity
         self._close(slot)
         self.tend(AT_ONCE)
@@ -135,12 +144,12 @@ class PrefixIndex(Generic[K]):
             self.tend(AT_ONCE)
 
     def holding(self, key: K) -> int:
-        """Number of blocks that a replica holds."""
+        """Return the number of blocks that a replica holds."""
         slot = self._slots.get(key)
         return 0 if slot is None else slot.count
 
     def capacity(self, key: K) -> int:
-        """Maximum number of blocks of a replica."""
+        """Return the maximum number of blocks that the index keeps for a replica."""
         slot = self._slots.get(key)
         return 0 if slot is None else slot.capacity
 
@@ -168,7 +177,7 @@ class PrefixIndex(Generic[K]):
         self._work[slot] = None
 
     def _share_out(self) -> None:
-        """Set the capacities after replicas were added or removed."""
+        """Set the capacities of all replicas after replicas were added or removed."""
         for slot in self._slots.values():
             self._limit(slot)
         self.tend(AT_ONCE)
@@ -184,8 +193,8 @@ class PrefixIndex(Generic[K]):
     # -- requests -----------------------------------------------------------------------------
 
     def match(self, blocks: tuple[Block, ...]) -> Mapping[K, int]:
-        """Return how many leading blocks of a prompt each replica holds; a replica without any is
-        absent.
+        """Return how many leading blocks of a prompt each replica holds. Replicas that hold none
+        are absent.
 
         The result may be shared with other callers, so it must not be changed.
         """
@@ -196,7 +205,8 @@ class PrefixIndex(Generic[K]):
         self._lookups += 1
         shards, shift = self._shards, self._shift
         depth = 0
-        last: object = None  # the previous mask; in a conversation it is mostly the same object
+        # The mask of the previous block. Blocks of one conversation mostly share one mask object.
+        last: object = None
         for block in blocks:
             mask = shards[hash(block) >> shift].get(block)
             if mask is None:
@@ -217,14 +227,15 @@ class PrefixIndex(Generic[K]):
         return self._note(found, left, depth) if left else found
 
     def _note(self, found: dict[K, int], mask: Mask, depth: int) -> dict[K, int]:
-        """Add the replicas of a mask of held bits to `found`, with `depth` blocks."""
+        """Add to `found` each replica whose `held` bit is in `mask`, with `depth` blocks."""
         key = self._by_held.get(mask)
         if key is not None:
             if len(found) > FEW:  # `found` may be a cached dict, which must not be changed
                 found = found.copy()
             found[key] = depth
             return found
-        # A system prompt that every replica holds is looked up for every request.
+        # Large sets of replicas are cached, because a system prompt that all replicas hold is
+        # looked up for every request.
         many = self._remembered.get((mask, depth))
         if many is None:
             if mask.bit_count() <= ONE_BY_ONE:
@@ -234,7 +245,8 @@ class PrefixIndex(Generic[K]):
                     many[self._by_held[lowest]] = depth
                     mask ^= lowest
                 return found | many if found else many
-            # This runs entirely in C: the bits as text, the lowest first, without the `used` bits.
+            # The mask is converted to text, the lowest bit first, without the `used` bits. Then
+            # `compress` selects the replicas. All of these steps run in C.
             bits = bin(mask)[:1:-2].encode().translate(_ZERO_ONE)
             many = dict.fromkeys(compress(self._keys, bits), depth)  # type: ignore[arg-type]
             if len(many) > FEW:
@@ -244,15 +256,16 @@ class PrefixIndex(Generic[K]):
         return found | many if found else many
 
     def insert(self, key: K, blocks: tuple[Block, ...], held: int = 0) -> None:
-        """Record a dispatch to a replica. `held`: the result of `match` for this replica."""
+        """Record that a prompt was sent to a replica. `held`: the result of `match` for it."""
         slot = self._slots.get(key)
         if slot is None:
             return
         bit = slot.held
         shards, shift = self._shards, self._shift
         new: list[Block] = []
-        last: Mask = None  # the previous mask; along a prompt it is mostly the same object
-        joined: Mask = None  # `last` with this replica's bit; None: `last` already has the bit
+        # The mask of the previous block. The blocks of one prompt mostly share one mask object.
+        last: Mask = None
+        joined: Mask = None  # `last` with this replica's bit; None: `last` already has the bit.
         for block in reversed(blocks[held : slot.capacity]):
             masks = shards[hash(block) >> shift]
             mask = masks.get(block)
@@ -276,9 +289,9 @@ class PrefixIndex(Generic[K]):
     def confirm(self, key: K, blocks: tuple[Block, ...], held: int | None = None) -> None:
         """Record that the first token came from a replica, so the replica holds these blocks.
 
-        `held`: as for `insert`; this number of leading blocks counts as used. The others count as
-        new, so that a prompt that is sent only once does not stay longer than a repeated one. None:
-        the number is unknown, so all blocks count as used.
+        `held`: as for `insert`; this number of leading blocks counts as used. The blocks after them
+        count as new, so that a prompt that is sent only once does not stay longer than a repeated
+        one. None: the number is unknown, so all blocks count as used.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -287,9 +300,10 @@ class PrefixIndex(Generic[K]):
         shards, shift = self._shards, self._shift
         new: list[Block] = []
         used = len(blocks) if held is None else held
-        last: Mask = None  # as in `insert`
+        last: Mask = None  # The mask of the previous block, as in `insert`.
         joined: Mask = None
-        # The blocks were inserted, but they may have been evicted, or withdrawn by another request.
+        # The blocks were inserted at the dispatch. Since then they may have been evicted, or
+        # withdrawn by another request.
         until = used if slot.last is blocks and slot.last_held == held else slot.capacity
         for block in reversed(blocks[used:until]):
             masks = shards[hash(block) >> shift]
@@ -330,7 +344,8 @@ class PrefixIndex(Generic[K]):
                         new.append(block)
         if new:
             self._arrived(slot, new)
-        # Entries for later insertions are freed here, so that no choice of a replica waits for it.
+        # Entries for later insertions are freed here, so that a request that waits for the choice
+        # of its replica does not wait for the eviction.
         capacity = slot.capacity
         excess = slot.excess + min(capacity >> 4, RESERVE)
         if excess > 0:
@@ -340,8 +355,8 @@ class PrefixIndex(Generic[K]):
         """Drop the tentative blocks of an attempt that ended before its first token. `held`: as for
         `insert`.
 
-        Blocks that another request has used since stay. A block that another request waits for is
-        added again by the `confirm` of that request.
+        Blocks that another request has used in the meantime are kept. A block that another request
+        waits for is added again by the `confirm` of that request.
         """
         slot = self._slots.get(key)
         if slot is None:
@@ -354,7 +369,8 @@ class PrefixIndex(Generic[K]):
             mask = masks.get(block, 0)
             if mask & both == bit:
                 self._drop(slot, masks, block, mask)
-        # Recently inserted blocks are still at the end of the ring.
+        # Blocks that were inserted recently are at the end of the ring, so those that are no longer
+        # held are removed there.
         ring = slot.ring
         while len(ring) > slot.head:
             block = ring[-1]
@@ -368,7 +384,8 @@ class PrefixIndex(Generic[K]):
         slot.ring.fromlist(new)
         slot.count += len(new)
         self._entries += len(new)
-        # this is more than was added, so a slot above its capacity shrinks
+        # About twice as many entries may be evicted as were added. So a replica that has more
+        # blocks than its capacity in the index gets down to its capacity.
         most = 2 * len(new) + 64
         excess = slot.excess
         if excess > 0:
@@ -377,10 +394,11 @@ class PrefixIndex(Generic[K]):
             self.tend(most)
 
     def tend(self, most: int = AT_ONCE) -> bool:
-        """Clean up to `most` entries; returns True if there are more entries to clean.
+        """Free up to `most` entries of removed replicas and of replicas above their capacity.
 
-        Requests clean up enough to keep the index below its limits. Call this method regularly, so
-        that the memory of removed replicas is freed even without requests.
+        Returns True if there are more such entries. Requests free enough entries to keep the index
+        below its limits. Call this method regularly, so that the memory of removed replicas is
+        freed even without requests.
         """
         while self._work and most > 0:
             slot = next(iter(self._work))
@@ -403,7 +421,7 @@ class PrefixIndex(Generic[K]):
         return bool(self._work)
 
     def _sweep(self, slot: Slot[K], most: int) -> None:
-        """Drop up to `most` entries of a slot whose replica was removed."""
+        """Drop up to `most` entries of a replica that was removed; `slot` is its former slot."""
         ring, bit, shards, shift = slot.ring, slot.held, self._shards, self._shift
         for _ in range(min(most, len(ring) - slot.head)):
             block = ring.pop()
@@ -419,15 +437,15 @@ class PrefixIndex(Generic[K]):
         """Evict `excess` entries from a replica's ring.
 
         The hand of the CLOCK algorithm skips blocks that were used since it last passed, but the
-        number of skips is limited to four per evicted block (plus 64). After that it evicts every
-        block that it reaches.
+        number of skips is limited to four per evicted block (plus 64). After that, every block that
+        the hand reaches is evicted.
         """
         slot.last = None
         chances = 4 * excess + 64
         ring, bit, both = slot.ring, slot.held, slot.both
         shards, shift = self._shards, self._shift
         dropped = 0
-        last: Mask = None  # as in `insert`; the resulting mask is computed when needed
+        last: Mask = None  # The mask of the previous block, as in `insert`.
         is_held = is_used = False
         unused: Mask = None
         without: Mask = None
@@ -475,7 +493,7 @@ class PrefixIndex(Generic[K]):
             slot.head = 0
 
     def _drop(self, slot: Slot[K], masks: dict[Block, Mask], block: Block, mask: Mask) -> None:
-        """Remove `block` from the replica of `slot`."""
+        """Record that the replica of `slot` does not hold `block` any more."""
         mask &= ~slot.both
         if mask:
             masks[block] = self._shared.get(mask, mask)

@@ -1,8 +1,9 @@
-"""Finds how many leading blocks of a request each replica holds, and estimates a prompt's tokens.
+"""Finds how many leading blocks of a prompt each replica has in its prefix cache.
 
-There are two sources behind one interface. The approximate index of sent prompts always exists. The
-exact index gets the engines' KV events; it is opt-in, and used for requests whose token IDs are
-known in time. The result has the same unit for both, the request's own blocks.
+The answer comes from two indexes. The approximate index of sent prompts always exists. The exact
+index gets the engines' KV events; it is opt-in, and used for requests whose token IDs are known in
+time. Both results are in blocks of `prefix.block_bytes` bytes. The module also estimates the number
+of tokens of a prompt.
 
 Must never: do I/O, or make a request wait.
 """
@@ -72,7 +73,7 @@ class PrefixLookup:
     # -- requests -----------------------------------------------------------------------------
 
     def measure(self, view: RequestView, blocks: tuple[int, ...], prompt_bytes: int) -> None:
-        """Store a prompt's blocks and its estimated number of tokens in the view."""
+        """Store a prompt's blocks and its estimated number of tokens in the request's view."""
         ratio = self.ratio.of(view.model)
         view.prompt_bytes = prompt_bytes
         view.blocks = blocks
@@ -80,8 +81,10 @@ class PrefixLookup:
         view.block_tokens = self.rules.block_bytes / ratio
 
     def held(self, view: RequestView) -> Mapping[Replica, int]:
-        """Return the leading blocks of the request by replica; replicas that hold none are
-        absent."""
+        """Return for each replica how many leading blocks of the request it holds.
+
+        Replicas that hold none are absent.
+        """
         if not view.blocks:
             return _NOBODY
         roughly = self.prefixes.match(view.blocks)
@@ -90,7 +93,8 @@ class PrefixLookup:
         if exact is None or not isinstance(chains, TokenChains):
             return roughly
         found = exact.match(chains, view.block_tokens)
-        # If all events of a replica since its start were received, the exact index alone decides.
+        # If all KV events of a replica since its start were received, the exact index alone
+        # decides.
         held = {r: n for r, n in roughly.items() if not exact.is_complete(r)}
         for key, depth in found.items():
             replica = cast(Replica, key)

@@ -1,9 +1,9 @@
-"""Records which replica holds which stored response, and which party owns it.
+"""Records which replica holds each stored response, and which client (`party`) owns the response.
 
 A stored response (`resp_…`) exists only on the replica that created it, and an engine returns it to
 any client that knows its ID.
 
-Memory is bounded: the least recently used IDs are dropped first.
+Memory is bounded: the least recently used response IDs are dropped first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ def response_id(data: bytes) -> str | None:
 
 
 class ResponseAffinity:
-    """An LRU map from response id to replica id and owner; the owner "" allows any party."""
+    """An LRU map from response id to replica id and owner.
+
+    Any client may use a response whose owner is "".
+    """
 
     __slots__ = ("_capacity", "_owners")
 
@@ -36,9 +39,9 @@ class ResponseAffinity:
         return len(self._owners)
 
     def learn(self, response: str, replica: str, party: str = "") -> bool:
-        """Record which replica created a response, and for which party.
+        """Record which replica created a response, and for which client (`party`).
 
-        Returns False if the id belongs to another party; the entry then stays as it is, because
+        Returns False if the id belongs to another client. The entry then stays as it is, because
         some engines let a client choose the id of its response.
         """
         owners = self._owners
@@ -52,7 +55,7 @@ class ResponseAffinity:
         return True
 
     def shown(self, response: str, replica: str) -> None:
-        """Record the replica of a response that was read by a party that may not be its owner."""
+        """Record the replica of a response that was read by a client that may not be its owner."""
         if response not in self._owners:
             self.learn(response, replica)
 
@@ -60,7 +63,7 @@ class ResponseAffinity:
         """Return the id of the replica that holds a stored response; `None` if the response is
         unknown.
 
-        Raises RouterError (STATE_LOST) if the stored response belongs to another party.
+        Raises RouterError (STATE_LOST) if the stored response belongs to another client.
         """
         found = self._owners.get(response)
         if found is None:

@@ -12,30 +12,35 @@ from typing import Final
 class TokenRatio:
     """Bytes of a prompt per token, learned per model from the `usage` of answers.
 
-    The number is an exponentially weighted mean, because the languages of a model's users may
-    change. Values that no tokenizer produces from text are ignored (such as those of images).
+    The ratio is an exponentially weighted mean, because the languages of a model's users may
+    change. Ratios that no tokenizer produces from text are ignored; prompts with images have such
+    ratios.
     """
 
-    DEFAULT: Final = 4.0  # bytes per token of English prose with its JSON
-    LEAST: Final = 1.0  # bytes per token of a byte-level tokenizer
-    MOST: Final = 16.0  # bytes per token of source code with long identifiers and runs of spaces
-    # weight of a new observation in the mean; the first few observations have a higher weight
+    # The ratio of a model before anything was learned: English prose in JSON.
+    DEFAULT: Final = 4.0
+    # A smaller measured ratio is ignored. A byte-level tokenizer has 1 byte per token.
+    LEAST: Final = 1.0
+    # A larger measured ratio is ignored. Source code with long identifiers and many spaces has up
+    # to 16 bytes per token.
+    MOST: Final = 16.0
+    # Weight of a new observation in the mean. The first few observations have a higher weight.
     WEIGHT: Final = 0.05
-    # minimum tokens of a prompt; a shorter prompt is mostly chat template and is ignored
+    # A prompt with fewer tokens is ignored, because it consists mostly of the chat template.
     MIN_TOKENS: Final = 16
-    MODELS: Final = 1000  # maximum number of models; model names come from clients
+    MODELS: Final = 1000  # Maximum number of models, because model names come from clients.
 
     __slots__ = ("_ratios",)
 
     def __init__(self) -> None:
-        self._ratios: dict[str | None, list[float]] = {}  # model -> [ratio, observations]
+        self._ratios: dict[str | None, list[float]] = {}  # model -> [ratio, number of observations]
 
     def of(self, model: str | None) -> float:
         known = self._ratios.get(model)
         return self.DEFAULT if known is None else known[0]
 
     def tokens(self, model: str | None, size: int) -> int:
-        """Estimated tokens of a prompt of `size` bytes."""
+        """Return the estimated number of tokens of a prompt of `size` bytes."""
         return ceil(size / self.of(model))
 
     def learn(self, model: str | None, size: int, tokens: int | None) -> None:

@@ -13,25 +13,25 @@ class AdminActions(Protocol):
     """The router's operations that the admin listener calls."""
 
     def ready(self) -> tuple[bool, str]:
-        """Whether the router accepts new requests, and if not, the reason."""
+        """Returns whether the router accepts new requests, and if not, the reason."""
 
     def replicas(self) -> Sequence[Mapping[str, Any]]:
-        """One JSON-ready mapping per replica."""
+        """Returns one mapping per replica, which can be encoded as JSON."""
 
     def hedging(self) -> Mapping[str, Any]:
-        """The state of hedging, JSON-ready."""
+        """Returns the state of hedging as a mapping that can be encoded as JSON."""
 
     def queue(self) -> Mapping[str, Any]:
-        """Waiting requests, by class and tenant, JSON-ready."""
+        """Returns the waiting requests by class and tenant, as a mapping for JSON."""
 
     def usage(self) -> Awaitable[Mapping[str, Any]]:
-        """The usage of tenants since the start, JSON-ready."""
+        """Returns the usage of tenants since the start, as a mapping for JSON."""
 
     def reload(self) -> Awaitable[str]:
-        """Read the configuration again; returns the hash of the configuration in force.
+        """Reads the configuration again. Returns the hash of the configuration in force.
 
-        Raises ConfigError and keeps the old configuration if the new one cannot be used.
+        If the new configuration cannot be used, raises ConfigError and keeps the old configuration.
         """
 
     def drain(self) -> None:
-        """Start draining and return at once. A second call does nothing."""
+        """Starts draining and returns at once. A second call does nothing."""

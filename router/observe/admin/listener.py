@@ -1,8 +1,8 @@
 """Starts and stops the admin listener.
 
-aiohttp is imported when the listener starts (it costs 12 MB of memory and 150 ms), not when a
-configuration is only checked. The routes are in `routes.py`. Nothing here is reachable from
-the data port, and the data plane does not depend on it.
+aiohttp is imported only when the listener starts, because the import costs 12 MB of memory and 150
+ms. The command `hedgerow check` does not need it. The routes are in `routes.py`. Clients of the
+data port cannot reach the admin listener, and the data plane does not depend on it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from router.observe.families.collector import Collector
 
-CLOSE_TIMEOUT_S = 1.0  # seconds for running requests when the listener stops
+CLOSE_TIMEOUT_S = 1.0  # how many seconds requests in progress may take when the listener stops
 
 
 class Admin:
@@ -30,13 +30,16 @@ class Admin:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Returns (host, port) of every listening socket."""
+        """Returns the host and the port of every listening socket."""
         if self._runner is None:
             return []
         return [(address[0], address[1]) for address in self._runner.addresses]
 
     async def start(self, host: str, port: int) -> None:
-        """Listens; port 0 selects a free port. Raises OSError if the address is not available."""
+        """Begins to listen. Port 0 selects a free port.
+
+        Raises OSError if the address is not available.
+        """
         from aiohttp import web
 
         from router.observe.admin.routes import KEEP_ALIVE_S, LINGER_S, build
@@ -58,7 +61,7 @@ class Admin:
         self._runner = runner
 
     async def stop(self) -> None:
-        """Stops listening and ends open requests, within about three times CLOSE_TIMEOUT_S."""
+        """Stops listening and ends open requests. It takes at most about three CLOSE_TIMEOUT_S."""
         runner, self._runner = self._runner, None
         if runner is not None:
             try:

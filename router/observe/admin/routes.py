@@ -1,8 +1,8 @@
 """The routes of the admin port: metrics, health, the fleet, reload, drain.
 
-Every error is JSON of the shape {"error": {"code", "message"}}. Request bodies are read (64 KiB, 5
-s) and ignored. A POST with an Origin header comes from a web page and returns 403: a page in a
-browser must not drain a router that listens on the same host's loopback.
+Every error is JSON of the form {"error": {"code", "message"}}. Request bodies are read (at most 64
+KiB, for at most 5 s) and ignored. A POST with an Origin header comes from a web page and returns
+403. Otherwise a web page in a browser could drain a router on the same machine.
 
 Import only through `listener.py`: this module imports aiohttp.
 """
@@ -23,9 +23,11 @@ from router.observe.families.collector import Collector
 
 BODY_BYTES_MAX = 64 * 1024
 BODY_TIMEOUT_S = 5.0
-# Seconds for reading the rest of a refused body, so that the client gets the refusal.
+# After a request was refused, its body is read for this many seconds, so that the client gets the
+# error response.
 LINGER_S = 1.0
-KEEP_ALIVE_S = 75.0  # seconds; longer than a scrape interval of Prometheus
+# An idle connection is closed after this many seconds: longer than Prometheus's scrape interval.
+KEEP_ALIVE_S = 75.0
 
 _INDEX = """hedgerow admin
 GET  /metrics   Prometheus metrics
@@ -43,7 +45,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def build(actions: AdminActions, collector: Collector) -> web.Application:
-    """The aiohttp application over `actions` and `collector`."""
+    """Returns the aiohttp application, which calls `actions` and `collector`."""
 
     async def index(request: web.Request) -> web.Response:
         return web.Response(text=_INDEX)
@@ -103,7 +105,7 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
 
 @web.middleware
 async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Read the body within its limits, refuse web pages, and turn every error into JSON."""
+    """Reads the body within its limits, refuses web pages, and turns every error into JSON."""
     try:
         if request.method == "POST" and "Origin" in request.headers:
             return _error(403, "forbidden", "requests from web pages are refused")
@@ -116,7 +118,7 @@ async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
         if isinstance(err, web.HTTPMethodNotAllowed):
             response.headers["Allow"] = err.headers["Allow"]
         if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
-            response.force_close()  # do not wait for the rest of the request's body
+            response.force_close()  # the rest of the request's body is not read
         return response
     except Exception as err:
         log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))

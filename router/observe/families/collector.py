@@ -1,7 +1,8 @@
-"""Renders the router's metrics for Prometheus, from the families that its sources declare.
+"""Renders the router's metrics in the text format of Prometheus.
 
-prometheus_client is used only for the format. Its objects are built per scrape, family by family.
-So a scrape can be split into small pieces, between which the event loop serves tokens (`render`).
+prometheus_client is used only for the format. Its objects are built at each scrape, one metric
+family after the other. So a scrape can be split into small pieces, and the event loop serves
+requests between two pieces (`render`).
 
 Must never: register anything in prometheus_client's global registry, emit a family outside
 `hedgerow_*`, or fail completely because one family fails.
@@ -23,13 +24,15 @@ from router.observe.families import process_families, request_families, tenant_f
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
 
-PIECE_SAMPLES = 200  # samples formatted between two turns of the event loop; about 5 us each
-_EOF = b"# EOF\n"  # ends an OpenMetrics text
+# Maximum number of samples that are formatted in one turn of the event loop; each takes about 5 us.
+PIECE_SAMPLES = 200
+_EOF = b"# EOF\n"  # the last line of an OpenMetrics text
 
 
 class Collector(CollectorBase):
-    """A prometheus_client collector over sources, in a registry that contains only this
-    collector.
+    """A prometheus_client collector that reads the metric families of all sources.
+
+    It is the only collector in its registry.
     """
 
     def __init__(self, metrics: Metrics, *others: Source[Any]) -> None:
@@ -43,20 +46,20 @@ class Collector(CollectorBase):
         self.registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Returns nothing: the sources may not be readable yet at registration."""
+        """Returns nothing, because the sources may not be readable yet at registration."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """Yields every present family. Each family is read at one instant."""
+        """Yields every metric family that has values. All values of a family are read at once."""
         for source in self._sources:
             yield from source.metrics()
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type, according to the Accept header.
+        """Returns the text of all metrics, and its content type according to the Accept header.
 
-        Lets the event loop run after every family and every PIECE_SAMPLES of a large one: a scrape
-        of a thousand replicas takes 20 ms, a piece about one. A thread would be worse: each of its
-        turns holds the GIL for 5 ms.
+        Lets the event loop run after every family, and after every PIECE_SAMPLES samples of a large
+        family. A scrape of a thousand replicas takes 20 ms, and a piece about 1 ms. A thread would
+        be worse, because it would hold the GIL for 5 ms at a time.
         """
         encode, content_type = choose_encoder(accept)
         parts = []
@@ -74,7 +77,7 @@ class Collector(CollectorBase):
 
 
 def _pieces(family: Metric) -> Iterator[Metric]:
-    """Splits the family into copies that hold at most PIECE_SAMPLES samples each."""
+    """Splits a family into families with at most PIECE_SAMPLES samples each."""
     samples = family.samples
     family.samples = samples[:PIECE_SAMPLES]
     yield family
@@ -85,14 +88,14 @@ def _pieces(family: Metric) -> Iterator[Metric]:
 
 
 def _without_header(text: bytes) -> bytes:
-    """The samples only: HELP and TYPE are written once per family, before its first sample."""
+    """Removes the lines HELP and TYPE, which are written once, before a family's first sample."""
     while text.startswith(b"#"):
         text = text[text.index(b"\n") + 1 :]
     return text
 
 
 class _OneFamily(CollectorBase):
-    """A registry for the encoder that contains one family."""
+    """A registry with one metric family, which is passed to prometheus_client's encoder."""
 
     def __init__(self, family: Metric) -> None:
         self._family = family

@@ -1,13 +1,12 @@
-"""Declares metrics: a `Family` beside the numbers that it shows.
+"""Declares metrics. A `Family` is one metric, with a function that reads its values:
 
     Family("queue_depth", GAUGE, "Requests that wait, by class.", read_depths, ("class",))
 
-A module that owns numbers has a tuple of families over them. `Source` joins this tuple with the
-object whose numbers the families read. `collector` renders all sources. `read` is called at each
-scrape.
+A module declares a tuple of families that read the numbers of one object. A `Source` consists of
+this tuple and the object. `collector` renders all sources. The function is called at each scrape.
 
-Must never: store a number, or fail because `read` fails. A family that cannot be read is left out
-and logged.
+Must never: store a number, or fail because a function fails. A family that cannot be read is
+omitted, and the error is logged.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ GAUGE: Final = "gauge"
 HISTOGRAM: Final = "histogram"
 INFO: Final = "info"
 
-# None: the value is unknown, and nothing is shown. A mapping has the value of the label as its key,
-# or a tuple with the values of all labels. For a histogram its values are `Histogram`s; for an info
-# they are texts by label.
+# What the function of a family returns. None: the value is unknown, and the family is omitted. The
+# keys of a mapping are values of the label, or tuples with the values of all labels. The values are
+# numbers; for a histogram `Histogram`s, and for an info metric texts.
 Values = (
     float
     | Mapping[str, float]
@@ -49,29 +48,30 @@ S = TypeVar("S")
 
 @dataclass(frozen=True, slots=True)
 class Family(Generic[S]):
-    """One metric over the numbers of an `S`."""
+    """One metric, whose values are read from an object of type `S`."""
 
-    name: str  # the metric's name without `hedgerow_`, and without a counter's `_total`
+    name: str  # the metric's name without the prefix `hedgerow_` and a counter's suffix `_total`
     kind: str  # COUNTER, GAUGE, HISTOGRAM or INFO
     help: str
     read: Callable[[S], Values]
-    # At most REPLICAS_MAX values of a single label are shown; the rest is summed as `other`.
-    # Several labels must have closed sets of values, or be limited where they are counted.
+    # The names of the labels. Of a single label, at most REPLICAS_MAX values are shown; the others
+    # are summed under `other`. If a family has several labels, the code that counts must limit the
+    # number of their values.
     labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Source(Generic[S]):
-    """Families, and a call that returns the object whose numbers they read.
+    """Metric families, and a function that returns the object whose numbers they read.
 
-    The call is made once for each scrape, so a sum that several families show is computed once.
+    The function is called once for each scrape, so a sum for several families is computed once.
     """
 
     families: Sequence[Family[S]]
     take: Callable[[], S]
 
     def metrics(self) -> Iterator[Metric]:
-        """Every currently known family. A source whose object does not exist shows nothing."""
+        """Yields every family whose values are known; none if the object does not exist."""
         try:
             taken = self.take()
         except Exception as err:
@@ -114,12 +114,15 @@ def _made(family: Family[Any], values: Any) -> Metric:
 
 
 def _unit(name: str) -> str:
-    """OpenMetrics: the unit of a family, which is the end of its name."""
+    """Returns the unit of a family for OpenMetrics, which is the last part of the family's name."""
     return next((unit for unit in ("seconds", "bytes") if name.endswith(f"_{unit}")), "")
 
 
 def _merged(values: Mapping[Any, float]) -> dict[tuple[str, ...], float]:
-    """Values by label values. Values of equal labels are summed, as are values above the limit."""
+    """Returns the values by label values. Values with equal labels are summed.
+
+    Above REPLICAS_MAX label values, the values of the others are summed as well.
+    """
     merged: dict[tuple[str, ...], float] = {}
     for key, value in values.items():
         if isinstance(key, str):

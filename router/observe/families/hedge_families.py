@@ -1,7 +1,7 @@
-"""The hedging counters as Prometheus families.
+"""Declares the hedging counters as Prometheus metrics.
 
-Counters of a dry run have their own families, so that hedges that were not sent are never mixed
-with hedges that were sent.
+The counters of a dry run have separate metrics, so that second copies that were not sent are never
+added to copies that were sent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ FAMILIES: Final[tuple[Family[HedgeCounts], ...]] = (
         "hedge_tokens",
         COUNTER,
         "Uncached prompt tokens of second copies.",
-        # Only the first of these values may decrease.
+        # If a copy never reached a replica, its tokens move from `fired_tokens` to
+        # `returned_tokens`. A counter must not decrease, so the sum is reported.
         lambda c: c.fired_tokens + c.returned_tokens,
     ),
     Family(

@@ -1,5 +1,6 @@
-"""Metrics of this process's resources. prometheus_client's own process metrics would need its
-global registry.
+"""Declares the metrics of this process's resources.
+
+prometheus_client has such metrics as well, but they need its global registry.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def resident_bytes() -> int | None:
-    """Resident memory of this process in bytes; None where there is no /proc."""
+    """Returns the resident memory of this process in bytes; None if the system has no /proc."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES

@@ -1,4 +1,4 @@
-"""The counters of requests, attempts and connections in `Metrics`, as Prometheus families."""
+"""Declares `Metrics`' counters of requests, attempts and connections as Prometheus metrics."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The usage of tenants as Prometheus families: one series per tenant and number, summed over
-classes.
+"""Declares the usage of tenants as Prometheus metrics, summed over all priority classes.
 
-GET /usage shows more: the usage of each tenant by class, and for more tenants. /metrics is read
-every few seconds, so it shows fewer series.
+/metrics is read every few seconds, so it must not have too many time series. GET /usage returns the
+usage of more tenants, and of each tenant by class.
 """
 
 from __future__ import annotations
@@ -13,11 +12,13 @@ from typing import Final
 from router.observe.families.family import COUNTER, Family
 from router.observe.tenant_usage import OTHERS, TenantUsage, Used, together
 
-NAMED: Final = 200  # tenants with their own series: the first ones, so that the set does not change
+# The number of tenants with their own time series. They are the first tenants that sent a request,
+# so that the set of series does not change.
+NAMED: Final = 200
 
 
 def named(usage: TenantUsage) -> dict[str, Used]:
-    """The usage by tenant name; all tenants without their own series are summed."""
+    """Returns the usage by tenant. All tenants without their own time series are summed."""
     tenants = usage.tenants
     found = {name: together(tenants[name]) for name in islice(tenants, NAMED)}
     for name in islice(tenants, NAMED, None):

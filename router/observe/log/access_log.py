@@ -1,12 +1,12 @@
 """The access log: one JSON line per request, encoded at once and written in batches by a thread.
 
-`write` costs one call of a C encoder into a buffer. The buffer is passed to a `Sink` after
-`flush_s` seconds or 64 KiB, whichever comes first. The timer runs only while lines wait, so an idle
-router has no timer. While the sink is slow, blocked or full, at most `queue_bytes` wait. Further
+`write` encodes a line into a buffer with one call of a C encoder. The buffer is passed to a `Sink`
+after `flush_s` seconds or 64 KiB, whichever comes first. The timer runs only while lines wait, so
+an idle router has no timer. If the disk is slow or full, at most `queue_bytes` bytes wait. Further
 lines are dropped and counted in `dropped`.
 
-Must never: block the event loop or raise into it, whatever path or model a client sends. Everything
-here belongs to the event loop's thread.
+Must never: block the event loop, or raise into it because of a path or model that a client sends.
+All methods are called in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ STDOUT = 1
 
 
 class AccessLog:
-    """Writes `Record`s to `path`: a file, "-" for standard output, "" for no log.
+    """Writes `Record`s to the file `path`. "-" means standard output, and "" means no log.
 
-    `flush_s` is in seconds. `salt` and `blocks` have the same meaning as in `Salter`. Raises
-    OSError if the file cannot be opened.
+    `flush_s`: seconds until a line is written. `salt`, `blocks`: see `Salter`. Raises OSError if
+    the file cannot be opened.
     """
 
     def __init__(
@@ -44,7 +44,8 @@ class AccessLog:
         self.enabled = path != ""
         self.salter = Salter(salt, blocks)
         self._flush_s = flush_s
-        # Room for two batches is reserved: the one being filled and the one being handed over.
+        # `queue_bytes` also includes two buffers of lines: the buffer that is being filled, and the
+        # buffer that is being handed to the sink.
         self._batch_bytes = min(BATCH_BYTES, queue_bytes // 4)
         self._sink: Sink | None = None
         if path:
@@ -57,21 +58,21 @@ class AccessLog:
 
     @property
     def dropped(self) -> int:
-        """Lines that were not written, because of a full queue or a failing sink."""
+        """The number of lines lost because the queue was full or a write failed."""
         return self._dropped + (self._sink.lost_lines if self._sink is not None else 0)
 
     @property
     def is_armed(self) -> bool:
-        """Whether a flush timer runs; never while nothing waits."""
+        """Whether the flush timer runs. It only runs while lines wait."""
         return self._timer is not None
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes encoded and not yet written."""
+        """The number of bytes that were encoded and are not yet written."""
         return len(self._batch) + (self._sink.waiting_bytes if self._sink is not None else 0)
 
     def write(self, record: Record) -> None:
-        """Encode one line. Must be called in a running event loop, which the flush timer needs."""
+        """Encodes one line. Must be called in the event loop, because the flush timer needs it."""
         if not self.enabled:
             return
         batch = self._batch
@@ -97,18 +98,18 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._flush)
 
     def reopen(self) -> None:
-        """Continue in a new file of the same name (after rotation); earlier lines go to the old
-        one.
+        """Opens the file again after log rotation. Lines before the call go to the old file.
 
-        If the name cannot be opened, the old file stays in use and the error is logged.
+        If the file cannot be opened, the old file stays in use and the error is logged.
         """
         if self._sink is not None:
             self._hand_over()
             self._sink.reopen()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Write the waiting lines, for at most `timeout_s` (seconds); 0 leaves them to the
-        thread.
+        """Writes the waiting lines, for at most `timeout_s` seconds, and closes the log.
+
+        With 0, the call returns at once, and the thread continues writing.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -125,7 +126,7 @@ class AccessLog:
             self._timer = asyncio.get_running_loop().call_later(self._flush_s, self._flush)
 
     def _hand_over(self) -> bool:
-        """Give the batch to the thread; False if its queue is full."""
+        """Hands the buffered lines to the sink's thread. Returns False if its queue is full."""
         batch = self._batch
         if not batch:
             return True
@@ -133,7 +134,7 @@ class AccessLog:
         if not self._sink.put(batch):
             if self._sink.waiting_bytes:
                 return False
-            self._drop_batch()  # a line that is larger than the whole queue would wait for ever
+            self._drop_batch()  # a line that is larger than the whole queue could never be written
             return True
         self._batch = bytearray()
         return True
@@ -143,7 +144,7 @@ class AccessLog:
         self._batch = bytearray()
 
     def _write_repaired(self, record: Record, batch: bytearray) -> None:
-        """The slow path for a record that does not encode: lone surrogates become `?`."""
+        """Writes a record that cannot be encoded because of lone surrogates. They become `?`."""
         start = len(batch)
         try:
             self._encode_into(repaired(record), batch, -1)

@@ -1,8 +1,9 @@
-"""Salted hashes that show whether two requests share a value, without revealing the value.
+"""Makes salted hashes, which show whether two requests have the same value without revealing it.
 
 The access log contains tenants, sessions and prompt blocks only as salted hashes (xxh3, 64 bits,
 cut to 48). Without the salt, a reader of the log cannot test guesses of a prompt or a key. The salt
-is drawn at the start unless the configuration sets it; a configured salt makes logs comparable.
+is random and new at each start, unless the configuration sets it. With a configured salt, the
+hashes of several logs can be compared.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from struct import Struct
 
 from xxhash import xxh3_64_digest, xxh3_64_hexdigest, xxh3_64_intdigest
 
-BYTES = 6  # bytes that are kept of a hash
-EVERY = 2  # router blocks per logged block: one hash costs 0.1 us
+BYTES = 6  # number of bytes that are kept of a hash
+EVERY = 2  # only every second block of a prompt is logged, because a hash costs 0.1 us
 _LETTERS = 2 * BYTES
 _eight_at_a_time = Struct("8s").iter_unpack
 
 
 class Salter:
-    """Makes hashes with one salt; `most`: the maximum number of logged blocks of a prompt."""
+    """Makes hashes with one salt. `most`: the maximum number of hashes of a prompt's blocks."""
 
     def __init__(self, salt: str, most: int) -> None:
         key = salt.encode() if salt else os.urandom(16)
@@ -29,11 +30,14 @@ class Salter:
         self._last = most * EVERY
 
     def name(self, value: bytes) -> str:
-        """Twelve hexadecimal digits that represent `value`."""
+        """Returns the hash of `value` as twelve hexadecimal digits."""
         return xxh3_64_hexdigest(value, self._seed)[:_LETTERS]
 
     def blocks(self, blocks: tuple[int, ...]) -> bytes:
-        """Six bytes for every second block; equal for equal prompts up to the block's end."""
+        """Returns six bytes for every second block of a prompt.
+
+        The bytes are equal for two prompts that are equal up to the end of the block.
+        """
         blocks = blocks[EVERY - 1 : self._last : EVERY]
         if not blocks:
             return b""

@@ -1,12 +1,12 @@
-"""One thread that writes bytes to one file descriptor, so that no other thread waits for a disk or
-for the reader of a pipe.
+"""Writes bytes to a file descriptor in a thread, so that no other thread waits for a disk or pipe.
 
-Invariants: at most `queue_bytes` wait. Data that does not fit is refused (`put` returns False).
-Data that the descriptor refuses (disk full, broken pipe) is dropped and counted, never retried. Two
-lines are never joined: after a partial write the next write starts on a new line.
+Invariants: at most `queue_bytes` bytes wait. Data that exceeds them is refused (`put` returns
+False). Data that cannot be written (disk full, broken pipe) is dropped and counted, and not written
+later. Two lines are never joined: after a partial write the next write begins on a new line.
 
 Must never: block its callers, raise out of the thread, or keep the process from exiting. `put`,
-`reopen` and `close` belong to one thread at a time; each number here has one writer.
+`reopen` and `close` must not be called by two threads at once. Each counter is changed by only one
+thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from enum import Enum
 from queue import SimpleQueue
 
 CLOSE_TIMEOUT_S = 1.0
-# seconds after which a writer blocked on a full non-blocking descriptor notices a close
+# While a non-blocking descriptor accepts no bytes, the thread checks for a `close` after each of
+# these periods, in milliseconds.
 _POLL_MS = 200
 
 
@@ -30,10 +31,10 @@ class _Order(Enum):
 
 
 class Sink:
-    """Writes batches of whole lines to a path (opened for appending) or to a borrowed descriptor.
+    """Writes whole lines to a path, which is opened for appending, or to an open descriptor.
 
     Raises OSError if the path cannot be opened. `on_error` is called in the writer's thread for
-    every write or reopen that fails; it must not raise.
+    every failed write or reopen; it must not raise.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class Sink:
     ) -> None:
         self.path = target if isinstance(target, str) else None
         self.queue_bytes = queue_bytes
-        self.lost_lines = 0  # written by the thread only
+        self.lost_lines = 0  # changed by the writer's thread only
         self._fd = _open(target) if isinstance(target, str) else target
         self._on_error = on_error
         self._queue: SimpleQueue[bytes | bytearray | _Order] = SimpleQueue()
-        self._put_bytes = 0  # written by callers only
-        self._done_bytes = 0  # written by the thread only
+        self._put_bytes = 0  # changed by callers only
+        self._done_bytes = 0  # changed by the writer's thread only
         self._torn = False
         self._give_up_at: float | None = None
         self._thread: threading.Thread | None = None
@@ -57,11 +58,11 @@ class Sink:
 
     @property
     def waiting_bytes(self) -> int:
-        """The number of bytes accepted and not yet written or dropped."""
+        """The number of bytes that were accepted and are not yet written or dropped."""
         return self._put_bytes - self._done_bytes
 
     def put(self, lines: bytes | bytearray) -> bool:
-        """Accepts whole lines with their last newline. Returns False if there is no room."""
+        """Accepts whole lines, each with its newline. Returns False if too many bytes wait."""
         if self._closed or self.waiting_bytes + len(lines) > self.queue_bytes:
             return False
         self._put_bytes += len(lines)
@@ -69,14 +70,15 @@ class Sink:
         return True
 
     def reopen(self) -> None:
-        """Reopens the path after all earlier data is written. A borrowed descriptor is not
-        reopened.
-        """
+        """Opens the path again, after all earlier data was written. A descriptor stays as it is."""
         if self.path is not None and not self._closed:
             self._order(_Order.REOPEN)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Writes waiting data for at most `timeout_s` (seconds) and ends the thread. Idempotent."""
+        """Writes waiting data for at most `timeout_s` seconds, and ends the thread.
+
+        A second call does nothing.
+        """
         if self._closed:
             return
         self._closed = True
@@ -85,7 +87,8 @@ class Sink:
             return
         self._give_up_at = time.monotonic() + timeout_s
         self._queue.put(_Order.CLOSE)
-        # A thread blocked inside write() is left; as a daemon it ends with the process.
+        # A thread that is blocked in a write keeps running. It ends with the process, because it
+        # is a daemon thread.
         self._thread.join(timeout_s)
 
     def _order(self, item: bytes | bytearray | _Order) -> None:
@@ -94,7 +97,7 @@ class Sink:
             thread = threading.Thread(target=self._run, name="hedgerow-sink", daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # no thread can start: the item waits for the next call
+            except RuntimeError:  # no thread can be started; the next call tries again
                 return
             self._thread = thread
 
@@ -129,7 +132,7 @@ class Sink:
             try:
                 return os.write(self._fd, data)
             except BlockingIOError:
-                # Another process may share standard output and have made it non-blocking.
+                # Another process that shares standard output may have made it non-blocking.
                 if self._give_up_at is not None and time.monotonic() >= self._give_up_at:
                     raise
                 poll = select.poll()
@@ -141,7 +144,7 @@ class Sink:
         try:
             fresh = _open(self.path)
         except OSError as err:
-            self._report(err)  # the new file cannot be opened: keep writing to the old file
+            self._report(err)  # the path cannot be opened, so the old file stays in use
             return
         os.close(self._fd)
         self._fd = fresh
@@ -151,7 +154,7 @@ class Sink:
         if self.path is not None:
             try:
                 os.close(self._fd)
-            except OSError as err:  # a network file system may report a lost write only here
+            except OSError as err:  # a network file system may report a failed write only at close
                 self._report(err)
 
     def _report(self, err: OSError) -> None:
@@ -160,8 +163,9 @@ class Sink:
 
 
 def _open(path: str) -> int:
-    # Appending: several writers and copy-and-truncate rotation both stay correct. Non-blocking only
-    # while it opens: a pipe without a reader is then an error, not a hang.
+    # O_APPEND keeps the file correct if several processes write to it, or if log rotation copies
+    # and truncates it. O_NONBLOCK is set only while the file is opened: to open a pipe without a
+    # reader then fails, instead of blocking.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
     fd = os.open(path, flags, 0o640)
     os.set_blocking(fd, True)

@@ -1,1 +1,1 @@
-"""From the observed demand to the advised replicas. Pure."""
+"""Computes the advised numbers of replicas from the observed demand and its forecasts."""

@@ -1,4 +1,4 @@
-"""What a plan advises, with its reasons and costs. Plain values."""
+"""The result of a plan: the advised numbers of replicas, with reasons and costs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class PoolAdvice:
     """The advice for the replicas of one type that serve a model in a region."""
 
     id: PoolId
-    now: int | None  # None: unknown
+    now: int | None  # number of running replicas; None: unknown
     planned: int
-    reactive: int | None  # what the reactive rule asks for; None: the present number is unknown
-    cost: float  # of one replica, per hour
-    start: float  # of one start
+    reactive: int | None  # number by the reactive rule; None: the present number is unknown
+    cost: float  # cost of one replica per hour
+    start: float  # cost of one start
 
     @property
     def matters(self) -> bool:
-        """Whether there is a replica, now or in a plan."""
+        """Whether there is a replica now, in the plan, or by the reactive rule."""
         return bool(self.now or self.planned or self.reactive)
 
 
@@ -33,29 +33,35 @@ class PlaceAdvice:
 
     place: Place
     forecast: Forecast
-    prompt_share: float  # of the forecast tokens
+    prompt_share: float  # prompt tokens as a share of the forecast tokens
     binding: str  # the constraint that decides the number of replicas
-    short: float  # the largest share of the demand that is not served within the limits
-    shifted: Mapping[str, float]  # the share of the demand that is served in another region
-    capacity: float  # tokens/s of the planned replicas at the utilisation limit, with this mix
-    peak: float  # tokens/s of the demand that was planned for
-    utilisation: float | None  # of the present replicas in the last window; None: unknown
+    short: float  # share of the demand that is not served within the limits, at the worst time
+    shifted: Mapping[str, float]  # share of the demand that is served in another region, by region
+    # Tokens/s that the planned replicas serve at the utilisation limit, with this share of prompt
+    # tokens.
+    capacity: float
+    peak: float  # highest tokens/s of the demand that the plan must serve
+    # Utilisation of the present replicas in the last window; None: unknown.
+    utilisation: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The whole plan."""
+    """The whole plan: the advice for all pools and all models and regions."""
 
     pools: Sequence[PoolAdvice]
     places: Sequence[PlaceAdvice]
     period_s: float
     window_s: float
     now_s: float  # end of the last window, on the clock of the source
-    gap: float  # relative distance of the cost from the best possible cost, at most
+    gap: float  # the cost is above the lowest possible cost by at most this share
     notes: Sequence[str]
 
     def cost(self, of: str) -> float | None:
-        """Cost per hour of the `planned`, `reactive` or `now` replicas; None: unknown."""
+        """Return the cost per hour of the replicas; None: their number is unknown.
+
+        `of`: "planned", "reactive" or "now".
+        """
         found = 0.0
         for pool in self.pools:
             count: int | None = getattr(pool, of)
@@ -65,7 +71,10 @@ class Advice:
         return found
 
     def start_cost(self, of: str) -> float | None:
-        """Cost of the starts that lead to the `planned` or `reactive` replicas; None: unknown."""
+        """Return the cost of starting the missing replicas; None: their number is unknown.
+
+        `of`: "planned" or "reactive".
+        """
         found = 0.0
         for pool in self.pools:
             count: int | None = getattr(pool, of)

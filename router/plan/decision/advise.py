@@ -1,8 +1,9 @@
-"""From the observed demand, the forecasts and the types to the advice. Pure.
+"""Derives the advice from the observed demand, the forecasts and the types of replicas.
 
-A place whose forecast is not trusted gets what the reactive rule asks for; the program plans all
-other places. If the present replicas are unknown, only the demand decides: there are no costs of
-starts, lead times and cool-downs.
+A place is a model in a region. If the forecast of a place is not trusted, the place gets the
+replicas that the reactive rule asks for; the integer program plans all other places. If the present
+replicas are unknown, only the demand decides: costs of starts, lead times and cool-downs are
+ignored. All functions are pure.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from router.plan.forecasts.forecast import Forecast
 from router.plan.observed import Observed, Place
 from router.plan.types_file import ReplicaType, Types
 
-REACTIVE = "reactive rule"  # the binding constraint where the rule decides
+REACTIVE = "reactive rule"  # the binding constraint of places for which the reactive rule decides
 
-Counts = Mapping[str, int]  # replicas by type
+Counts = Mapping[str, int]  # number of replicas by type
 
 
 def advise(types: Types, observed: Observed, forecasts: Mapping[Place, Forecast]) -> Advice:
-    """The plan for the places of `forecasts`, and for those that may serve their demand.
+    """Return the plan for the places of `forecasts`, and for places that may serve their demand.
 
     Raises PlanError, and MissingExtra if a solver is needed and missing.
     """
@@ -92,7 +93,10 @@ def advise(types: Types, observed: Observed, forecasts: Mapping[Place, Forecast]
 
 
 def _kept(rule: Counts, state: Present, bar: str) -> Counts:
-    """What the rule asks for, but no stop while requests wait or during the cool-down."""
+    """Return the replicas that the reactive rule asks for.
+
+    But no replica is stopped while requests wait, or during the cool-down.
+    """
     if bar not in (QUEUE, COOLDOWN):
         return rule
     return {
@@ -102,7 +106,7 @@ def _kept(rule: Counts, state: Present, bar: str) -> Counts:
 
 
 def _places(types: Types, forecasts: Mapping[Place, Forecast]) -> list[Place]:
-    """The places with demand, and the regions to which their demand may move."""
+    """Return the places with demand, and the places to which their demand may move."""
     targets = {
         Place(place.model, shift.target)
         for place in forecasts

@@ -1,8 +1,9 @@
-"""Which constraint decides the number of replicas of a place. Pure.
+"""Finds the constraint that decides the number of replicas of a place (a model in a region).
 
-If one replica less would still serve the demand within the limits, something else than the demand
-keeps it: a minimum, or a reason why no replica may stop. If demand is not served, the lead time, a
-maximum or a total prevents more replicas.
+If one replica less would still serve the demand within the limits, the demand is not the
+constraint. Then a minimum, or a reason why no replica may stop, keeps the replica. If not all
+demand is served, the lead time, a maximum or a total prevents more replicas. All functions are
+pure.
 """
 
 from __future__ import annotations
@@ -21,7 +22,11 @@ _TOLERANCE: Final = 1e-6
 def binding(
     problem: Problem, solution: Solution, place: Place, minimums: dict[str, int], bar: str
 ) -> str:
-    """The constraint. `minimums`: by type; `bar`: why no replica of the place may stop, or ""."""
+    """Return the constraint.
+
+    `minimums`: the minimum number of replicas by type; `bar`: why no replica of the place may stop,
+    or "".
+    """
     pools = [pool for pool in problem.pools if pool.id.place == place]
     late = [number for number, short in enumerate(solution.short) if short.get(place, 0.0) > 0.0]
     if late:
@@ -39,7 +44,7 @@ def binding(
 
 
 def _limit(problem: Problem, solution: Solution, pools: Sequence[Pool], late: Sequence[int]) -> str:
-    """Why there are not more replicas in the segments with unserved demand."""
+    """Return why there are not more replicas in the segments with unserved demand."""
     startable = [
         pool
         for pool in pools

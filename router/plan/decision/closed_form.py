@@ -1,7 +1,8 @@
-"""The plan of one pool that shares nothing: the demand divided by the throughput, rounded up. Pure.
+"""Plans a single pool: the demand divided by the throughput, rounded up.
 
-The integer program reduces to this for one model, one region and one type. Replicas before the lead
-time cannot be added, but they can be kept.
+A pool is the replicas of one type that serve one model in one region. The integer program gives the
+same result if there is only one pool. Before the lead time has passed, replicas cannot be added,
+but running replicas can be kept. All functions are pure.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from typing import Final
 
 from router.plan.decision.problem import Problem, Solution
 
-TOLERANCE: Final = 1e-6  # replicas; a need of 3.0000001 is a need of 3
+TOLERANCE: Final = 1e-6  # in replicas: a need of 3.0000001 counts as 3
 
 
 def applies(problem: Problem) -> bool:
-    """Whether there is a single pool, without a shift or a total."""
+    """Whether there is a single pool, no demand may move, and no type has a total."""
     return len(problem.pools) == 1 and not problem.shifts and not problem.totals
 
 
@@ -39,5 +40,5 @@ def solve(problem: Problem) -> Solution:
 
 
 def needed(load: float, utilisation: float) -> int:
-    """The replicas for a load."""
+    """Return the number of replicas for a load."""
     return max(0, ceil(load / utilisation - TOLERANCE))

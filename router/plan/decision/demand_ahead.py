@@ -1,7 +1,8 @@
-"""The coming time in segments, and the load of the forecast demand in each. Pure.
+"""Divides the coming time into segments, and computes the load of the forecast demand in each.
 
-A segment has the windows in which the starts of the same types are serving. Its load is that of the
-busiest of these windows, for each place by itself.
+A segment is a sequence of windows. In all windows of a segment, replicas of the same types are
+serving if they are started now. The load of a model in a region is that of its busiest window in
+the segment. All functions are pure.
 """
 
 from __future__ import annotations
@@ -18,20 +19,24 @@ from router.plan.types_file import Types
 
 
 def steps(types: Types, window_s: float) -> int:
-    """The windows that a forecast must have."""
+    """Return the number of windows that a forecast must have."""
     return max(1, ceil(types.horizon_s / window_s - 1e-9))
 
 
 def planned_windows(types: Types, window_s: float) -> int:
-    """The windows that a plan must serve: until the starts of the next plan serve."""
+    """Return the number of windows that a plan must serve.
+
+    After these windows, replicas that the next plan starts are serving.
+    """
     lead_s = max(one.lead_s for one in types.types)
     return max(1, ceil((lead_s + types.period_s) / window_s - 1e-9))
 
 
 def segments(types: Types, window_s: float, *, has_leads: bool = True) -> list[Segment]:
-    """The segments, without loads. A start counts in a window if it serves at least half of it.
+    """Return the segments, without loads.
 
-    `has_leads` False: the present replicas are unknown, so every replica counts at once.
+    A started replica counts in a window if it serves for at least half of the window. `has_leads`
+    False: the present replicas are unknown, so every replica counts from now on.
     """
 
     def starting(window: int) -> frozenset[str]:
@@ -54,7 +59,7 @@ def loaded(
     present: Mapping[Place, Present],
     window_s: float,
 ) -> Segment:
-    """The segment with its loads. `tokens`: the forecast demand of each coming window."""
+    """Return the segment with its loads. `tokens`: the forecast demand of each coming window."""
     loads = {}
     for place, ahead in tokens.items():
         rate = max(ahead[segment.first : segment.end], default=0.0) / window_s

@@ -2,8 +2,8 @@
 
 scipy is imported at the first call. The search is limited by nodes, not by time, so that the same
 program gives the same result. HiGHS 1.12 prints some lines to the standard output of the process,
-which would be inside a JSON document; so that output is discarded during the call. Must never: know
-what the program means.
+where a JSON document may be written. So the standard output is discarded during the call. Must
+never: depend on the meaning of the program.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any, Final
 from router.core.extras import MissingExtra
 from router.plan.decision.problem import PlanError
 
-GAP: Final = 5e-3  # relative gap at which the search stops
-NODES: Final = 50  # of the search tree; small programs need one
-_INFEASIBLE: Final = 2  # status of `milp`
+GAP: Final = 5e-3  # the search stops at this relative distance from the best possible value
+NODES: Final = 50  # maximum number of nodes of the search tree; small programs need one
+_INFEASIBLE: Final = 2  # status of `milp` if no values keep all constraints
 
 
 @dataclass(slots=True)
 class Columns:
-    """The variables and the constraints of a program."""
+    """The variables and the constraints of a linear program."""
 
     costs: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
     highs: list[float] = field(default_factory=list)
-    whole: list[int] = field(default_factory=list)  # 1: an integer variable
-    # Factors by variable, the lower and the upper bound of the sum.
+    whole: list[int] = field(default_factory=list)  # 1: the variable is an integer; 0: it is not
+    # Constraints: (factors by variable, lower bound, upper bound) of a weighted sum of variables.
     rows: list[tuple[dict[int, float], float, float]] = field(default_factory=list)
 
     def add(self, cost: float, low: float, high: float, *, whole: bool = False) -> int:
@@ -46,17 +46,18 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """The values of the variables."""
+    """The best values of the variables."""
 
     values: list[float]
-    gap: float  # relative distance from the best possible value, at most
+    gap: float  # upper bound of the relative distance from the best possible value
 
 
 def minimise(columns: Columns, costs: Sequence[float], highs: Sequence[float]) -> Minimum | None:
-    """The variables with the smallest cost, with these costs and upper bounds.
+    """Find the values of the variables with the smallest total cost.
 
-    None: no values keep all constraints. Raises MissingExtra, and PlanError if the search ends
-    without a result.
+    `costs`, `highs`: used instead of the costs and upper bounds of `columns`. Returns None if no
+    values keep all constraints. Raises MissingExtra, and PlanError if the search ends without a
+    result.
     """
     try:
         from scipy.optimize import (  # type: ignore[import-untyped,unused-ignore]
@@ -105,6 +106,6 @@ def _quiet() -> Iterator[None]:
             os.dup2(nowhere.fileno(), 1)
         yield
     finally:
-        flush(None)  # the lines are still in C's buffer
+        flush(None)  # the lines that HiGHS printed are still in C's buffer
         os.dup2(kept, 1)
         os.close(kept)

@@ -1,4 +1,8 @@
-"""The state of one place: its replicas, its load, and whether replicas may stop. Pure."""
+"""Computes the present state of a place (a model in a region).
+
+The state has the replicas and their load, and says whether replicas may stop. All functions are
+pure.
+"""
 
 from __future__ import annotations
 
@@ -11,40 +15,43 @@ from router.plan.decision.reactive import Scaled
 from router.plan.observed import Observed, Place
 from router.plan.types_file import ReplicaType, Types
 
-MIX_S: Final = 86400.0  # the mix of prompt and output tokens is that of the last day
-# Why no replica may stop.
+MIX_S: Final = 86400.0  # seconds; the mix of prompt and output tokens is measured over the last day
+# Reasons why no replica may stop.
 QUEUE, COOLDOWN, FORECAST = "queue", "cool-down", "forecast"
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """One place now. `units`: replicas that one token/s of the usual mix keeps busy, by type."""
+    """The present state of one place.
+
+    `units`: by type, the number of replicas that one token/s of the usual mix keeps busy.
+    """
 
     place: Place
-    types: tuple[ReplicaType, ...]  # those that may serve the place
-    counts: Mapping[str, int] | None  # replicas by type; None: unknown
+    types: tuple[ReplicaType, ...]  # types that may serve the place
+    counts: Mapping[str, int] | None  # number of replicas by type; None: unknown
     units: Mapping[str, float]
     prompt_share: float
-    tokens_per_s: float  # of the last window
+    tokens_per_s: float  # demand of the last window
     waiting: float
-    unchanged_s: float | None  # since the last change; None: longer than known
+    unchanged_s: float | None  # seconds since the last start or stop; None: none is known
 
     @property
     def utilisation(self) -> float | None:
-        """The busy share of the replicas in the last window; None: unknown, or none runs."""
+        """The busy share of the replicas in the last window; None: unknown, or no replica runs."""
         return None if self.counts is None else reactive.utilisation(self.pools())
 
     def count(self, kind: str) -> int:
         return 0 if self.counts is None else self.counts.get(kind, 0)
 
     def limits(self, one: ReplicaType) -> tuple[int, int]:
-        """The minimum and the maximum of a type here."""
+        """Return the minimum and the maximum number of replicas of a type at the place."""
         speed = one.speed(self.place.model)
         assert speed is not None  # `types` has only types that serve the model
         return speed.min, speed.max
 
     def pools(self) -> list[Scaled]:
-        """The replicas as the reactive rule needs them."""
+        """Return the replicas in the form that the reactive rule needs."""
         found = []
         for one in self.types:
             low, high = self.limits(one)
@@ -53,11 +60,11 @@ class Present:
         return found
 
     def capacity(self, counts: Mapping[str, int]) -> float:
-        """Tokens/s of the usual mix that these replicas serve, if used completely."""
+        """Return the tokens/s of the usual mix that these replicas serve, if used completely."""
         return sum(counts.get(one.name, 0) / self.units[one.name] for one in self.types)
 
     def bar(self, types: Types, high: Sequence[float], window_s: float) -> str:
-        """Why no replica may stop: `QUEUE`, `COOLDOWN` or `FORECAST`; "": they may.
+        """Return why no replica may stop: `QUEUE`, `COOLDOWN` or `FORECAST`; "": replicas may stop.
 
         `high`: the upper bound of the forecast tokens of each coming window.
         """
@@ -73,7 +80,7 @@ class Present:
 
 
 def present(types: Types, observed: Observed, place: Place) -> Present:
-    """The state of a place, also of one without demand."""
+    """Return the state of a place. The place may have no demand."""
     series = observed.demand.get(place)
     windows = max(1, round(MIX_S / observed.window_s))
     share = 0.5 if series is None else series.prompt_share(windows)

@@ -1,8 +1,8 @@
-"""The problem that a plan solves, and its solution. Plain values.
+"""The problem that a plan solves, and its solution.
 
-A *pool* is the replicas of one type that serve one model in one region. A *segment* is a part of
-the coming time in which the starts of the same types are serving already. Loads are in replicas: a
-load of 2.5 keeps two and a half replicas busy, if each is used completely.
+A *pool* is the replicas of one type that serve one model in one region. A *segment* is a sequence
+of coming windows in which replicas of the same types are serving if they are started now. Loads are
+in replicas: a load of 2.5 keeps two and a half replicas busy, if each is used completely.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from router.plan.observed import Place
 
 
 class PlanError(RuntimeError):
-    """No plan keeps the limits, or the solver found none."""
+    """No plan keeps the limits, or the solver found no plan."""
 
 
 class PoolId(NamedTuple):
@@ -25,25 +25,25 @@ class PoolId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The numbers of replicas that are allowed, and their costs."""
+    """The replicas that run now, the numbers that are allowed, and their costs."""
 
     id: PoolId
     now: int
-    low: int  # replicas of the plan, at least: the minimum, or the present ones if none may stop
-    high: int  # at most
-    cost: float  # of one replica for the period
-    start: float  # of one start
+    low: int  # minimum of the plan: the configured one, or the present number if none may stop
+    high: int  # maximum of the plan
+    cost: float  # cost of one replica for the period of the plan
+    start: float  # cost of one start
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One part of the coming time. Windows are counted from now."""
+    """One part of the coming time. Windows are numbered from 0, which begins now."""
 
     first: int
-    end: int  # the window after the last one
-    starting: frozenset[str]  # types whose starts serve in this segment
-    # The load of the demand of a place, if it is served completely by a type. The region of the
-    # place is that of the clients.
+    end: int  # number of the window after the last window
+    starting: frozenset[str]  # types whose replicas, if started now, serve in this segment
+    # By place and type: the load if this type serves the whole demand of the place. The region of
+    # the place is that of the clients.
     loads: Mapping[tuple[Place, str], float] = field(default_factory=dict)
 
 
@@ -51,14 +51,15 @@ class Segment:
 class Problem:
     pools: tuple[Pool, ...]
     segments: tuple[Segment, ...]
-    utilisation: float  # share of a replica that may be busy
-    # Share of the demand that may move, at most, by (region of the clients, of the replicas).
+    utilisation: float  # maximum busy share of a replica
+    # Maximum share of the demand that may move, by (region of the clients, region of the replicas).
     shifts: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    totals: Mapping[tuple[str, str], int] = field(default_factory=dict)  # by (type, region)
+    # Maximum number of replicas by (type, region).
+    totals: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def places(self) -> list[Place]:
-        """The places with demand, in order."""
+        """The places with demand, in the order of the loads."""
         return list(dict.fromkeys(place for each in self.segments for place, _ in each.loads))
 
 
@@ -67,13 +68,14 @@ class Solution:
     """The replicas of each pool, and how the demand uses them."""
 
     replicas: dict[PoolId, int] = field(default_factory=dict)
-    # Busy replicas by segment and pool.
+    # The number of busy replicas, by segment and pool.
     used: list[dict[PoolId, float]] = field(default_factory=list)
     # The share of the demand of a place that no replica serves within the limits, by segment.
     short: list[dict[Place, float]] = field(default_factory=list)
-    # The largest share of a place's demand, of all segments, that is served in another region.
+    # By place and other region: the share of the place's demand that is served there, in the
+    # segment with the largest share.
     shifted: dict[tuple[Place, str], float] = field(default_factory=dict)
-    gap: float = 0.0  # relative distance of the cost from the best possible cost, at most
+    gap: float = 0.0  # the cost is above the lowest possible cost by at most this share
 
     def add(self, other: Solution) -> None:
         """Add the solution of other pools for the same segments."""

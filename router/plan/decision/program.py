@@ -1,7 +1,7 @@
 """The integer program of SageServe, solved with HiGHS (`scipy.optimize.milp`).
 
-Source: arXiv 2502.14617, section 5, and its code (`long_term_allocation`). For each pool (model
-i, region j, type k) the program chooses a whole number of replicas n, with s starts and o of the
+Source: arXiv 2502.14617, section 5, and its code (`long_term_allocation`). For each pool (model i,
+region j, type k) the program chooses a whole number of replicas n, with s starts and o of the
 present (old) replicas, so that
 
     minimise    sum of  cost_k n + start_k s
@@ -13,11 +13,12 @@ present (old) replicas, so that
                 sum over j of load_ijk y <= utilisation n         in segments after the lead time
                 sum over j of load_ijk y <= utilisation o         in segments before it
 
-So the published form is one segment and one region. Only n is an integer variable; s and o then are
-whole by themselves. If the demand cannot be served completely, the smallest possible shortage is
+The published program has only one segment and one region. Only n is an integer variable; s and o
+are then integers, too. If the demand cannot be served completely, the smallest possible shortage is
 found first, and then the cheapest plan with this shortage.
 
-Pure, apart from the solver in `highs`. Must never: return numbers that are not whole.
+All functions are pure, apart from the solver in `highs`. Must never: return numbers of replicas
+that are not integers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from router.plan.decision.problem import PlanError, Pool, PoolId, Problem, Segme
 from router.plan.observed import Place
 
 _MOVE: Final = 1e-2  # cost of moving a load, as a share of the cost of serving it
-_SLACK: Final = 1e-6  # replicas of shortage that count as none
+_SLACK: Final = 1e-6  # a smaller shortage, in replicas, counts as none
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,15 @@ class _Model:
     replicas: dict[PoolId, int]
     old: dict[PoolId, int]
     flows: list[_Flow]
-    short: dict[tuple[int, Place], tuple[int, float]]  # column, and the load of the whole demand
+    # Number of the variable, and the load of the whole demand.
+    short: dict[tuple[int, Place], tuple[int, float]]
 
 
 def solve(problem: Problem) -> Solution:
-    """The cheapest plan. Raises PlanError and MissingExtra."""
+    """Return the cheapest plan. Raises PlanError and MissingExtra."""
     model = _model(problem)
     columns = model.columns
-    # First without any shortage: usually possible, and then the only call.
+    # The first search allows no shortage. It usually finds a plan, and is then the only search.
     highs = list(columns.highs)
     for column, _ in model.short.values():
         highs[column] = 0.0
@@ -102,7 +104,8 @@ def _add_totals(problem: Problem, model: _Model) -> None:
     for (kind, region), total in problem.totals.items():
         pools = [p for p in problem.pools if (p.id.type, p.id.place.region) == (kind, region)]
         if pools:
-            # The minimums, and replicas that may not stop yet, count more than the total.
+            # If the minimums of the pools exceed the total, the limit is their sum. A minimum
+            # includes replicas that may not stop yet.
             most = max(total, sum(pool.low for pool in pools))
             row = {model.replicas[pool.id]: 1.0 for pool in pools}
             model.columns.rows.append((row, -inf, float(most)))
@@ -145,7 +148,7 @@ def _add_segment(problem: Problem, model: _Model, number: int, segment: Segment)
 
 
 def _targets(problem: Problem, place: Place) -> list[tuple[str, float]]:
-    """The regions that may serve a place, each with the largest share of its demand."""
+    """Return the regions that may serve a place, each with the largest share of its demand."""
     return [
         (place.region, 1.0),
         *(

@@ -1,9 +1,10 @@
-"""The reactive rule: scales by the present utilisation, without a forecast. Pure.
+"""The reactive rule: scales by the present utilisation, without a forecast. All functions are pure.
 
-Above the upper threshold the rule asks for as many replicas as bring the utilisation back to it, as
-the Horizontal Pod Autoscaler does; it starts those that serve the load at the least cost. Below the
-lower threshold it stops one replica at a time, the one that serves the load at the highest cost, as
-SageServe's reactive baseline does (arXiv 2502.14617).
+Above the upper threshold, the rule asks for enough replicas to bring the utilisation back to the
+threshold, as the Horizontal Pod Autoscaler does. It starts replicas of the types that serve the
+load at the least cost. Below the lower threshold, it stops one replica at a time, as SageServe's
+reactive baseline does (arXiv 2502.14617). This replica is of the type that serves the load at the
+highest cost.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ from router.plan.types_file import Reactive
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """The replicas of one type at a place."""
+    """The replicas of one type that serve one model in one region."""
 
     type: str
     now: int
     load: float  # replicas of this type that the present demand keeps busy
-    cost: float  # of one replica
+    cost: float  # cost of one replica
     low: int = 0
     high: int = 1 << 31
 
 
 def utilisation(pools: Sequence[Scaled]) -> float | None:
-    """The busy share of the replicas; None: none runs. The demand is divided by their speeds."""
+    """Return the busy share of the replicas; None: no replica runs.
+
+    The demand is divided among the replicas in proportion to their speeds.
+    """
     if not any(pool.now for pool in pools):
         return None
     if any(pool.load <= 0.0 for pool in pools):
@@ -37,7 +41,7 @@ def utilisation(pools: Sequence[Scaled]) -> float | None:
 
 
 def reactive(pools: Sequence[Scaled], rule: Reactive) -> Mapping[str, int]:
-    """The replicas of each type that the rule asks for."""
+    """Return the number of replicas of each type that the rule asks for."""
     counts = {pool.type: pool.now for pool in pools}
     ranked = sorted(pools, key=lambda pool: pool.cost * pool.load)
     busy = utilisation(pools)
@@ -52,7 +56,7 @@ def reactive(pools: Sequence[Scaled], rule: Reactive) -> Mapping[str, int]:
             capacity += more / pool.load
     elif busy is not None and busy < rule.down:
         for pool in reversed(ranked):
-            # Never so few that the rule would start one again.
+            # Stop no replica that the rule would start again.
             is_enough = not has_load or capacity - 1.0 / pool.load >= 1.0 / rule.up
             if pool.now > pool.low and is_enough:
                 counts[pool.type] -= 1

@@ -1,7 +1,8 @@
-"""Solves a problem: splits it into independent ones, each by the closed form or by the solver.
+"""Solves a problem: splits it into independent problems, and solves each of them.
 
-Models are independent unless a type has a total for all models. Must never: give a plan that breaks
-a limit.
+A problem with a single pool is solved by the closed form, others by the integer program. Models are
+independent unless a type has a maximum of replicas for all models together. Must never: give a plan
+that breaks a limit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from router.plan.decision.problem import PlanError, Problem, Solution
 
 
 def solve(problem: Problem) -> Solution:
-    """The cheapest plan. Raises PlanError, and MissingExtra if a solver is needed and missing."""
+    """Return the cheapest plan. Raises PlanError, and MissingExtra if a solver is missing."""
     for pool in problem.pools:
         if pool.low > pool.high:
             raise PlanError(f"{pool.id.place}: no number of replicas is within the limits")
@@ -25,7 +26,7 @@ def solve(problem: Problem) -> Solution:
 
 
 def parts(problem: Problem) -> list[Problem]:
-    """Independent problems; together they have all pools."""
+    """Split the problem into independent problems, which have all its pools together."""
     if problem.totals:
         return [problem] if problem.pools else []
     places = {pool.id.place for pool in problem.pools} | set(problem.places)

@@ -1,1 +1,1 @@
-"""Forecasts of one series of windows, and their errors on held-out windows."""
+"""Forecasts of the demand for one model in one region, and their errors on held-out windows."""

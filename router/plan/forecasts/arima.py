@@ -16,8 +16,9 @@ from router.core.extras import MissingExtra
 from router.plan.forecasts.method import Fitted, Method
 
 ORDER: Final = (3, 1, 2)
-_LEAST: Final = 60  # values for five parameters and a variance
-_MOST: Final = 1500  # of the newest values; older ones hardly matter to so few parameters
+_LEAST: Final = 60  # minimum number of values, for five parameters and a variance
+# Number of the newest values that are used; older ones hardly matter to so few parameters.
+_MOST: Final = 1500
 
 
 class Arima(Method):
@@ -39,7 +40,7 @@ class Arima(Method):
                     enforce_stationarity=False,
                     enforce_invertibility=False,
                 ).fit(method_kwargs={"maxiter": 50, "disp": 0})
-            except Exception as err:  # numpy's LinAlgError and several of the library's own
+            except Exception as err:  # numpy's LinAlgError, and several exceptions of statsmodels
                 raise ValueError(f"ARIMA cannot be fitted: {err}") from None
         return _FittedArima(result, begin, scale)
 
@@ -56,7 +57,8 @@ class _FittedArima(Fitted):
             warnings.simplefilter("ignore")
             found = self._result.apply(newest).forecast(steps)
         last = history[-1]
-        # A model that is not stationary can diverge: the last value then stands for the forecast.
+        # A model that is not stationary can diverge. Then the last value of the history is the
+        # forecast.
         most = 10.0 * max(history[self._begin :])
         return [
             max(0.0, value) if isfinite(value) and value <= most else last

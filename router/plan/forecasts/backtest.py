@@ -1,11 +1,12 @@
-"""Compares methods on held-out windows, and forecasts with the best one. Pure.
+"""Compares forecast methods on held-out windows, and forecasts with the best method.
 
-The last part of the series is held out. Each method is fitted to the rest. From origins in the
-held-out part it forecasts the next windows with the values before the origin; the parameters stay
-those of the fit. The method with the smallest error is then fitted to the whole series. The band
-is made of the quantiles of the held-out errors, relative to the forecast, for each step ahead.
+The last part of the series is held out, and each method is fitted to the rest. The forecasts that
+are tested begin at several windows of the held-out part, the origins. From each origin the method
+forecasts the next windows with the values before the origin; the parameters stay those of the fit.
+The method with the smallest error is then fitted to the whole series. The band of a forecast is
+made of the quantiles of the held-out errors, relative to the forecast, for each step ahead.
 
-Must never: use a value at or after an origin for its forecast.
+All functions are pure. Must never: use a value at or after an origin for its forecast.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ from router.plan.forecasts.method import Fitted, Method
 from router.plan.forecasts.seasonal_naive import SeasonalNaive
 
 DAY_S: Final = 86400.0
-BAND: Final = 0.9  # share of the held-out values at or below the band's upper bound
-HELD_OUT: Final = 0.25  # share of the series, at most; and at most a day
+BAND: Final = 0.9  # share of the held-out values at or below the upper bound of the band
+HELD_OUT: Final = 0.25  # maximum share of the series that is held out; at most one day is held out
 ORIGINS: Final = 24
 ORIGINS_MIN: Final = 6
-_FLOOR: Final = 0.1  # of the mean; errors of smaller forecasts are relative to this
+# Share of the mean value; errors of smaller forecasts are relative to this share of the mean.
+_FLOOR: Final = 0.1
 
 
 def methods(window_s: float, windows: int) -> list[Method]:
-    """The methods that a series of this many windows allows."""
+    """Return the methods that can be used for a series of this many windows."""
     found: list[Method] = []
     for days, name in ((1, "day"), (7, "week")):
         season = round(days * DAY_S / window_s)
@@ -41,16 +43,19 @@ def methods(window_s: float, windows: int) -> list[Method]:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The best method, fitted to a series, with the errors of its backtest."""
+    """The best method, fitted to a series, with the errors of its backtest on held-out windows."""
 
     tested: tuple[Backtest, ...]  # every method, the chosen one first
     fitted: Fitted | None  # None: no method could be used
-    ratios: Sequence[list[float]]  # the relative errors, by step
+    ratios: Sequence[list[float]]  # the relative errors, one list for each step ahead
     floor: float
     distrust: str
 
     def forecast(self, values: Sequence[float], steps: int) -> Forecast:
-        """Forecast the windows after `values`, which begins as the fitted series does."""
+        """Forecast the windows after `values`.
+
+        `values` must begin at the same window as the series to which the method was fitted.
+        """
         if self.fitted is None:
             flat = (values[-1] if values else 0.0,) * steps
             return Forecast("", self.tested, flat, flat, flat, self.distrust)
@@ -64,8 +69,8 @@ def choose(
 ) -> Chosen:
     """Compare the methods in `given`, and fit the best one to the whole series.
 
-    `steps`: windows of a forecast. `limit`: the error above which it is not trusted. Raises
-    MissingExtra.
+    `steps`: the number of windows of a forecast. `limit`: a forecast with a larger error is not
+    trusted. Raises MissingExtra.
     """
     tests = [_test(method, values, steps, window_s) for method in given]
     tests.sort(key=lambda test: inf if test[0].error is None else test[0].error)
@@ -91,7 +96,7 @@ def choose(
 def _band(
     mean: Sequence[float], ratios: Sequence[list[float]], floor: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """The lower and the upper bounds of the steps, from the relative errors of each step."""
+    """Return the lower and the upper bounds of the steps, from the relative errors of each step."""
     low, high = [], []
     for value, errors in zip(mean, map(sorted, ratios), strict=True):
         size = max(value, floor)
@@ -100,7 +105,8 @@ def _band(
     return tuple(low), tuple(high)
 
 
-Tested = tuple[Backtest, list[list[float]], Method]  # with the relative errors by step
+# A test, the relative errors by step, and the method.
+Tested = tuple[Backtest, list[list[float]], Method]
 
 
 def _test(method: Method, values: Sequence[float], steps: int, window_s: float) -> Tested:
@@ -136,7 +142,7 @@ def _measured(
 
 
 def held_out(windows: int, steps: int, window_s: float) -> list[int]:
-    """The windows at which held-out forecasts begin; each has `steps` windows after it."""
+    """Return the windows at which held-out forecasts begin; each has `steps` windows after it."""
     day = max(1, round(DAY_S / window_s))
     begin = windows - min(int(HELD_OUT * windows), day)
     end = windows - steps
@@ -147,12 +153,12 @@ def held_out(windows: int, steps: int, window_s: float) -> list[int]:
 
 
 def _floor(values: Sequence[float]) -> float:
-    """The smallest forecast to which errors are relative; above 0."""
+    """Return the smallest value to which errors are relative; it is above 0."""
     return max(_FLOOR * sum(values) / len(values), 1e-9)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    """The value below or at which this share is, between the samples (linear)."""
+    """Return the quantile `share` of sorted values, interpolated linearly."""
     place = share * (len(ordered) - 1)
     lower = int(place)
     upper = min(lower + 1, len(ordered) - 1)

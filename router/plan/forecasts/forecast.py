@@ -1,4 +1,4 @@
-"""A forecast of one series, with a band and its backtest. Plain values."""
+"""A forecast of one series of values, with a band and the errors on held-out windows."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """How good the forecasts of one method were on held-out windows."""
+    """The error of one method on held-out windows."""
 
     method: str
-    # Weighted absolute percentage error: sum of |forecast - actual| over the sum of the actual
-    # values, as a share; of all steps and origins. None: it could not be computed.
+    # Weighted absolute percentage error (WAPE): the sum of |forecast - actual| over the sum of the
+    # actual values, as a share. The sums are over all steps of all forecasts. None: the error could
+    # not be computed.
     error: float | None
-    origins: int  # forecasts that were compared
+    origins: int  # number of forecasts that were compared with actual values
     note: str = ""  # why there is no error
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The next windows: expected values and a band, in the units of the series per window."""
+    """The forecast values of the next windows, and a band around them.
+
+    The unit is that of the series, per window.
+    """
 
     method: str  # "": no method could be used, or there was no demand at all
     tested: tuple[Backtest, ...]  # every method that was compared, the chosen one first

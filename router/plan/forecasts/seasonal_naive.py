@@ -1,8 +1,9 @@
-"""The value of one season ago, plus the recent difference from the season before. Pure.
+"""Forecasts the value of one season ago, plus the recent difference from the season before.
 
 Source: the seasonal naive method (R. J. Hyndman and G. Athanasopoulos, "Forecasting: Principles and
-Practice", 3rd ed., section 5.2), with a correction of the level: an exponentially weighted mean of
-the last differences. So a week that is busier than the last one is noticed within an hour or so.
+Practice", 3rd ed., section 5.2). A correction of the level is added: an exponentially weighted mean
+of the last differences. So, with windows of 15 minutes, a week that is busier than the previous
+week is noticed within about an hour. All functions are pure.
 """
 
 from __future__ import annotations
@@ -12,12 +13,16 @@ from typing import Final
 
 from router.plan.forecasts.method import Fitted, Method
 
-_RECENT: Final = 8  # differences in the correction
-_WEIGHT: Final = 0.35  # of the newest difference; older ones fade by 1 - _WEIGHT
+_RECENT: Final = 8  # number of differences in the correction
+# Weight of the newest difference; each older one has 1 - _WEIGHT times the weight of the next.
+_WEIGHT: Final = 0.35
 
 
 class SeasonalNaive(Method, Fitted):
-    """`season`: values in a season; `name`: for reports. There is nothing to fit."""
+    """The seasonal naive method, which needs no fit.
+
+    `season`: the number of values in a season; `name`: a name for reports.
+    """
 
     def __init__(self, season: int, name: str) -> None:
         self.name = name

@@ -1,1 +1,1 @@
-"""The advice as a table, JSON, an HTML page, and gauges for an autoscaler."""
+"""Formats the advice as a table, JSON, an HTML page, and gauges for an autoscaler."""

@@ -1,4 +1,7 @@
-"""The columns of the table of pools. Pure."""
+"""Defines the columns of the table of pools.
+
+A pool is the replicas of one type that serve one model in one region. All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from router.replay.report.table import Column, Table, build
 
 
 def table(made: Planned) -> Table:
-    """One row for each pool; columns without information are left out."""
+    """Return a table with one row for each pool. Columns without values are left out."""
     pools = made.advice.pools
     places = {one.place: one for one in made.advice.places}
 

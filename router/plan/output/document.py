@@ -1,4 +1,4 @@
-"""A plan as one JSON document. Missing values are null."""
+"""Builds one JSON document of a plan. Missing values are null."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERSION: Final = 1  # incremented when a field changes its meaning
 
 
 def document(made: Planned) -> str:
-    """The text, with a newline at its end."""
+    """Return the text of the document, with a newline at its end."""
     advice = made.advice
     content = {
         "version": VERSION,

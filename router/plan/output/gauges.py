@@ -1,7 +1,8 @@
-"""A plan as Prometheus gauges, for an autoscaler.
+"""Publishes a plan as Prometheus gauges, for an autoscaler.
 
-`hedgerow_plan_desired_replicas` is the number that an autoscaler should set. A plan that is not
-renewed is worth nothing: queries should compare `hedgerow_plan_timestamp_seconds` with the time.
+`hedgerow_plan_desired_replicas` is the number of replicas that an autoscaler should set. An old
+plan must not be used, so queries should compare `hedgerow_plan_timestamp_seconds` with the current
+time.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PLACE: Final = ("model", "region")
 
 
 def registry(made: Planned, at_s: float) -> CollectorRegistry:
-    """The gauges of a plan. `at_s`: when it was made, in seconds since 1970."""
+    """Return the gauges of a plan. `at_s`: when the plan was made, in seconds since 1970."""
     found = CollectorRegistry()
     advice = made.advice
     desired = Gauge(DESIRED, "Replicas that the plan advises.", _POOL, registry=found)
@@ -85,5 +86,5 @@ def registry(made: Planned, at_s: float) -> CollectorRegistry:
 
 
 def text(made: Planned, at_s: float) -> str:
-    """The gauges in Prometheus' text format, as node_exporter's textfile collector reads it."""
+    """Return the gauges in Prometheus' text format, for node_exporter's textfile collector."""
     return generate_latest(registry(made, at_s)).decode()

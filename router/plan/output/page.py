@@ -1,6 +1,6 @@
-"""A plan as one HTML page with plots: forecast with band, plan, cost.
+"""Builds an HTML page of a plan, with plots of the forecasts, the replicas and the costs.
 
-Built from the elements of the replay report. Without matplotlib the page has no plots.
+It uses the elements of the page of a replay. Without matplotlib the page has no plots.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from router.replay.report.plots import Plot
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PLACES_MAX: Final = 6  # places with a plot of the forecast: those with the highest peaks
-POOLS_MAX: Final = 20  # pools in the plot of the replicas
-_SHOWN_S: Final = 86400.0  # of the past, in the plot of a forecast
+PLACES_MAX: Final = 6  # maximum number of plots of forecasts; the highest peaks of demand are shown
+POOLS_MAX: Final = 20  # maximum number of pools in the plot of the replicas
+_SHOWN_S: Final = 86400.0  # seconds of the past in the plot of a forecast
 _WIDTH_IN: Final = 5.2
 
 
 def page(made: Planned, when: str) -> str:
-    """The whole file. `when`: the date, as text."""
+    """Return the whole file. `when`: the date as text."""
     return pieces.document(
         f"Capacity plan from {made.observed.source}",
         f"Planned {when}" if when else "",
@@ -40,7 +40,7 @@ def page(made: Planned, when: str) -> str:
 
 
 def plots(made: Planned) -> Iterator[Plot]:
-    """All plots. Needs matplotlib."""
+    """Yield all plots. Needs matplotlib."""
     advice = made.advice
     with svg.style():
         known = [place for place in advice.places if place.forecast.tested]
@@ -70,7 +70,7 @@ def _caption(place: PlaceAdvice) -> str:
 
 
 def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
-    """Past demand, forecast with its band, and the capacity of the plan."""
+    """Draw the past demand, the forecast with its band, and the capacity of the plan."""
     width_s = made.observed.window_s
     values = made.observed.demand[place.place].tokens
     shown = values[-max(2, int(_SHOWN_S / width_s)) :]
@@ -111,7 +111,7 @@ def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
 
 
 def draw_replicas(advice: Advice) -> Figure:
-    """The replicas of each pool, in groups of bars."""
+    """Draw the numbers of replicas of each pool, in groups of bars."""
     pools = sorted(advice.pools, key=lambda pool: -pool.planned * pool.cost)[:POOLS_MAX]
     ways = [("now", "now", 6), ("plan", "planned", 0), ("reactive rule", "reactive", 1)]
     ways = [way for way in ways if any(getattr(pool, way[1]) is not None for pool in pools)]
@@ -134,7 +134,7 @@ def draw_replicas(advice: Advice) -> Figure:
 
 
 def draw_costs(advice: Advice) -> Figure:
-    """The cost per hour of the present replicas, the plan and the reactive rule."""
+    """Draw the cost per hour of the present replicas, the plan and the reactive rule."""
     known = [
         (label, cost, colour)
         for label, of, colour in (

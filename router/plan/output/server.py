@@ -15,7 +15,10 @@ from prometheus_client.registry import Collector
 
 
 class GaugeServer:
-    """Listens from the constructor on; raises OSError if it cannot. Set `plan` to show a plan."""
+    """The HTTP server of the gauges. Set `plan` to publish a plan.
+
+    The constructor begins to listen, and raises OSError if it cannot.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self.plan: CollectorRegistry | None = None

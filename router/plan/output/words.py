@@ -1,4 +1,4 @@
-"""The plan in sentences. Pure."""
+"""Describes a plan in sentences. All functions are pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from router.replay.report.words import seconds
 
 
 def findings(made: Planned) -> list[str]:
-    """Costs, unserved and moved demand, forecasts, and notes of the sources."""
+    """Return sentences about a plan.
+
+    They are about costs, unserved and moved demand, and forecasts, with notes of the sources.
+    """
     advice = made.advice
     return [
         *_costs(advice),
@@ -21,7 +24,7 @@ def findings(made: Planned) -> list[str]:
 
 
 def facts(made: Planned) -> list[tuple[str, str]]:
-    """What the plan was made of."""
+    """Return the basis of a plan, as pairs of a label and a text."""
     observed, types = made.observed, made.types
     hours = observed.windows * observed.window_s / 3600.0
     found = [
@@ -85,7 +88,7 @@ def _place(place: PlaceAdvice) -> list[str]:
 
 
 def forecast_line(place: PlaceAdvice) -> str:
-    """The methods with their errors on held-out windows."""
+    """Return a sentence with the methods and their errors on held-out windows."""
     tests = [
         f"{one.method}: {one.note}"
         if one.error is None

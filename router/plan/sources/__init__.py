@@ -1,1 +1,1 @@
-"""Where the demand comes from: access logs and other traces, or a Prometheus server."""
+"""Reads the demand from access logs and other traces, or from a Prometheus server."""

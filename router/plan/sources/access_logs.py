@@ -1,8 +1,8 @@
-"""Reads access logs, or other traces, into an `Observed`: one log for each router.
+"""Reads the demand and the running replicas from access logs or other traces, into an `Observed`.
 
-A log is `FILE` or `REGION=FILE`. The log of a router has the demand of its region. All logs are
-read once. Prompt tokens that an engine found in its cache do not count, because they need no
-prefill. Must never: hold a log in memory.
+There is one log for each router, given as `FILE` or `REGION=FILE`. The log of a router has the
+demand of its region. All logs are read once. Prompt tokens that an engine found in its cache do not
+count, because they need no prefill. Must never: hold a log in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from router.simulator.arrival import Arrival
 from router.traces import open_trace
 
 _TELL_EVERY: Final = 4096  # requests between two calls of `on_progress`
-_WAITED_S: Final = 1.0  # a request that waited this long in the queue found it not empty
+# Seconds; requests that waited at least this long in the queue are counted as waiting.
+_WAITED_S: Final = 1.0
 
 
 def read(
@@ -29,7 +30,7 @@ def read(
     types: Types | None,
     on_progress: Callable[[float], None] | None = None,
 ) -> tuple[Observed, Types]:
-    """Read the logs. Without `types`, the throughput is measured.
+    """Read the logs. Without `types`, the throughput of a replica is measured in the logs.
 
     Raises TraceError, OSError, and ValueError for logs that are too short or too long, or that
     allow no measurement.
@@ -82,7 +83,7 @@ def read(
 
 
 def split(log: str) -> tuple[str, str]:
-    """The region and the path of `REGION=FILE`; "" as the region of a bare path."""
+    """Return the region and the path of `REGION=FILE`. The region of a bare path is ""."""
     region, is_pair, path = log.partition("=")
     return (region, path) if is_pair and not exists(log) else ("", log)
 

@@ -1,6 +1,6 @@
-"""GET on a Prometheus server, with an optional bearer token.
+"""Sends GET requests to a Prometheus server, with an optional bearer token.
 
-Must never: send the token to another host, so redirects are refused; or print it.
+Must never: send the token to another host (so redirects are refused), or print the token.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def fetcher(token: str | None) -> Fetch:
-    """A function that returns the body of a URL. It raises PrometheusError."""
+    """Return a function that returns the body of a URL. The function raises PrometheusError."""
     opener = urllib.request.build_opener(_NoRedirects)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
 

@@ -17,7 +17,7 @@ from router.plan.choices import HEDGEROW
 from router.plan.observed import Observed, Place, Series
 from router.plan.sources.prometheus_api import Prometheus, PrometheusError, Sampled
 
-MODEL, REGION, TYPE = "model", "region", "type"  # labels of the answers
+MODEL, REGION, TYPE = "model", "region", "type"  # labels of the series in the answers
 
 
 COUNTERS: Final[Mapping[str, Counters]] = {
@@ -36,19 +36,21 @@ COUNTERS: Final[Mapping[str, Counters]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked."""
+    """The data to read."""
 
     counters: str = HEDGEROW  # a key of `COUNTERS`
     window_s: float
     history_s: float
     region_label: str = ""  # the label with the region; "": there is none
-    running_query: str = ""  # PromQL for the running replicas, by model and optionally others
+    # PromQL for the number of running replicas, by model and optionally type and region.
+    running_query: str = ""
 
 
 def read(server: Prometheus, question: Question, now_s: float, usual_type: str) -> Observed:
-    """Ask the server. `now_s`: seconds since 1970; `usual_type`: of a replica without a type.
+    """Read the demand and the state of the fleet from the server.
 
-    Raises PrometheusError, also if there is no demand, and ValueError for an unknown exporter.
+    `now_s`: seconds since 1970; `usual_type`: the type of replicas without a type label. Raises
+    PrometheusError, also if there is no demand, and ValueError for an unknown exporter.
     """
     if question.counters not in COUNTERS:
         known = ", ".join(COUNTERS)
@@ -115,7 +117,10 @@ def _running(
 def _unchanged(
     server: Prometheus, question: Question, names: Counters, at_s: float
 ) -> dict[Place, float]:
-    """Seconds since the number of replicas changed last, from the last day."""
+    """Return the seconds since the last change of the number of replicas.
+
+    Only the last day is examined.
+    """
     query = _running_query(question, names)
     if not query:
         return {}
@@ -142,7 +147,10 @@ def _waiting(
     at_s: float,
     demand: Mapping[Place, Series],
 ) -> dict[Place, float]:
-    """Waiting requests. A queue of the router is counted for every model of its region."""
+    """Return the number of waiting requests.
+
+    The queue of a router is counted for every model of its region.
+    """
     by = [names.model] if names.waiting_by_model else []
     by += [question.region_label] if question.region_label else []
     grouped = f" by ({', '.join(by)})" if by else ""
@@ -164,7 +172,7 @@ def _place(one: Sampled, question: Question, names: Counters) -> Place:
 
 
 def _values(one: Sampled, begin_s: float, width_s: float, count: int) -> list[float]:
-    """The value of each window; 0 where the server has none."""
+    """Return the value of each window; 0 if the server has none."""
     values = [0.0] * count
     for at, value in one.samples:
         number = round((at - begin_s) / width_s) - 1
@@ -174,7 +182,10 @@ def _values(one: Sampled, begin_s: float, width_s: float, count: int) -> list[fl
 
 
 def _without_empty_start(demand: dict[Place, Series]) -> dict[Place, Series]:
-    """The windows from the first one with any demand: before it, the server recorded nothing."""
+    """Return the windows from the first one with any demand.
+
+    Before this window, the server recorded nothing.
+    """
     begin = min(
         number
         for series in demand.values()

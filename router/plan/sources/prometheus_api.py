@@ -1,7 +1,8 @@
-"""The HTTP API of a Prometheus server: `query_range` and `query`, decoded.
+"""A client of the HTTP API of a Prometheus server: sends `query_range` and `query`, and decodes
+answers.
 
-Format: https://prometheus.io/docs/prometheus/latest/querying/api/, API version 1. A value that is
-not finite is no sample. Must never: decide what is asked.
+Format: https://prometheus.io/docs/prometheus/latest/querying/api/, API version 1. Values that are
+not finite are dropped. Must never: depend on the meaning of a query.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from router.core.unreadable import NOT_JSON
 
 TIMEOUT_S: Final = 30.0
 BODY_MAX: Final = 256 << 20
-POINTS_MAX: Final = 11_000  # points per series that a server returns, at most
+POINTS_MAX: Final = 11_000  # maximum number of points per series that a server returns
 _EXCERPT: Final = 200  # characters of an unexpected answer in an error
 
-Fetch = Callable[[str], bytes]  # the body of GET on a URL; raises PrometheusError
+Fetch = Callable[[str], bytes]  # returns the body of a GET request to a URL; raises PrometheusError
 
 
 class PrometheusError(RuntimeError):
@@ -59,7 +60,7 @@ class _Answer(msgspec.Struct, rename={"kind": "errorType"}):
 
 
 class Prometheus:
-    """A server at `url`, such as http://prometheus:9090; a path prefix is allowed."""
+    """A client of the server at `url`, such as http://prometheus:9090; a path prefix is allowed."""
 
     def __init__(self, url: str, fetch: Fetch) -> None:
         parts = urlsplit(url)
@@ -69,9 +70,10 @@ class Prometheus:
         self._fetch = fetch
 
     def query_range(self, query: str, begin_s: float, end_s: float, step_s: float) -> list[Sampled]:
-        """The samples of a query at `begin_s`, `begin_s + step_s`, ... up to `end_s`.
+        """Return the samples of a query at `begin_s`, `begin_s + step_s`, ... up to `end_s`.
 
-        Asks in parts if the server would refuse that many points. Raises PrometheusError.
+        Sends several requests if the server would refuse that many points at once. Raises
+        PrometheusError.
         """
         by_labels: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
         at = begin_s
@@ -86,7 +88,7 @@ class Prometheus:
         return [Sampled(dict(key), tuple(samples)) for key, samples in by_labels.items()]
 
     def query(self, query: str, at_s: float) -> list[Sampled]:
-        """The samples of a query at one time. Raises PrometheusError."""
+        """Return the samples of a query at one time. Raises PrometheusError."""
         return self._ask("query", "vector", query=query, time=at_s)
 
     def _ask(self, what: str, kind: str, query: str, **more: float) -> list[Sampled]:
@@ -96,7 +98,7 @@ class Prometheus:
 
 
 def parse(body: bytes, kind: str, where: str) -> list[Sampled]:
-    """The series of an answer whose type must be `kind`. Raises PrometheusError."""
+    """Return the series of an answer whose type must be `kind`. Raises PrometheusError."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except NOT_JSON:

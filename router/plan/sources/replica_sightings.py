@@ -1,9 +1,9 @@
-"""Which replicas run, as far as a log shows it: those that answered lately. Pure.
+"""Finds the running replicas in a log, and measures the throughput of a replica.
 
 A replica is running if it answered in one of the last `LATELY` windows. A replica that first
-answered after the begin of the log was started; one that does not answer any more was stopped.
-Also measures the throughput of a replica. Must never: call a throughput a maximum: the fleet may
-never have been full.
+answered after the begin of the log was started; a replica that no longer answers was stopped. All
+functions are pure. Must never: call a throughput a maximum, because the fleet may never have been
+full.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final
 
 from router.plan.observed import Measured, Place
 
-LATELY: Final = 2  # windows
+LATELY: Final = 2  # a replica runs if it answered in one of this many last windows
 IN_SLO: Final = 0.95  # share of the answered requests of a window that must meet the TTFT SLO
-ANSWERS_MIN: Final = 20  # answered requests of a window that is compared
-BUSY: Final = 0.95  # the quantile of the windows' throughputs that counts
+ANSWERS_MIN: Final = 20  # minimum number of answered requests of a window that is compared
+BUSY: Final = 0.95  # this quantile of the windows' throughputs is the throughput of a replica
 REPLICAS_MAX: Final = 10_000
 
 
@@ -33,18 +33,25 @@ class _Window:
 
 
 class Sightings:
-    """Collects the answers of a pass over a log. `slo_s`: the SLO of the time to first token."""
+    """Collects the answers of replicas during a pass over a log.
+
+    `slo_s`: the SLO of the time to first token, in seconds.
+    """
 
     def __init__(self, width_s: float, slo_s: float) -> None:
         self._width_s = width_s
         self._slo_s = slo_s
-        self._seen: dict[Place, dict[str, tuple[int, int]]] = {}  # first and last window
+        # First and last window of each replica.
+        self._seen: dict[Place, dict[str, tuple[int, int]]] = {}
         self._windows: dict[Place, dict[int, _Window]] = {}
 
     def add(
         self, place: Place, at: float, replica: str, tokens: float, ttft_s: float | None
     ) -> None:
-        """Count an answer. `ttft_s` None: not a stream, which counts as within the SLO."""
+        """Count an answer.
+
+        `ttft_s` None: the answer is not a stream, and counts as within the SLO.
+        """
         number = int(at // self._width_s)
         seen = self._seen.setdefault(place, {})
         if replica in seen or len(seen) < REPLICAS_MAX:
@@ -57,14 +64,14 @@ class Sightings:
         window.replicas.add(replica)
 
     def running(self, end: int) -> dict[Place, list[str]]:
-        """The names of the replicas that run at the beginning of window number `end`."""
+        """Return the names of the replicas that run at the beginning of window number `end`."""
         return {
             place: [name for name, (_, last) in seen.items() if last >= end - LATELY]
             for place, seen in self._seen.items()
         }
 
     def unchanged_s(self, begin: int, end: int) -> dict[Place, float]:
-        """Seconds since the last start or stop; absent if the log shows none."""
+        """Return the seconds since the last start or stop; absent if the log shows none."""
         found = {}
         for place, seen in self._seen.items():
             starts = [first for first, _ in seen.values() if first > begin + LATELY]
@@ -74,7 +81,10 @@ class Sightings:
         return found
 
     def throughput(self) -> dict[str, Measured]:
-        """The throughput of one replica, by model: of the busiest windows within the SLO."""
+        """Return the throughput of one replica, by model.
+
+        It is measured in the busiest windows within the SLO.
+        """
         by_model: dict[str, list[tuple[float, int]]] = {}
         for place, windows in self._windows.items():
             rates = by_model.setdefault(place.model, [])
@@ -96,7 +106,10 @@ def _busy(rates: list[tuple[float, int]]) -> Measured | None:
 def by_type(
     running: Mapping[Place, list[str]], types: Mapping[str, str | None]
 ) -> dict[Place, dict[str, int]]:
-    """The running replicas of each place by type. `types`: the type of each replica, if known."""
+    """Return the running replicas of each model and region by type.
+
+    `types`: the type of each replica, if known.
+    """
     found: dict[Place, dict[str, int]] = {}
     for place, names in running.items():
         counts = found.setdefault(place, {})

@@ -1,8 +1,8 @@
-"""Counts requests and tokens in windows of equal length, by place. Pure.
+"""Counts requests and tokens in windows of equal length, by model and region.
 
 Windows begin at multiples of their length, so that several logs have the same windows. The first
-and the last window of a source are incomplete and are left out, if others remain. Must never: hold
-a request.
+and the last window of a source are incomplete, and are left out if other windows remain. Must
+never: hold a request.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Final
 
 from router.plan.observed import Place, Series
 
-PLACES_MAX: Final = 1000  # further models count as `OTHER`
+PLACES_MAX: Final = 1000  # maximum pairs of a model and a region; further models count as `OTHER`
 OTHER: Final = "other"
-WINDOWS_MAX: Final = 100_000  # of one series: ten weeks of minutes
+WINDOWS_MAX: Final = 100_000  # maximum windows of one series: ten weeks, if a window is one minute
 
 
 class Windows:
-    """The sums of each window. `width_s`: the length of a window."""
+    """The sums of requests and tokens of each window. `width_s`: the length of a window."""
 
     def __init__(self, width_s: float) -> None:
         self.width_s = width_s
@@ -26,7 +26,10 @@ class Windows:
         self._first = self._last = 0
 
     def place(self, model: str, region: str) -> Place:
-        """The place under which requests of a model count."""
+        """Return the model and the region under which requests are counted.
+
+        Beyond `PLACES_MAX`, the model is `OTHER`.
+        """
         place = Place(model, region)
         if place in self._counts or len(self._counts) < PLACES_MAX:
             return place
@@ -50,16 +53,16 @@ class Windows:
         sums[2] += output
 
     def bounds(self) -> tuple[int, int]:
-        """The numbers of the first complete window, and of the one after the last."""
+        """Return the numbers of the first complete window, and of the window after the last one."""
         first, end = self._first, self._last + 1
         return (first + 1, end - 1) if end - first > 2 else (first, end)
 
     def series(self) -> dict[Place, Series]:
-        """The complete windows of every place; all series have the same length."""
+        """Return the complete windows by model and region; all series have the same length."""
         return self.series_of(*self.bounds())
 
     def series_of(self, first: int, end: int) -> dict[Place, Series]:
-        """The windows from number `first` up to, but not including, number `end`."""
+        """Return the windows from number `first` up to, but not including, number `end`."""
         return {place: _series(counts, range(first, end)) for place, counts in self._counts.items()}
 
 

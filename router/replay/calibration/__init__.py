@@ -1,1 +1,3 @@
-"""The parts of `router.replay.calibrate`: samples from a log, and the fit to them."""
+"""The parts of `router.replay.calibrate`: samples of a log, and the fit of coefficients to these
+samples.
+"""

@@ -1,9 +1,10 @@
 """A robust, non-negative linear fit of durations to amounts of work.
 
-time = sum of coefficient * amount, each coefficient >= 0. Errors are assumed to be proportional to
-the time, as on real engines, so the weight of a sample is one over its fitted time. Outliers (a
-stall, or load that is not in the log) have lower weights, by Huber's method (P. J. Huber, "Robust
-estimation of a location parameter", Annals of Mathematical Statistics 35, 1964).
+The fitted formula is: time = sum of coefficient * amount, with each coefficient >= 0. Errors are
+assumed to be proportional to the time, as on real engines, so the weight of a sample is one over
+its fitted time. Outliers (a stall, or load that is not in the log) have lower weights, by Huber's
+method (P. J. Huber, "Robust estimation of a location parameter", Annals of Mathematical Statistics
+35, 1964).
 
 If the samples hardly differ in an amount, its coefficient has a large relative standard error. Such
 a coefficient is *tied*: it gets the ratio to the anchor coefficient that it has in a given profile,
@@ -23,8 +24,10 @@ from router.core.extras import MissingExtra
 
 _ERROR_MAX: Final = 0.35  # a coefficient with a larger relative standard error is tied
 _NEGLIGIBLE: Final = 0.03  # a contribution below this share of the median time is negligible
-_HUBER: Final = 1.345  # threshold in standard deviations; 95 % efficiency on normal errors
-_MAD: Final = 1.4826  # ratio of the standard deviation to the median deviation, normal distribution
+# Threshold of outliers in standard deviations; 95 % efficiency on normal errors.
+_HUBER: Final = 1.345
+# Standard deviation of a normal distribution, divided by its median absolute deviation.
+_MAD: Final = 1.4826
 _ROUNDS: Final = 12
 _SINGULAR: Final = 1e-9  # singular values below this share of the largest are rounding errors
 _WEIGHT_MIN: Final = 1e-6
@@ -32,7 +35,7 @@ _WEIGHT_MIN: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Coefficients, in the order of the columns, and the quality of the fit."""
+    """Fitted coefficients, one per column of the amounts, and the quality of the fit."""
 
     values: tuple[float, ...]
     tied: tuple[bool, ...]
@@ -93,8 +96,9 @@ def fit(
 
 
 def _robust(np: Any, nnls: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Coefficients and their standard errors."""
-    scale = np.maximum(np.abs(x).max(axis=0), 1e-300)  # columns of similar size: squares are huge
+    """Return the coefficients and their standard errors."""
+    # Scale the columns to similar size, because squares of tokens are huge.
+    scale = np.maximum(np.abs(x).max(axis=0), 1e-300)
     x = x / scale
     weight = 1.0 / y
     found = nnls(x * weight[:, None], y * weight)[0]
@@ -115,8 +119,8 @@ def _robust(np: Any, nnls: Any, x: Any, y: Any) -> tuple[Any, Any]:
     variance = float((trust * residual**2).sum()) / max(len(y) - x.shape[1], 1)
     inverse = np.linalg.pinv((weighted * trust[:, None]).T @ weighted, hermitian=True)
     errors = np.sqrt(np.maximum(np.diag(inverse) * variance, 0.0))
-    # Coefficients of linearly dependent columns are undetermined: their errors are infinite. The
-    # pseudo-inverse does not show this.
+    # Coefficients of linearly dependent columns are undetermined, so their errors are set to
+    # infinity. The pseudo-inverse gives finite errors for them.
     _, sizes, directions = np.linalg.svd(weighted, full_matrices=False)
     for size, direction in zip(sizes, directions, strict=True):
         if size <= _SINGULAR * sizes[0]:

@@ -1,4 +1,4 @@
-"""The two fits of an engine model: prefill (a, b, c) and decode (d0, d1, d2).
+"""Fits the two parts of an engine model: prefill (coefficients a, b, c) and decode (d0, d1, d2).
 
 Must never: fit to fewer than `SAMPLES_MIN` samples.
 """
@@ -15,8 +15,9 @@ from router.replay.calibration.fit import Fit, fit
 from router.replay.calibration.samples import DecodeSample, PrefillSample
 
 SAMPLES_MIN: Final = 30
-_ROUNDS: Final = 3  # rounds of the decode fit, which needs the fitted constant time of a step
-_B, _C, _D0 = 1, 2, 0  # columns; b and d0 are the anchors
+# Maximum rounds of the decode fit; each uses the constant time of a step from the last.
+_ROUNDS: Final = 3
+_B, _C, _D0 = 1, 2, 0  # columns of the coefficients b, c and d0; b and d0 are the anchors
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,10 @@ def fit_prefill(
     base: Timing,
     step_tokens: int,
 ) -> PrefillFit | None:
-    """Fit the prefill to streams that arrived at an idle replica. If these streams are too few, add
-    streams that overlapped decoding sequences only.
+    """Fit the prefill to streams that arrived at an idle replica.
 
-    None: there are too few samples. Raises MissingExtra.
+    If there are too few of these streams, streams that overlapped only decoding sequences are
+    added. Returns None if there are still too few samples. Raises MissingExtra.
     """
     ratios = (base.prefill_s, base.prefill_token_s, base.prefill_square_s)
     samples, counted = _best(idle)
@@ -46,22 +47,23 @@ def fit_prefill(
     samples, counted = _best([*idle, *busy])
     if len(samples) < SAMPLES_MIN:
         return None
-    # These streams wait for half a decode step on average, and then share one with the decoding
-    # sequences. The fit cannot separate the constant time of these steps from that of the prefill.
+    # A stream at a busy replica waits for half a decode step on average, and then shares one step
+    # with the decoding sequences. The fit cannot separate the constant time of these steps from
+    # that of the prefill.
     found = fit(
         [(1.0, s.tokens, s.squares, 1.5 * s.sequences, 1.5 * s.context) for s in samples],
         [s.seconds for s in samples],
         (*ratios, base.decode_sequence_s, base.decode_context_s),
         _B,
     )
-    # The fitted constant covers one and a half steps; this is the constant of one step.
+    # The fitted constant covers one and a half steps; `most` is the constant time of one step.
     most = found.values[0] / 1.5
     found = replace(found, values=(most, *found.values[1:3]), tied=(True, *found.tied[1:3]))
     return PrefillFit(found, False, counted)
 
 
 def bounded(prefill: PrefillFit, samples: Sequence[PrefillSample], step_tokens: int) -> PrefillFit:
-    """The fit with its quadratic term limited by the fastest of the longest prompts.
+    """Return the fit with its quadratic term limited by the fastest of the longest prompts.
 
     A tied quadratic term comes from a profile and may be too large for prompts that are longer than
     the samples of the fit. Other load only makes prefills slower, so any sample gives a limit.
@@ -78,16 +80,16 @@ def bounded(prefill: PrefillFit, samples: Sequence[PrefillSample], step_tokens: 
 
 
 def fit_decode(samples: Sequence[DecodeSample], timing: Timing, base: Timing) -> Fit | None:
-    """Fit the decode to streams' times per token.
+    """Fit the decode coefficients to the streams' times per token.
 
-    `timing`: has the fitted prefill, for steps with both prefill and decode. None: there are too
-    few samples. Raises MissingExtra.
+    `timing`: has the fitted prefill, for steps with both prefill and decode. Returns None if there
+    are too few samples. Raises MissingExtra.
     """
     ratios = (base.decode_s, base.decode_sequence_s, base.decode_context_s)
     found: Fit | None = None
     d0 = timing.prefill_s
     for _ in range(_ROUNDS):
-        # A step with both prefill and decode costs the larger of the two constants once.
+        # A step with both prefill and decode has only the larger of the two constant times.
         more = max(timing.prefill_s - d0, 0.0)
         rows, times = [], []
         for s in samples:
@@ -105,11 +107,11 @@ def fit_decode(samples: Sequence[DecodeSample], timing: Timing, base: Timing) ->
 
 
 def with_constant(prefill: PrefillFit, decode: Fit | None, base: Timing) -> PrefillFit:
-    """The fit with the constant of a prefill step estimated from the decode fit.
+    """Return the fit with the constant time of a prefill step estimated from the decode fit.
 
     A fit to idle replicas is returned unchanged, because it determines the constant. Otherwise the
-    constant is proportional to that of a decode step, because both read all weights once. It is
-    limited by the fitted value.
+    constant is proportional to that of a decode step, because a step of either kind reads all
+    weights once. The constant is at most the fitted value.
     """
     if prefill.idle or decode is None or base.decode_s <= 0.0:
         return prefill
@@ -119,7 +121,9 @@ def with_constant(prefill: PrefillFit, decode: Fit | None, base: Timing) -> Pref
 
 
 def with_prefill(base: Timing, prefill: Fit) -> Timing:
-    """`base` with the fitted prefill and a decode that is scaled in proportion."""
+    """Return `base` with the fitted prefill, and with the decode scaled by the ratio of the times
+    per prompt token.
+    """
     a, b, c = prefill.values
     scale = b / base.prefill_token_s if base.prefill_token_s > 0.0 else 1.0
     scaled = base.scaled(scale)
@@ -132,15 +136,15 @@ def with_decode(timing: Timing, decode: Fit) -> Timing:
 
 
 def scaled_to_decode(base: Timing, decode: Fit) -> Timing:
-    """`base` scaled to the speed of the fitted decode."""
+    """Return `base` scaled to the speed of the fitted decode."""
     d0 = decode.values[_D0]
     return base.scaled(d0 / base.decode_s) if base.decode_s > 0.0 else base
 
 
 def _best(samples: Sequence[PrefillSample]) -> tuple[list[PrefillSample], bool]:
-    """Enough samples with the engine's token counts, and True; otherwise all samples, and False.
+    """Return the samples with the engine's token counts and True, if they are enough.
 
-    Samples without a duration are left out.
+    Otherwise return all samples and False. Samples without a duration are left out.
     """
     counted = [s for s in samples if s.counted and s.seconds > 0.0]
     if len(counted) >= SAMPLES_MIN:

@@ -1,4 +1,7 @@
-"""A calibration in sentences: the coefficients, their basis, and their limitations. Pure."""
+"""Describes a calibration in sentences: the coefficients, their basis, and their limitations.
+
+All functions are pure.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ _NAMES: Final = {
     "prefill": ("per step", "per token", "per token squared"),
     "decode": ("per step", "per sequence", "per token of context"),
 }
-# Share of the maximum number of sequences; a replica below it was slow, not full.
+# A replica counts as full if it had at least this share of the maximum number of sequences, or of
+# context tokens, while requests waited. With less it was slow, not full.
 _FULL: Final = 0.8
 _POOR: Final = 0.25  # a fit with a larger mean error is reported as poor
 
@@ -26,7 +30,7 @@ def lines(
     sequences: tuple[int, int],
     contexts: tuple[int, int],
 ) -> tuple[str, ...]:
-    """The lines of the report.
+    """Return the lines of the report.
 
     `sequences`, `contexts`: the maximum at one replica, and the maximum while a replica was full.
     """

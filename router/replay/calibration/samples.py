@@ -1,14 +1,15 @@
-"""Samples of prefill and decode times from a log, in two passes.
+"""Collects samples of prefill and decode times from a log, in two passes.
 
-The first pass finds streams whose prefill did not overlap another prefill. The best are those that
-arrived at an idle replica; the others overlapped decoding sequences only.
+The first pass finds streams whose prefill did not overlap another prefill. The best samples are
+streams that arrived at an idle replica; the other streams overlapped decoding sequences only.
 
 The second pass needs the fitted prefill times. It measures decode steps: a stream of n+1 tokens
 took n steps. The number of sequences in these steps, and their context, are averages over the time
-in which the replica prefilled nothing. The prefills during the stream are part of the sample.
+in which the replica prefilled nothing. The sample also has the amount of prefill work that the
+replica did for other requests during the stream.
 
-Bounded: at most `SAMPLES_MAX` samples of a kind are kept. They are a uniform random choice with a
-fixed seed.
+At most `SAMPLES_MAX` samples of each kind are kept. They are a uniform random choice with a fixed
+seed.
 """
 
 from __future__ import annotations
@@ -26,37 +27,42 @@ from router.core.sketch import Sketch
 T = TypeVar("T")
 
 SAMPLES_MAX: Final = 20_000
-STEPS_MIN: Final = 8  # steps of a decode sample; fewer would be inaccurate
-PREFILL_SHARE_MAX: Final = 0.5  # the share of a decode sample's time for other streams' prefills
-_ONE_STEP_S: Final = 0.003  # first tokens within this time belong to one step
+# Minimum number of steps of a decode sample; a shorter sample would be inaccurate.
+STEPS_MIN: Final = 8
+# Maximum share of a decode sample's time for other streams' prefills.
+PREFILL_SHARE_MAX: Final = 0.5
+_ONE_STEP_S: Final = 0.003  # first tokens within this time of each other belong to one step
 _STUCK_S: Final = 0.5  # a replica is full if requests wait this long and none is prefilled
 _MODELS_MAX: Final = 1000
 
 
 class PrefillSample(NamedTuple):
-    """A stream's time from dispatch to first token. Seconds and tokens."""
+    """A stream's time from dispatch to first token, in seconds, and the work in this time."""
 
     seconds: float
     tokens: int  # computed prompt tokens
     squares: int  # end^2 - start^2 of the computed part of the prompt
-    sequences: int  # sequences that decoded at the same time; 0: the replica was idle
-    context: float  # the sum of their context tokens
+    sequences: int  # sequences that decoded at the replica; 0: the replica was idle
+    context: float  # total context tokens of these sequences
     counted: bool  # the engine reported prompt tokens and cached tokens
 
 
 class DecodeSample(NamedTuple):
-    """A stream's time from its first token to its last."""
+    """A stream's time from its first token to its last, in seconds, and the work in this time."""
 
     seconds: float
     steps: int
     sequences: float  # average number of decoding sequences, including this stream
-    context: float  # average of their total context tokens
-    prefill_s: float  # work of other prefills in these steps, without the constant time of a step
-    prefills: int  # the number of these steps with a prefill
+    context: float  # average of the total context tokens of the decoding sequences
+    prefill_s: float  # seconds of work for other prefills, without the constant time of a step
+    prefills: int  # the number of steps with a prefill
 
 
 class Reservoir(Generic[T]):
-    """A uniform random choice of at most `size` items (Vitter's algorithm R, ACM TOMS 1985)."""
+    """Keeps a uniform random choice of at most `size` items.
+
+    The method is Vitter's algorithm R (ACM TOMS 1985).
+    """
 
     def __init__(self, size: int = SAMPLES_MAX) -> None:
         self.kept: list[T] = []
@@ -73,16 +79,16 @@ class Reservoir(Generic[T]):
 
 
 class _Replica:
-    """The state of a replica while it has requests."""
+    """The load of a replica while it has requests."""
 
     __slots__ = ("arrived", "base", "decoding", "rate", "requests", "waiting")
 
     def __init__(self) -> None:
-        self.requests = 0  # number of current requests
+        self.requests = 0  # number of requests at the replica now
         self.arrived = 0  # number of requests that arrived since the replica was last idle
-        self.waiting = 0  # requests without a first token
+        self.waiting = 0  # number of requests without a first token
         self.decoding = 0
-        # The total context of decoding sequences is base + rate * time.
+        # The total context tokens of the decoding sequences are base + rate * time.
         self.base = 0.0
         self.rate = 0.0
 
@@ -90,7 +96,10 @@ class _Replica:
         return max(self.base + self.rate * now, 0.0)
 
     def decodes(self, stay: Stay, sign: int, zero: float) -> None:
-        """A request begins (`sign` +1) or ends (-1) to decode. `zero`: the origin of times."""
+        """Record that a request begins (`sign` +1) or ends (-1) to decode.
+
+        `zero`: the time that counts as 0 in `context`.
+        """
         tokens = (stay.output or 1) - 1
         passed = stay.end - stay.first
         rate = tokens / passed if passed > 0.0 else 0.0
@@ -102,15 +111,15 @@ class _Replica:
 
 
 class PrefillPass:
-    """The first pass: samples of prefills."""
+    """The first pass, which collects samples of prefills."""
 
     def __init__(self) -> None:
         self.streams = 0
         self.longest_s = 0.0
         self.idle: Reservoir[PrefillSample] = Reservoir()
-        # Samples that overlapped decoding sequences only.
+        # Samples of streams that overlapped only decoding sequences.
         self.busy: Reservoir[PrefillSample] = Reservoir()
-        self.all: Reservoir[PrefillSample] = Reservoir()  # samples with any overlap
+        self.all: Reservoir[PrefillSample] = Reservoir()  # samples of all streams, with any overlap
         self.tpot = Sketch()
         self.models: Counter[str] = Counter()
         self._replicas: dict[str, _Replica] = {}
@@ -127,7 +136,8 @@ class PrefillPass:
             replica.requests += 1
             replica.arrived += 1
             replica.waiting += 1
-            # No other prefill overlaps this one, unless a request arrives before its first token.
+            # If no other request is waiting, no other prefill overlaps this one, unless a request
+            # arrives before its first token.
             stay.mark = (replica.arrived, replica.requests == 1) if replica.waiting == 1 else None
         elif what == FIRST:
             replica.waiting -= 1
@@ -166,7 +176,7 @@ class PrefillPass:
 
 
 class _Engine(_Replica):
-    """A replica with sums over time, for the second pass."""
+    """The load of a replica, with sums over time, for the second pass."""
 
     __slots__ = (
         "clock",
@@ -185,14 +195,16 @@ class _Engine(_Replica):
         super().__init__()
         self.clock = now
         self.prefilling = 0
-        self.work_rate = 0.0  # the work of running prefills, in seconds per second
-        self.decode_s = 0.0  # time in which it only decoded
-        self.sequences_s = 0.0  # the integral of sequences over this time
-        self.context_s = 0.0  # the integral of context over this time
+        self.work_rate = 0.0  # seconds of prefill work that is done per second
+        self.decode_s = 0.0  # seconds in which the replica only decoded
+        self.sequences_s = 0.0  # the integral of the number of sequences over this time
+        self.context_s = 0.0  # the integral of the context tokens over this time
         self.prefill_s = 0.0  # total work of prefills, in seconds
-        self.prefills = 0  # steps at the end of a prefill
+        self.prefills = 0  # number of steps in which prefills ended
         self.prefilled_at = -inf
-        self.stuck_since = inf  # time since which requests wait and none is prefilled; inf: not now
+        # The time since which requests have waited while none was prefilled; inf: no request waits,
+        # or a prefill runs.
+        self.stuck_since = inf
 
     def advance(self, now: float) -> None:
         passed = now - self.clock
@@ -211,18 +223,18 @@ class _Engine(_Replica):
 
 
 class DecodePass:
-    """The second pass: samples of decodes.
+    """The second pass, which collects samples of decodes.
 
-    `work_s`: the seconds of a request's prefill, without the constant time of its steps.
+    `work_s`: returns the seconds of a request's prefill, without the constant time of its steps.
     """
 
     def __init__(self, work_s: Callable[[Stay], float]) -> None:
         self.samples: Reservoir[DecodeSample] = Reservoir()
         self.streams = 0
-        # The maximum of decoding sequences, and of their context tokens, at one replica.
+        # The maximum number of decoding sequences at one replica, and of their context tokens.
         self.sequences_peak = 0
         self.context_peak = 0.0
-        # The same maxima while a replica was full: requests waited and none was prefilled.
+        # The same maxima at a replica that was full: requests waited and none was prefilled.
         self.full_sequences = 0
         self.full_context = 0.0
         self._work_s = work_s
@@ -232,7 +244,7 @@ class DecodePass:
     def event(self, now: float, what: int, stay: Stay) -> None:
         if self._zero == -inf:
             self._zero = now
-        now -= self._zero  # products with epoch seconds would lose precision
+        now -= self._zero  # products with seconds since 1970 would lose precision
         engine = self._engines.get(stay.replica)
         if engine is None:
             engine = self._engines[stay.replica] = _Engine(now)
@@ -295,7 +307,7 @@ class DecodePass:
         return self._work_s(stay) / passed if passed > 0.0 else 0.0
 
     def _watch(self, now: float, engine: _Engine) -> None:
-        """Detect a full replica: requests wait, and none is prefilled."""
+        """Detect that a replica is full: requests wait, and none is prefilled."""
         if not engine.waiting or engine.prefilling:
             engine.stuck_since = inf
         elif engine.stuck_since == inf:

@@ -1,4 +1,4 @@
-"""The columns of the tables by run, by class and by tenant."""
+"""Defines the columns of the tables by run, by class and by tenant."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from router.replay.report.table import Column
 
 _MS = 1e3
 _PERCENT = 100.0
-_PARTS_MAX = 10  # the maximum of classes or tenants in a table
+_PARTS_MAX = 10  # maximum number of classes or tenants in a table
 
 
 def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
-    """The columns of the table of runs. Columns without information about these runs are left
-    out.
+    """Return the columns of the table of runs.
+
+    A column is left out if these runs have no values for it.
     """
     columns: list[Column[Run]] = [
         Column("policy", "policy", text=lambda run: run.policy),
@@ -78,7 +79,7 @@ def of_runs(runs: Sequence[Run]) -> list[Column[Run]]:
 
 
 def _extra(run: Run) -> float | None:
-    """Wasted prefill tokens, in percent of the needed prefill tokens."""
+    """Return the wasted prefill tokens in percent of the needed prefill tokens."""
     summary = run.summary
     needed = summary.all.prompt_tokens - summary.all.cached_tokens
     return _PERCENT * summary.wasted_tokens / needed if needed else None
@@ -93,9 +94,10 @@ class Part(NamedTuple):
 
 
 def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
-    """The largest classes (`of` is "by_class") or tenants ("by_tenant"), each with all runs.
+    """Return the largest classes (`of` is "by_class") or tenants ("by_tenant").
 
-    The result is empty if there are fewer than two parts.
+    There is one entry per class or tenant and run. The result is empty if there are fewer than two
+    classes or tenants.
     """
     sizes: dict[str, int] = {}
     for run in runs:
@@ -113,9 +115,9 @@ def parts_of(runs: Sequence[Run], of: str) -> list[Part]:
 
 
 def of_parts(what: str, parts: Sequence[Part] = ()) -> list[Column[Part]]:
-    """The columns of a table by class or by tenant. `what` is the title of the first column.
+    """Return the columns of a table by class or by tenant. `what` is the title of the first column.
 
-    The columns of the queue are left out if no run has a queue.
+    Columns about the queue are left out if no run has a queue.
     """
     columns: list[Column[Part]] = [
         Column("name", what, text=lambda part: part.name),

@@ -1,7 +1,7 @@
 """The style sheet of the page. Colours are variables, so that plots also have a dark mode.
 
 The colours of policies are those of Okabe and Ito, which are safe for colour-blind readers. In dark
-mode they are lighter.
+mode the colours are lighter.
 """
 
 CSS = """\

@@ -1,7 +1,7 @@
-"""A replay as one JSON document, for scripts and for comparisons with other replays.
+"""Builds one JSON document of a replay, for scripts and for comparisons with other replays.
 
-For the same traffic, scenarios and seed, everything except `run` is the same, byte for byte. `run`
-has the date and the durations. Infinite and missing values are null.
+For the same traffic, scenarios and seed, everything except the member `run` is the same, byte for
+byte. `run` has the date and the durations. Infinite and missing values are null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ VERSION = 1  # incremented when a field changes its meaning
 
 
 def document(replay: Replay) -> str:
-    """The text of the file, with a newline at its end."""
+    """Return the text of the JSON file, with a newline at its end."""
     content = {
         "version": VERSION,
         "title": replay.title,
@@ -42,7 +42,10 @@ def document(replay: Replay) -> str:
 
 
 def _truth(truth: Trust) -> dict[str, Any]:
-    """Logged and simulated values: times in ms, shares in percent, errors of shares in points."""
+    """Return the comparison of the log with the simulation.
+
+    Times are in ms and shares in percent; errors of shares are in percentage points.
+    """
     return {
         "judged": truth.is_judged,
         "trusted": truth.is_trusted,

@@ -1,4 +1,4 @@
-"""Writes a report's file. Must never: leave an incomplete file."""
+"""Writes the file of a report. Must never: leave an incomplete file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The main results of a replay in sentences. Pure.
+"""States the main results of a replay in sentences. All functions are pure.
 
 Must never: state a difference that the table does not show.
 """
@@ -18,8 +18,10 @@ _SHARE_MIN = 0.99  # a fleet is large enough if this share of requests is within
 
 
 def findings(replay: Replay) -> list[str]:
-    """The best policy, the fleet size that each policy needs, the effect of shared state, and
-    problems.
+    """Return the sentences about a replay.
+
+    They state the best policy, the fleet size that each policy needs, the effect of shared state,
+    and problems.
     """
     return [
         *_best(replay),
@@ -32,9 +34,10 @@ def findings(replay: Replay) -> list[str]:
 
 
 def separate_state(replay: Replay) -> list[str]:
-    """The cost of separate router state, per policy: each router knows only its own requests.
+    """State the cost of separate router state per policy.
 
-    With several fleet sizes, the sentences are about the size of `Replay.focus` only.
+    With separate state each router knows only its own requests. With several fleet sizes, the
+    sentences are about the size of `Replay.focus` only.
     """
     found = []
     focus = replay.focus().replicas
@@ -58,8 +61,9 @@ def separate_state(replay: Replay) -> list[str]:
 
 
 def _best(replay: Replay) -> list[str]:
-    """The policies with the most and the fewest requests within the SLO; for equal shares, those
-    with the shortest and the longest mean TTFT.
+    """State the policies with the most and the fewest requests within the SLO.
+
+    For equal shares, state the policies with the shortest and the longest mean TTFT.
     """
     focus = replay.focus()
     runs = [run for run in replay.at(focus) if run.summary.all.requests]
@@ -83,8 +87,10 @@ def _best(replay: Replay) -> list[str]:
 
 
 def _large_enough(replay: Replay) -> list[str]:
-    """The replicas that each policy needs: to have nearly all requests within the SLO, and to equal
-    the worst policy on the largest fleet.
+    """State the number of replicas with which each policy has nearly all requests within the SLO.
+
+    Also state the smallest fleet on which another policy is at least as good as the worst policy on
+    the largest fleet.
     """
     first = replay.runs[0].setup[1:]
     runs = [run for run in replay.runs if run.setup[1:] == first]
@@ -126,7 +132,7 @@ def _large_enough(replay: Replay) -> list[str]:
 
 
 def _not_ranked(replay: Replay) -> list[str]:
-    """Policies that differ by less than the simulation differs from the log."""
+    """Name pairs of policies whose difference is smaller than the error of the simulation."""
     truth = replay.truth
     if truth is None or not truth.is_judged:
         return []
@@ -143,7 +149,7 @@ def _not_ranked(replay: Replay) -> list[str]:
 
 
 def _failing(replay: Replay) -> list[str]:
-    """Policies that raised an exception or returned an invalid choice."""
+    """Name policies that raised an exception or returned an invalid choice."""
     return [
         f"{run.policy} on {_replicas(run)} failed to choose a replica {run.policy_errors:,} times; "
         "a random replica was used."
@@ -179,7 +185,7 @@ def _ttft_p99(run: Run) -> float | None:
 
 
 def _change(one: float | None, other: float | None) -> str:
-    """The change from `other` to `one` as a text."""
+    """Return the change from `other` to `one` as a text."""
     if one is None or other is None or other <= 0.0 or not isfinite(other):
         return ""
     if not isfinite(one):

@@ -1,7 +1,8 @@
-"""The statistics of a group of requests: all requests, those of a class, or those of a tenant.
+"""Collects the statistics of a group of requests: all requests, those of a class, or those of a
+tenant.
 
-In quantiles, a request without a complete answer counts as slower than all others, so that fast
-failures do not improve them. Must never: keep a request.
+In quantiles, a request without a complete answer counts as slower than all other requests, so that
+fast failures do not improve the quantiles. Must never: keep a request.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from router.core.errors import Reason
 from router.core.sketch import ACCURACY, Sketch
 from router.simulator.outcome import EXPIRED, REFUSED
 
-BUCKETS_MAX = 16_384  # a sketch with so many covers 14 powers of ten with an accuracy of 0.1 %
+# A sketch with this number of buckets covers 14 powers of ten with an accuracy of 0.1 %.
+BUCKETS_MAX = 16_384
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Group:
-    """Counts and distributions. Times are in seconds."""
+    """Counts of requests and tokens, and distributions of times in seconds."""
 
     __slots__ = (
         "cached_tokens",
@@ -53,9 +55,9 @@ class Group:
         self.cached_tokens = 0  # prompt tokens found in the engine's prefix cache
         # Distributions over completely answered requests.
         self.ttft = Sketch(accuracy, BUCKETS_MAX)
-        self.tpot = Sketch(accuracy, BUCKETS_MAX)  # only answers of at least two tokens
+        self.tpot = Sketch(accuracy, BUCKETS_MAX)  # only answers of at least two tokens have a TPOT
         self.latency = Sketch(accuracy, BUCKETS_MAX)  # time from arrival to last token
-        # Time in the router's queue; the sketch is empty without a queue.
+        # Time in the router's queue; without a queue, this sketch is empty.
         self.waits = Sketch(accuracy, BUCKETS_MAX)
 
     def answered(
@@ -69,7 +71,10 @@ class Group:
         output_tokens: int,
         queued_s: float = -1.0,
     ) -> None:
-        """Count a completely answered request. `queued_s`: as in `Outcome`."""
+        """Count a completely answered request.
+
+        `queued_s`: seconds in the router's queue; below 0: the router has no queue.
+        """
         self.requests += 1
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
@@ -101,14 +106,17 @@ class Group:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def quantile(self, of: Sketch, q: float) -> float | None:
-        """A quantile of `ttft`, `tpot` or `latency` over all requests.
+        """Return a quantile of `ttft`, `tpot` or `latency` over all requests.
 
-        Infinity: the request at this quantile was not answered.
+        The result is infinite if the request at this quantile was not answered.
         """
         return of.quantile(q, above=self.failed)
 
     def document(self) -> dict[str, Any]:
-        """All statistics as plain values. None: there are no requests, or the value is infinite."""
+        """Return all statistics as values for JSON.
+
+        A value is None if there are no requests or if the value is infinite.
+        """
         return {
             "requests": self.requests,
             "failed": self.failed,

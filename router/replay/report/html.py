@@ -1,4 +1,4 @@
-"""A replay as one HTML page, built from the elements in `pieces`.
+"""Builds one HTML page of a replay, from the elements in `pieces`.
 
 Every text that comes from a trace or a flag is escaped. Must never: load or link anything from
 another host.
@@ -19,7 +19,7 @@ from router.replay.report.truth import of_truth
 
 
 def page(replay: Replay) -> str:
-    """The complete file. Draws the plots if matplotlib is installed."""
+    """Return the complete file. The page has plots only if matplotlib is installed."""
     when = f"Simulated {replay.when}" if replay.when else ""
     return document(replay.title, when, _sections(replay))
 

@@ -1,4 +1,4 @@
-"""The elements of a report's HTML page. The page needs no scripts, fonts or image files.
+"""Builds the elements of a report's HTML page. The page needs no scripts, fonts or image files.
 
 It supports small screens, dark mode and printing. Without matplotlib it has no plots. Every text is
 escaped. Must never: load or link anything from another host.
@@ -19,7 +19,7 @@ _NEEDED = "pip install '.[replay]'"
 
 
 def document(title: str, lead: str, parts: Iterable[str]) -> str:
-    """The complete file. `lead`: a line below the title, or empty; `parts`: HTML."""
+    """Return the complete file. `lead`: a line below the title, or empty; `parts`: HTML."""
     below = f"<p>{escape(lead)}</p>" if lead else ""
     return "".join(
         [
@@ -35,7 +35,7 @@ def document(title: str, lead: str, parts: Iterable[str]) -> str:
 
 
 def drawn(plots: Callable[[], Iterable[Plot]]) -> str:
-    """The plots. Without matplotlib: a text that says what to install."""
+    """Return the plots, or without matplotlib a text that says what to install."""
     if not svg.can_draw():
         return f"<p>Plots need matplotlib: <code>{escape(_NEEDED)}</code></p>\n"
     figures = "".join(map(_figure, plots()))

@@ -1,8 +1,8 @@
-"""The plots of a replay; each plot is a matplotlib figure for a narrow column.
+"""Draws the plots of a replay; each plot is a matplotlib figure for a narrow column of the page.
 
-A plot shows all policies, either for one setup (fleet and routers) or for all fleet sizes. A policy
-has the same colour and dash in all plots. Must never: be required; the tables have the main
-results.
+A plot shows all policies, either for one setup (fleet size and routers) or for all fleet sizes. A
+policy has the same colour and dash pattern in all plots. The tables have the main results too. Must
+never: be necessary for understanding the results.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH_IN = 5.2
-_LINE = 68  # characters that fit into the width
+_LINE = 68  # characters of a legend that fit into the width of a plot
 _DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)))
-_BINS = 64  # bins over time in a plot; more would be unreadable in a narrow column
-_PANELS_MAX = 6  # the maximum of policies in the plot of the load
+_BINS = 64  # maximum number of time intervals; more would be unreadable in a narrow column
+_PANELS_MAX = 6  # maximum number of policies in the plot of the load
 
 
 class Plot(NamedTuple):
@@ -35,7 +35,7 @@ class Plot(NamedTuple):
 
 
 class _Marks:
-    """The colour and the dash of each policy."""
+    """The colour and the dash pattern of each policy."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self._numbers = {p: n for n, p in enumerate(dict.fromkeys(run.policy for run in runs))}
@@ -53,7 +53,7 @@ class _Marks:
 
 
 def draw(replay: Replay, focus: Setup) -> Iterator[Plot]:
-    """All plots with information. Plots of one setup show `focus`."""
+    """Yield all plots that have values. Plots of one setup show `focus`."""
     runs = replay.at(focus)
     marks = _Marks(replay.runs)
     fleet = str(focus)
@@ -257,7 +257,9 @@ def _separate_state(replay: Replay, focus: Setup, marks: _Marks) -> Iterator[Plo
 
 
 def _reached(pairs: Sequence[tuple[Run, Run]]) -> tuple[str, float]:
-    """The highest of the usual TTFT quantiles that is finite in every run, and its label."""
+    """Return the highest of the quantiles p99, p90 and p50 whose TTFT is finite in every run, and
+    its label.
+    """
     groups = [run.summary.all for pair in pairs for run in pair]
     for label, q in (("TTFT p99", 0.99), ("TTFT p90", 0.9)):
         if all(isfinite(_or_nan(group.quantile(group.ttft, q))) for group in groups):
@@ -271,7 +273,7 @@ def _done(figure: Figure, name: str, title: str, caption: str) -> Plot:
 
 def _legend(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    # A line sample and its gaps are as wide as 7 characters.
+    # A legend entry needs 7 characters more than its label, for the line sample and the gaps.
     columns = max(1, _LINE // (max(map(len, labels)) + 7))
     figure.legend(handles, labels, loc="outside upper left", ncols=columns, handlelength=2.6)
 
@@ -285,7 +287,7 @@ def _names(axes: Axes, names: Sequence[str]) -> None:
 
 
 def _whole_ticks(axes: Axes, sizes: Sequence[int]) -> None:
-    """Ticks at the sizes, or at any integers if there are many sizes."""
+    """Set the ticks of the axis: at the sizes, or at any integers if there are many sizes."""
     if len(sizes) <= 12:
         axes.set_xticks(sizes)
     else:
@@ -318,5 +320,5 @@ def _percent(share: float | None) -> float | None:
 
 
 def _or_nan(value: float | None) -> float:
-    """NaN for None and infinity: the plot has a gap there."""
+    """Return NaN for None and infinity, so that the plot has a gap at this value."""
     return value if value is not None and isfinite(value) else float("nan")

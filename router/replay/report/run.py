@@ -1,4 +1,4 @@
-"""The result of one run, and all runs of a replay. Plain values."""
+"""The result of one run, and of all runs of a replay. All values can be pickled."""
 
 from __future__ import annotations
 
@@ -33,11 +33,12 @@ class Run:
     policy: str  # the candidate's label, with options
     scenario: Scenario
     summary: Summary
-    events: int = 0  # events of the simulation
-    policy_errors: int = 0  # failed choices of the policy; a random replica was used instead
-    judged: Sequence[Row] = ()  # the comparison with the log; (): there was no comparison
-    notes: Mapping[str, int] = field(default_factory=dict)  # the notes of closed-loop traffic
-    wall_s: float = 0.0  # the duration in real time; not in tables, because repetitions differ
+    events: int = 0  # number of simulated events
+    policy_errors: int = 0  # how often the policy failed to choose; a random replica was used
+    judged: Sequence[Row] = ()  # the comparison with the log; (): no comparison
+    # Number of requests by note of the closed-loop traffic.
+    notes: Mapping[str, int] = field(default_factory=dict)
+    wall_s: float = 0.0  # the duration in real time, in s; not in tables, because it varies
 
     @property
     def routers(self) -> str:
@@ -54,11 +55,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """All runs of one traffic, in the order of the jobs; at least one when it is reported."""
+    """All runs of one trace, in the order of the jobs. A reported replay has at least one run."""
 
     title: str  # the title of the page
     runs: Sequence[Run]
-    facts: Sequence[tuple[str, str]] = ()  # the conditions: pairs of a label and a text
+    # The conditions of the replay: pairs of a label and a text.
+    facts: Sequence[tuple[str, str]] = ()
     calibration: Sequence[str] = ()  # lines about the fit of the engine model
     when: str = ""  # the date and time of the replay
     truth: Trust | None = None  # the comparison with the log; None: the trace is not a log
@@ -71,9 +73,10 @@ class Replay:
         return [run for run in self.runs if run.setup == setup]
 
     def focus(self) -> Setup:
-        """The setup in which the share of requests within the SLO differs most between policies.
+        """Return the setup in which policies differ most in their share of requests within the SLO.
 
-        Only setups with the same routers as the first run; if nothing differs, the first setup.
+        Only setups with the same routers as the first run are compared. If all shares are equal,
+        the first setup is returned.
         """
         same = [setup for setup in self.setups() if setup[1:] == self.runs[0].setup[1:]]
 
@@ -84,7 +87,7 @@ class Replay:
         return max(same, key=spread)
 
     def pairs(self) -> list[tuple[Run, Run]]:
-        """Pairs (separate state, shared state) of runs that are otherwise the same."""
+        """Return pairs of runs that differ only in router state: (separate state, shared state)."""
         shared = {
             (run.policy, run.scenario.replicas, run.scenario.routers): run
             for run in self.runs

@@ -1,7 +1,8 @@
-"""A time series of a run: a bounded number of equal bins over a run of unknown length.
+"""A time series of a run: a bounded number of equal time intervals, the bins, over a run of unknown
+length.
 
-Bins start narrow. If a time is after the last possible bin, neighbouring bins are merged, and each
-bin becomes twice as wide. Must never: hold more than `bins_max` bins.
+Bins start narrow. If a time is after the last possible bin, pairs of neighbouring bins are merged,
+so that each bin becomes twice as wide. Must never: hold more than `bins_max` bins.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ _FIRST_WIDTH_S = 1 / 16
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Bin:
-    """The requests that arrived in one time interval, and the load of the replicas in it."""
+    """The requests that arrived in one time interval, and the load of the replicas in this
+    interval.
+    """
 
     __slots__ = ("failed", "load", "load_max", "load_min", "requests", "samples", "ttft")
 
     def __init__(self) -> None:
-        self.requests = 0  # requests that arrived in the interval; counted at their ends
+        self.requests = 0  # requests that arrived in the interval; each is counted when it ends
         self.failed = 0
         self.ttft = Sketch()  # TTFT of answered requests that arrived in the interval
-        self.samples = 0  # samples of the replicas' load
-        # Sums over the samples: the mean, the smallest and the largest load of the replicas.
+        self.samples = 0  # number of samples of the replicas' load
+        # For each sample, the mean, the smallest and the largest load of the replicas are added
+        # here.
         self.load = 0.0
         self.load_min = 0.0
         self.load_max = 0.0
@@ -44,7 +48,7 @@ class Bin:
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Series:
-    """Bins over the time since the traffic began, in seconds."""
+    """A sequence of bins over the time since the traffic began, in seconds."""
 
     __slots__ = ("_bins", "bins_max", "width_s")
 
@@ -60,7 +64,10 @@ class Series:
         return len(self._bins)
 
     def at(self, time: float) -> Bin:
-        """The bin of a time >= 0. Do not keep the bin: the next call may merge it with another."""
+        """Return the bin of a time >= 0.
+
+        Do not keep the bin: the next call may merge it with another bin.
+        """
         index = int(time / self.width_s)
         bins = self._bins
         if index >= len(bins):
@@ -90,7 +97,7 @@ class Series:
         found.load_max += max(loads)
 
     def coarse(self, bins_max: int) -> Series:
-        """A copy with at most `bins_max` bins."""
+        """Return a copy with at most `bins_max` bins."""
         copy = Series(self.bins_max)
         copy.width_s = self.width_s
         for one in self._bins:

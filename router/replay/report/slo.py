@@ -1,4 +1,4 @@
-"""The SLO of requests: limits of TTFT and TPOT. Plain values."""
+"""The service level objective (SLO) of requests: limits of TTFT and TPOT."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Limits in seconds. Raises ValueError.
+    """Limits of TTFT and TPOT in seconds. Raises ValueError.
 
     The defaults suit an interactive chat: two seconds to the first token, then ten tokens per
     second, which is faster than reading speed.

@@ -1,4 +1,4 @@
-"""The recorder of a run: collects statistics of outcomes in bounded memory.
+"""Records a run: collects statistics of its requests in bounded memory.
 
 Up to `TENANTS_MAX` tenants have their own statistics, in the order of their first ended requests.
 All other tenants are one group. Must never: keep an outcome, or decide anything.
@@ -17,10 +17,12 @@ from router.replay.report.series import Bin, Series
 from router.replay.report.slo import Slo
 from router.simulator.outcome import Outcome
 
-TENANTS_MAX = 50  # each tenant needs four sketches; a longer table would not be readable
-CLASSES_MAX = 20  # Hedgerow has five classes, but a log may contain any names
+# Maximum number of tenants; each tenant needs four sketches, and a longer table is not readable.
+TENANTS_MAX = 50
+CLASSES_MAX = 20  # maximum number of classes; Hedgerow has five, but a log may contain any names
 OTHERS = "(others)"
-# The relative accuracy for all requests together, because runs may differ by less than 0.5 %.
+# The relative accuracy of the statistics of all requests. Runs may differ by less than 0.5 %, the
+# accuracy of the statistics by class and by tenant.
 _ACCURACY = 0.001
 
 
@@ -45,7 +47,7 @@ class Knowledge:
 
 @mypyc_attr(allow_interpreted_subclasses=True, serializable=True)
 class Summary:
-    """The statistics of one run; a `Recorder`."""
+    """The statistics of one run. It has the interface `Recorder`."""
 
     def __init__(self, slo: Slo, replicas: int) -> None:
         self.slo = slo
@@ -53,19 +55,20 @@ class Summary:
         self.all = Group(_ACCURACY)
         self.by_class: dict[str, Group] = {}
         self.by_tenant: dict[str, Group] = {}
-        self.by_replica: dict[str, int] = {}  # requests by the replica of their last attempt
-        self.reasons: dict[Reason, int] = {}  # failed requests by reason
-        self.attempts: dict[int, int] = {}  # requests by their number of attempts
+        # Number of requests by the replica of their last attempt.
+        self.by_replica: dict[str, int] = {}
+        self.reasons: dict[Reason, int] = {}  # number of failed requests by reason
+        self.attempts: dict[int, int] = {}  # number of requests by number of attempts
         self.hedged = 0  # requests with a second copy
         self.hedges_won = 0  # requests whose second copy answered first
-        self.wasted_tokens = 0  # prompt tokens computed for copies that lost
+        self.wasted_tokens = 0  # prompt tokens computed for copies whose answer was not used
         self.knowledge = Knowledge()
         self.series = Series()
-        self.began = float("inf")  # the first arrival of the ended requests, in seconds
-        self.until = 0.0  # the latest end, in seconds
+        self.began = float("inf")  # the earliest arrival of an ended request, in seconds
+        self.until = 0.0  # the latest end of a request, in seconds
 
     def ended(self, outcome: Outcome) -> None:
-        """Count one request."""
+        """Count one ended request."""
         arrival = outcome.arrival
         arrived, ended = arrival.at, outcome.ended
         if arrived < self.began:
@@ -91,7 +94,7 @@ class Summary:
         latency = ended - arrived
         ttft = outcome.ttft_s
         if ttft is None:
-            ttft = latency  # an answer without tokens arrives complete
+            ttft = latency  # without tokens, the end of the answer counts
         tpot = outcome.tpot_s
         slo = self.slo
         is_good = ttft <= slo.ttft_s and (tpot is None or tpot <= slo.tpot_s)
@@ -119,7 +122,10 @@ class Summary:
         return max(self.until - self.began, 0.0)
 
     def per_s(self, count: float) -> float | None:
-        """A count per second of the span; None: the span is shorter than a nanosecond."""
+        """Return a count per second of the time from the first arrival to the latest end.
+
+        None: this time is shorter than a nanosecond.
+        """
         return count / self.span_s if self.span_s > 1e-9 else None
 
     @property
@@ -151,7 +157,7 @@ class Summary:
         return sum(count for attempts, count in self.attempts.items() if attempts > 1)
 
     def document(self) -> dict[str, Any]:
-        """All statistics as values for JSON, always in the same order."""
+        """Return all statistics as values for JSON, always in the same order."""
         return {
             **self.all.document(),
             "span_s": self.span_s,

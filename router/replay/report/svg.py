@@ -1,9 +1,9 @@
-"""A matplotlib figure as inline SVG. It uses the page's colours and loads nothing.
+"""Writes a matplotlib figure as inline SVG, which uses the page's colours and loads nothing.
 
-Colours of a figure are placeholders (`INK`, `series(0)`, ...). They become CSS variables of the
-page, so one drawing works in light and dark mode. IDs are made unique, and everything that refers
-to a host is removed. The same figure gives the same text. Must never: import matplotlib before
-something is drawn.
+Colours of a figure are placeholders (`INK`, `series(0)`, ...). The placeholders become CSS
+variables of the page, so one drawing works in light and dark mode. IDs are made unique, and
+everything that refers to a host is removed. The same figure gives the same text. Must never: import
+matplotlib before something is drawn.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Placeholder colours that no figure uses otherwise; each stands for a CSS variable of the page.
+# Placeholder colours, which figures use for nothing else. Each stands for a CSS variable of the
+# page.
 INK, FAINT, LINE, PAPER = "#010101", "#010102", "#010103", "#010104"
 _NAMES = {INK: "ink", FAINT: "faint", LINE: "line", PAPER: "paper"}
-SERIES = 8  # colours for policies; the page defines --s0 to --s7
+SERIES = 8  # number of colours for policies; the page defines --s0 to --s7
 _SERIES = {f"#0102{n:02x}": f"s{n}" for n in range(SERIES)}
 
 _STYLE: Any = {
-    "svg.fonttype": "none",  # text stays text: it is smaller, and screen readers can read it
-    "text.parse_math": False,  # names may contain a dollar sign
+    # Text is written as text, not as outlines: it is smaller, and screen readers can read it.
+    "svg.fonttype": "none",
+    "text.parse_math": False,  # a dollar sign in a name begins no formula
     "font.size": 10,
     "text.color": INK,
     "axes.labelcolor": FAINT,
@@ -54,12 +56,12 @@ def can_draw() -> bool:
 
 
 def series(number: int) -> str:
-    """The colour of a policy by its number; the colours repeat after `SERIES`."""
+    """Return the colour of a policy by its number; the colours repeat after `SERIES` policies."""
     return f"#0102{number % SERIES:02x}"
 
 
 def figure(width_in: float, height_in: float) -> Figure:
-    """An empty figure, without any global state."""
+    """Return an empty figure. Global state of matplotlib is not used."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -68,14 +70,14 @@ def figure(width_in: float, height_in: float) -> Figure:
 
 
 def style() -> Any:
-    """A context manager in which axes are created and drawn in the page's style."""
+    """Return a context manager in which axes are created and drawn in the page's style."""
     from matplotlib import rc_context
 
     return rc_context(_STYLE)
 
 
 def inline(drawn: Figure, name: str, description: str) -> str:
-    """The figure as an <svg> element. `name`: letters only, unique on the page."""
+    """Return the figure as an <svg> element. `name`: letters only, unique on the page."""
     from matplotlib import rc_context
 
     out = StringIO()
@@ -87,8 +89,8 @@ def inline(drawn: Figure, name: str, description: str) -> str:
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"\sxmlns(:\w+)?=\"[^\"]*\"", "", text)
     text = text.replace("xlink:href=", "href=")
-    # Remove style elements: they would apply to the whole page, and its own style sheet has these
-    # rules.
+    # Remove style elements, because they would apply to the whole page. The page's own style sheet
+    # has the same rules.
     text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>\s*", "", text, flags=re.DOTALL)
     text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
     text = _colours(text)
@@ -110,7 +112,7 @@ def _colours(text: str) -> str:
 
 
 def _ids(text: str, name: str) -> str:
-    """Prefix IDs that are referenced with the figure's name, and remove the others."""
+    """Add the figure's name to IDs that are referenced, and remove all other IDs."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", text))
 
     def renamed(found: re.Match[str]) -> str:

@@ -13,20 +13,20 @@ from math import inf, isfinite
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
-Better = Literal["low", "high", ""]  # which value is best; "": neither
+Better = Literal["low", "high", ""]  # whether the lowest or the highest value is best; "": neither
 
 
 class Cell(NamedTuple):
     text: str
     is_best: bool = False
-    delta: str = ""  # the change relative to the first row of its group
+    delta: str = ""  # the change relative to the first row of the group
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """A column of numbers, or with `text` a column of names."""
+    """A column of numbers, or of names if `text` is given."""
 
-    key: str  # the name for sorting
+    key: str  # the name of the column for `--sort`
     title: str
     unit: str = ""
     value: Callable[[T], float | None] = lambda _: None
@@ -40,7 +40,7 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Columns, and rows with one cell per column."""
+    """A table: its columns, and rows with one cell per column."""
 
     columns: Sequence[Column[Any]]
     rows: Sequence[Sequence[Cell]]
@@ -86,7 +86,7 @@ def build(
 
 
 def number(value: float | None) -> str:
-    """A number with up to three significant digits: 0.12, 1.23, 12.3, 123.
+    """Format a number with up to three significant digits: 0.12, 1.23, 12.3, 123.
 
     Integers and numbers above 100 are written in full (12,345), None is "–".
     """
@@ -102,7 +102,7 @@ def number(value: float | None) -> str:
 
 
 def delta(value: float | None, base: float | None) -> str:
-    """A relative change: "+12 %", "−3 %", and from a factor of 2 on "×3.5"."""
+    """Format a relative change: "+12 %", "−3 %", or "×3.5" for a factor of 2 or more."""
     if value is None or base is None or not isfinite(value) or not isfinite(base) or base <= 0.0:
         return ""
     ratio = value / base
@@ -113,9 +113,11 @@ def delta(value: float | None, base: float | None) -> str:
 
 
 def plain(table: Table) -> str:
-    """The table for a terminal: aligned columns, units below the titles, `*` after the best."""
+    """Format the table for a terminal: aligned columns, units below the titles, `*` after the best
+    values.
+    """
     heads = [[column.title for column in table.columns], [column.unit for column in table.columns]]
-    # The star of the best value has its own column, so that numbers stay aligned.
+    # Every number is followed by a star or a space, so that numbers stay aligned.
     body = [
         [
             cell.text + ("*" if cell.is_best else " ") if column.is_number else cell.text
@@ -148,7 +150,7 @@ def plain(table: Table) -> str:
 
 
 def markdown(table: Table) -> str:
-    """The table in Markdown: the best values in bold, changes in parentheses."""
+    """Format the table in Markdown: the best values in bold, changes in parentheses."""
     heads = [
         _escaped(f"{column.title} ({column.unit})" if column.unit else column.title)
         for column in table.columns
@@ -164,14 +166,17 @@ def markdown(table: Table) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape Markdown's special characters in a text from outside."""
+    """Escape Markdown's special characters in a text."""
     for mark in "\\`*_|<>[]":
         text = text.replace(mark, "\\" + mark)
     return " ".join(text.split())
 
 
 def _best(things: Sequence[T], column: Column[T]) -> str | None:
-    """The text of the best value; None: the column has no best, or all texts are the same."""
+    """Return the text of the best value of a column.
+
+    None: the column has no best value, or all texts are the same.
+    """
     if not column.better or not column.is_number:
         return None
     values = [value for thing in things if (value := column.value(thing)) is not None]
@@ -181,7 +186,10 @@ def _best(things: Sequence[T], column: Column[T]) -> str | None:
 
 
 def _breaks(groups: Sequence[Hashable]) -> frozenset[int]:
-    """The rows at which a new group begins; empty if groups are mixed or each has a single row."""
+    """Return the rows at which a new group begins.
+
+    The result is empty if the rows of groups are mixed or each group has a single row.
+    """
     found = {n for n in range(1, len(groups)) if groups[n] != groups[n - 1]}
     if len(found) + 1 != len(set(groups)) or len(found) + 1 == len(groups):
         return frozenset()

@@ -1,4 +1,4 @@
-"""The comparison of the log with the simulation as a table."""
+"""Builds the table that compares the log with the simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from router.replay.truth.trust import Trust
 
 
 def of_truth(truth: Trust) -> Table:
-    """One row per figure. Figures with too large an error are marked with "off"."""
+    """Return a table with one row per figure. A figure with too large an error is marked with
+    "off".
+    """
     off = set(truth.off)
 
     def error(row: Row) -> str:

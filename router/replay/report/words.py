@@ -1,4 +1,4 @@
-"""Formats times as text. Pure."""
+"""Formats times as text. All functions are pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 
 
 def seconds(value: float) -> str:
-    """Three significant digits in ms or s: 0.5 ms, 20 ms, 3.07 s, 5,000 s, ∞."""
+    """Format a time with three significant digits in ms or s: 0.5 ms, 20 ms, 3.07 s, 5,000 s, ∞."""
     if value <= 0.0:
         return "0 s"
     if value == inf:

@@ -1,1 +1,3 @@
-"""Compares a log with a simulation of the same requests, and decides whether to trust it."""
+"""Compares a log with a simulation of the same requests, and decides whether to trust the
+simulation.
+"""

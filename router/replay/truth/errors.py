@@ -1,4 +1,4 @@
-"""The error of a simulated figure. Pure.
+"""Computes the error of a simulated figure relative to a measured one. All functions are pure.
 
 The error of a share is a difference in percentage points, because a hit rate of 2 % instead of 1 %
 is not an error of 100 %.
@@ -10,9 +10,9 @@ from math import isfinite
 
 
 def error_of(measured: float | None, simulated: float | None, unit: str = "") -> float | None:
-    """The error of the simulated figure in percent; for the unit "%" in percentage points.
+    """Return the error of the simulated figure in percent; for the unit "%" in percentage points.
 
-    None: a value is missing or infinite, or the measured one is 0.
+    None: a value is missing or infinite, or the measured value is 0 and the simulated value is not.
     """
     if measured is None or simulated is None or not (isfinite(measured) and isfinite(simulated)):
         return None
@@ -24,7 +24,7 @@ def error_of(measured: float | None, simulated: float | None, unit: str = "") ->
 
 
 def error_text(error: float | None, unit: str) -> str:
-    """`+3.1 %`, `−0.4 pt`; `–` for none."""
+    """Format an error as `+3.1 %` or `−0.4 pt`; None is `–`."""
     if error is None:
         return "–"
     written = f"{error:+.1f}".replace("-", "−")

@@ -1,9 +1,10 @@
-"""Logged and simulated figures of the requests in the second half of a log.
+"""Compares logged and simulated figures of the requests in the second half of a log.
 
-The engine model is fitted to the first half only. Both sides use the same requests: those that
-arrive in the second half and were answered in the log. A request that the simulation does not
-answer counts as slower than all others on that side. Memory does not grow with the number of
-requests. Must never: include a request of the first half.
+The engine model is fitted to the first half only. The figures of the log and of the simulation are
+about the same requests: those that arrive in the second half and were answered in the log. A
+request that the simulation does not answer counts as slower than all others in the simulated
+figures. Memory does not grow with the number of requests. Must never: include a request of the
+first half.
 """
 
 from __future__ import annotations
@@ -17,21 +18,25 @@ from router.core.sketch import Sketch
 from router.replay.truth.errors import error_of, error_text
 from router.simulator.outcome import Outcome
 
-REQUESTS_MIN: Final = 30  # the number of requests that a figure needs
+REQUESTS_MIN: Final = 30  # minimum number of requests for a figure
 QUANTILES: Final = (0.5, 0.9, 0.99)
 FIGURES: Final = {"TTFT": "ms", "TPOT": "ms", "wait": "ms", "hit rate": "%"}
 ALL: Final = "all"
 NONE: Final = "(none)"
 _SCALES: Final = {"ms": 1e3, "%": 100.0}
-_PARTS_MAX: Final = 200  # maximum number of parts: classes, models and groups
+# Maximum number of parts of the traffic: classes, models and groups of replicas.
+_PARTS_MAX: Final = 200
 _ACCURACY: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """The half of the log to compare. Groups are numbered in the order of the scenario."""
+    """The half of a log that is compared with the simulation.
 
-    since_s: float  # when the second half begins, on the traffic's clock
+    Groups of replicas are numbered in the order of the scenario.
+    """
+
+    since_s: float  # when the second half begins, in seconds on the traffic's clock
     group_of_logged: Mapping[str, int]  # group number by replica ID in the log
     group_of_simulated: Mapping[str, int]  # group number by replica ID in the simulation
     groups: tuple[str, ...] = ()  # names of the groups
@@ -39,15 +44,15 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure of the comparison. None: no value."""
+    """One figure of the comparison. A value that does not exist is None."""
 
-    part: str  # "all", "class high", "model m", "group 1: …"
+    part: str  # such as "all", "class high", "model m" or "group 1: …"
     figure: str  # a key of `FIGURES`
     quantile: float
     logged: float | None  # the logged value, in `unit`
-    # The simulated value, in `unit`; infinity: not answered at this quantile.
+    # The simulated value, in `unit`; infinity: the request at this quantile was not answered.
     simulated: float | None
-    requests: int  # the number of logged requests
+    requests: int  # the number of requests with a logged value
 
     @property
     def unit(self) -> str:
@@ -59,7 +64,7 @@ class Row:
 
     @property
     def error(self) -> float | None:
-        """The error in percent of the logged figure; for shares in percentage points."""
+        """The error in percent of the logged value; for shares in percentage points."""
         return error_of(self.logged, self.simulated, self.unit)
 
     @property
@@ -69,10 +74,10 @@ class Row:
 
 @dataclass(slots=True)
 class _Side:
-    """The values of one figure on one side."""
+    """The values of one figure, either in the log or in the simulation."""
 
     values: Sketch = field(default_factory=lambda: Sketch(_ACCURACY, 16_384))
-    without: int = 0  # requests that were not answered on this side
+    without: int = 0  # requests that were not answered
 
     def at(self, q: float, scale: float) -> float | None:
         found = self.values.quantile(q, above=self.without)
@@ -84,7 +89,7 @@ class Judged:
 
     def __init__(self, half: Half) -> None:
         self.half = half
-        # By part and figure: the logged side and the simulated side.
+        # By part and figure: the values of the log and the values of the simulation.
         self._sides: dict[tuple[str, str], tuple[_Side, _Side]] = {}
         self._parts: dict[str, None] = {}
 
@@ -98,7 +103,8 @@ class Judged:
             [ALL, f"class {arrival.priority or NONE}", f"model {arrival.model or NONE}"]
         )
         simulated_at = half.group_of_simulated.get(outcome.replica)
-        # The two groups may differ: each side uses the group of its own replica.
+        # A request may have been answered by different groups in the log and in the simulation. Its
+        # logged values count for the first group, its simulated values for the second.
         logged_group = self._group(half.group_of_logged.get(logged.replica))
         simulated_group = self._group(simulated_at)
         is_whole = outcome.reason is Reason.OK
@@ -123,9 +129,10 @@ class Judged:
                     side.values.add(other)
 
     def rows(self) -> Iterator[Row]:
-        """The figures of every part with enough requests.
+        """Yield the figures of every part with enough requests.
 
-        Classes, models and groups are parts only if there are at least two of the kind.
+        A class is a part only if there are at least two classes; models and groups of replicas
+        likewise.
         """
         for part in self._shown():
             for figure, unit in FIGURES.items():

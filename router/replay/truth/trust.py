@@ -1,6 +1,6 @@
-"""Decides whether a simulation is close enough to the log to be trusted. Pure.
+"""Decides whether a simulation is close enough to the log to be trusted. All functions are pure.
 
-Must never: trust a simulation without a figure to compare.
+Must never: trust a simulation if there is no figure to compare.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from router.replay.truth.judged import ALL, Row
 TRUSTED: Final = {0.5: 20.0, 0.9: 30.0}
 RESOLUTION_MS: Final = 1.0  # smaller differences between times are ignored
 _JUDGED: Final = ("TTFT", "TPOT")
-_PAIRS_MAX: Final = 10  # the maximum number of lines about pairs of candidates
+_PAIRS_MAX: Final = 10  # maximum number of lines about pairs of candidates
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The comparison of a simulation with the log, and its result."""
+    """The comparison of a simulation with the log, and whether the simulation is trusted."""
 
     rows: tuple[Row, ...]
     off: tuple[Row, ...]  # rows with too large an error
@@ -35,7 +35,7 @@ class Trust:
         return self.is_judged and not self.off
 
     def lines(self) -> list[str]:
-        """The result in sentences."""
+        """Return the result of the comparison in sentences."""
         if not self.is_judged:
             return ["Not compared: the second half of the log has too few streams with a TTFT."]
         if not self.off:
@@ -63,17 +63,19 @@ def _is_off(row: Row) -> bool:
         return False
     error = row.error
     if error is None or row.simulated is None:
-        return True  # the simulation has no finite value
+        return True  # there is no finite simulated value to compare
     return abs(error) > most and abs(row.simulated - row.logged) > RESOLUTION_MS
 
 
-Figures = Mapping[tuple[str, float], float | None]  # by figure and quantile, in the rows' units
+# A candidate's values by figure and quantile, in the units of the rows.
+Figures = Mapping[tuple[str, float], float | None]
 
 
 def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[str]:
-    """One line for each pair of candidates that differs by less than the simulation's error.
+    """Return one line for each pair of candidates that differs by less than the simulation's error.
 
-    `candidates`: the figures of each candidate, by label. The errors are those of all requests.
+    `candidates`: the figures of each candidate, by label. The error of a figure is that of all
+    requests together.
     """
     errors = {
         (row.figure, row.quantile): abs(row.error)
@@ -100,7 +102,7 @@ def not_ranked(rows: Sequence[Row], candidates: Mapping[str, Figures]) -> list[s
 
 
 def _difference(one: Figures, other: Figures, figure: str, q: float) -> float | None:
-    """The difference in percent of the smaller value."""
+    """Return the difference in percent of the smaller value."""
     first, second = one.get((figure, q)), other.get((figure, q))
     if first is None or second is None or min(first, second) <= 0.0:
         return None

@@ -1,7 +1,7 @@
-"""The router's own answers: status lines, and errors in the shape of the client's API.
+"""Builds the responses that the router itself sends, with errors in the format of the client's API.
 
-Status lines are encoded once. If the shape of an error has a `code`, its value is one of the closed
-set of reasons, so that scripts can distinguish the reasons.
+If the error format of an API has a member `code`, its value is a `Reason`, so that scripts can
+distinguish the reasons.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ STATUS_LINE[499] = b"HTTP/1.1 499 Client Closed Request\r\n"
 ALLOW: Final = b"allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"
 
 
-# The HTTP/2 answer (RFC 9113): an empty SETTINGS frame, which must come first, and GOAWAY with
-# HTTP_1_1_REQUIRED.
+# The response to an HTTP/2 client (RFC 9113): first an empty SETTINGS frame, as HTTP/2 requires,
+# then a GOAWAY frame with the error HTTP_1_1_REQUIRED.
 _GOAWAY: Final = bytes.fromhex("000000 04 00 00000000 000008 07 00 00000000 00000000 0000000d")
 
 
 class _Date:
-    """The Date field of the current second, cached."""
+    """The cache of the Date field's value for the present second."""
 
     def __init__(self) -> None:
         self.second = -1
@@ -39,7 +39,7 @@ _date: Final = _Date()
 
 
 def date() -> bytes:
-    """The time for a Date field, formatted once per second."""
+    """Returns the present time in the format of a Date field. It is formatted once per second."""
     second = int(time())
     if second != _date.second:
         _date.second = second
@@ -58,7 +58,7 @@ def response(
     extra: bytes = b"",
     head_only: bool = False,
 ) -> bytes:
-    """A whole response of the router's own. `extra` are complete header lines."""
+    """Returns a complete response. `extra`: more header lines, each with its CRLF."""
     parts = [
         STATUS_LINE[status],
         b"date: ",
@@ -86,14 +86,14 @@ def error_response(
     head_only: bool = False,
     family: int = shapes.OPENAI,
 ) -> bytes:
-    """A whole error response. `family`: see `error_shapes`."""
+    """Returns a complete error response. `family`: the client's API, see `error_shapes`."""
     if err.reason is Reason.HTTP2_NOT_SERVED:
         return _GOAWAY
     extra = b""
     if err.reason is Reason.METHOD_NOT_ALLOWED:
         extra = ALLOW
     elif err.status == 401:
-        # RFC 9110 section 15.5.2: a 401 must name the scheme
+        # A 401 must name the authentication scheme (RFC 9110 section 15.5.2).
         extra = b"www-authenticate: Bearer\r\n"
     elif err.reason is Reason.UPGRADE_NOT_SERVED:
         extra = b"upgrade: HTTP/1.1\r\n"

@@ -1,6 +1,4 @@
-"""Reads numbers from bytes, digit by digit. Compiled, this is much cheaper than
-`int(data[a:b])`.
-"""
+"""Reads numbers from bytes, digit by digit. Compiled, this is faster than `int(data[a:b])`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ def number_at(data: bytes, at: int, most: int) -> tuple[int, int]:
     """Return the decimal number that begins at the index `at`, of at most `most` digits, and the
     index after it.
 
-    The number is -1 if there is no digit, or there are more than `most`.
+    The number is -1 if there is no digit, or if there are more than `most` digits.
     """
     start = at
     last = start + most

@@ -1,14 +1,13 @@
-"""Writes an error in the shape of each family of APIs: as a body, and inside a stream.
+"""Encodes an error in the format of each API family, as a response body or as an event of a stream.
 
 An SDK raises an exception only for an error in the shape of its own API. Anthropic's SDK reads an
 error in a stream only from an event named `error`. Ollama's SDK reads an error from a separate line
 of JSON. The request's path determines the family.
 
-`of_replica` reads a replica's error answer in the shapes of all engines. It is used when the status
-cannot be passed on because the client has already received a 200.
+`of_replica` reads a replica's error response in the formats of all engines. It is used when the
+replica's status cannot be forwarded because the client has already received status 200.
 
-The functions are pure. Must never: be called when there is no error to report, because they are
-slow.
+The functions are pure. They are slow, so they must only be called when there is an error.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ RESPONSES: Final = 1  # OpenAI's Responses API, which has its own events
 ANTHROPIC: Final = 2
 LINES: Final = 3  # Ollama: streams are lines of JSON
 
-# maximum bytes of a replica's error body that are decoded; a longer body is not decoded
+# An error body of a replica with more bytes than this is not decoded.
 _READ_BYTES: Final = 64 * 1024
 _MESSAGE: Final = 4096  # maximum characters of a replica's error message
 
@@ -60,13 +59,13 @@ class ErrorFacts(NamedTuple):
 
     status: int
     message: str
-    type: str | None  # the type of the error as the replica named it; None: derived from the status
+    type: str | None  # the error type that the replica sent; None: it is derived from the status
     code: str | int | None
     param: str | None
 
 
 def family_of(target: bytes) -> int:
-    """Returns the family of a request target, also after a prefix that names a priority."""
+    """Returns the API family of a request's target. A priority before the path is allowed."""
     path = target.partition(b"?")[0]
     if b"/v1/messages" in path:
         return ANTHROPIC
@@ -76,12 +75,12 @@ def family_of(target: bytes) -> int:
 
 
 def of_router(err: RouterError) -> ErrorFacts:
-    """Returns an error that the router itself reports."""
+    """Returns the facts of an error that the router itself reports."""
     return ErrorFacts(err.status, err.message, None, err.reason.value, err.param)
 
 
 def of_replica(status: int, body: bytes) -> ErrorFacts:
-    """Returns the error in a replica's answer whose status is not 2xx."""
+    """Returns the facts of the error in a replica's response whose status is not 2xx."""
     found = _read(body) if len(body) <= _READ_BYTES else {}
     message = found.get("message")
     if not isinstance(message, str) or not message:
@@ -97,7 +96,7 @@ def of_replica(status: int, body: bytes) -> ErrorFacts:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """Returns the relevant members of an error body of any engine."""
+    """Returns the JSON object with the members of the error, from an error body of any engine."""
     try:
         found = _decode(body)
     except NOT_JSON:
@@ -106,13 +105,13 @@ def _read(body: bytes) -> dict[str, Any]:
         return {}
     error = found.get("error")
     if isinstance(error, dict):
-        return error  # OpenAI's and Anthropic's shape, used by vLLM and llama.cpp
+        return error  # the format of OpenAI and Anthropic, which vLLM and llama.cpp use
     if isinstance(error, str):
-        return {"message": error, "type": found.get("error_type")}  # the shape of TGI and Ollama
+        return {"message": error, "type": found.get("error_type")}  # the format of TGI and Ollama
     detail = found.get("detail")
-    if detail is not None and "message" not in found:  # FastAPI's own error shape
+    if detail is not None and "message" not in found:  # FastAPI's own error format
         return {"message": detail if isinstance(detail, str) else _encode(detail).decode()}
-    return found  # OpenAI's shape without `error` around it, used by SGLang and TensorRT-LLM
+    return found  # OpenAI's format without the member `error`: SGLang and TensorRT-LLM
 
 
 def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
@@ -125,9 +124,10 @@ def body_of(told: ErrorFacts, family: int, request_id: str = "") -> bytes:
 
 
 def event_of(told: ErrorFacts, family: int, request_id: str = "", number: int = 0) -> bytes:
-    """An error inside a stream that has begun, with the status that came too late for the head.
+    """Returns an error as an event of a stream that has already begun.
 
-    `number`: how many events of the stream came before the error.
+    The event contains the status, because the response's head has already been sent with another
+    status. `number`: the number of events before the error.
     """
     if family == LINES:
         return _encode({"error": told.message, "status": told.status}) + b"\n"
@@ -149,7 +149,7 @@ def _openai(told: ErrorFacts) -> dict[str, Any]:
         usual = "invalid_request_error" if told.status < 500 else "server_error"
         kind = _OPENAI_TYPES.get(told.status, usual)
         if told.code == Reason.MODEL_NOT_FOUND.value:
-            kind = usual  # OpenAI's name for this error
+            kind = usual  # OpenAI's API has this type for an unknown model
     return {"message": told.message, "type": kind, "param": told.param, "code": told.code}
 
 

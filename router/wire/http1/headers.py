@@ -1,10 +1,9 @@
-"""Sorts header fields: fields that the router sets, fields that never pass on, fields that it
-reads.
+"""Decides what happens to each header field: forwarded, dropped, or read or set by the router.
 
-RFC 9110 section 7.6.1 names the fields that belong to one connection. They are removed in both
-directions, together with the fields that `Connection` lists. Framing is never copied: each side
-gets its own Content-Length or Transfer-Encoding. The readers split a head that the C parser has
-already validated, so this module only sorts and does not validate.
+RFC 9110 section 7.6.1 names the fields that belong to one connection. The router removes these
+fields from requests and responses, together with the fields that `Connection` lists. It never
+copies Content-Length and Transfer-Encoding; each connection gets its own. The C parser validates
+the syntax of every new head, so this module does not.
 
 Must never: see a body, decide a status, keep state that grows with traffic.
 """
@@ -16,7 +15,7 @@ from typing import Final
 from router.fleet.engines.common.registry import PRIVATE_HEADERS
 from router.wire.http1.routing_headers import DECLARED
 
-# The action for a field of a request. Zero passes the field on unchanged.
+# The actions for a header field of a request or a response. PASS: the field is forwarded unchanged.
 PASS: Final = 0
 DROP: Final = 1
 HOST: Final = 2
@@ -37,7 +36,7 @@ LOAD: Final = 19
 API_KEY: Final = 22
 RETRY_AFTER: Final = 23
 OWNER: Final = 28
-# the action is this number plus the index of the header in `routing_headers.DECLARED`
+# The action for a routing header is this number plus its index in `routing_headers.DECLARED`.
 ROUTING: Final = 32
 
 _REQUEST: Final[dict[bytes, int]] = {
@@ -45,7 +44,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"connection": CONNECTION,
     b"content-length": CONTENT_LENGTH,
     b"transfer-encoding": TRANSFER_ENCODING,
-    b"te": DROP,  # trailers are dropped here, so none are requested
+    b"te": DROP,  # it requests trailers, but the router drops the trailers of a response
     b"expect": EXPECT,
     b"via": VIA,
     b"x-forwarded-for": FORWARDED_FOR,
@@ -60,7 +59,7 @@ _REQUEST: Final[dict[bytes, int]] = {
     b"x-api-key": API_KEY,
     b"x-router-owner": OWNER,
     **{header.name: ROUTING + place for place, header in enumerate(DECLARED)},
-    # An engine would obey these fields. Only the router may set them.
+    # An engine would obey these fields from a client, but only the router may set them.
     **dict.fromkeys(PRIVATE_HEADERS, DROP),
     b"keep-alive": DROP,
     b"proxy-connection": DROP,
@@ -84,11 +83,12 @@ _RESPONSE: Final[dict[bytes, int]] = {
     b"trailer": DROP,
     b"upgrade": DROP,
     b"te": DROP,
-    # The router sends its own field: the client's id, without the suffix of the attempt.
+    # The router sends its own X-Request-Id: the request's ID, without the suffix that the router
+    # added to it for one attempt at a replica.
     b"x-request-id": DROP,
 }
 
-# Actions for fields that belong to one connection, which `Connection` may name.
+# The actions of the fields that belong to one connection. Only they may be named in `Connection`.
 _OF_ONE_CONNECTION: Final = frozenset({DROP, CONNECTION, UPGRADE})
 
 
@@ -96,13 +96,14 @@ def _protected(known: dict[bytes, int]) -> frozenset[bytes]:
     return frozenset([name for name in known if known[name] not in _OF_ONE_CONNECTION])
 
 
-# Fields that a peer must not be able to remove by naming them in Connection: every field that the
-# router reads. Otherwise the forwarded request would differ from the checked one. A sender must not
-# name a field there that is for all recipients (RFC 9110 section 7.6.1).
+# The fields that a peer must not name in `Connection`: every field that the router reads. Otherwise
+# the field would be removed, and the forwarded request would differ from the checked request. RFC
+# 9110 section 7.6.1 forbids a sender to name a field there that is for all recipients.
 PROTECTED: Final = _protected(_REQUEST)
 PROTECTED_IN_RESPONSES: Final = _protected(_RESPONSE)
 
-# Fields that change with every request, or are secrets, are not remembered.
+# The actions of the fields whose lines a `Sorter` does not remember, because their values change
+# with every request or are secret.
 _NOT_REMEMBERED: Final = frozenset(
     {
         CONTENT_LENGTH,
@@ -117,16 +118,16 @@ _NOT_REMEMBERED: Final = frozenset(
         *[ROUTING + place for place, header in enumerate(DECLARED) if not header.is_memoized],
     }
 )
-_MEMO_LINES: Final = 4096
-_MEMO_LINE: Final = 256  # bytes; a longer line is not remembered
+_MEMO_LINES: Final = 4096  # maximum number of header lines that a `Sorter` remembers
+_MEMO_LINE: Final = 256  # maximum bytes of a header line that is remembered
 
 
 class Sorter:
-    """Maps a field's line to an action and the field's value, and remembers each line.
+    """Maps a header line to an action and the field's value, and remembers the result.
 
-    Peers send the same few lines again and again, so the usual cost of a field is one dict lookup.
-    When the memory of lines is full, it is emptied: a client that sends new lines all the time
-    costs other clients only a few misses.
+    Peers send the same few lines again and again, so a field usually costs one dict lookup. When
+    `memo` is full, it is emptied. So a client that sends new lines all the time costs other clients
+    only a few lookups that fail.
     """
 
     __slots__ = ("_known", "_prefix", "memo")
@@ -134,16 +135,17 @@ class Sorter:
     def __init__(self, known: dict[bytes, int], dropped_prefix: bytes) -> None:
         self._known = known
         self._prefix = dropped_prefix
-        # line -> action and value; callers look here first, then call `sort`
+        # Maps a line to its action and value. Callers look the line up here before they call
+        # `sort`.
         self.memo: dict[bytes, tuple[int, bytes]] = {}
 
     def sort(self, line: bytes) -> tuple[int, bytes]:
-        """Returns the action for the field on `line`, and its value unless it only passes on."""
+        """Returns the action for the field in `line`, and its value (empty for PASS)."""
         name, _, value = line.partition(b":")
         lower = name.lower()
         action = self._known.get(lower, PASS)
-        # For CGI-like servers behind the router, a name with an underscore equals one with a hyphen
-        # (Content_Length), so it never passes.
+        # A field whose name has an underscore, such as Content_Length, is never forwarded. For
+        # CGI-like servers, the underscore is equal to a hyphen.
         if action == PASS and (b"_" in lower or lower.startswith(self._prefix)):
             action = DROP
         entry = (action, b"" if action == PASS else value.strip(b" \t"))
@@ -159,10 +161,10 @@ RESPONSE: Final = Sorter(_RESPONSE, b"x-router-")
 
 
 def connection_tokens(value: bytes) -> list[bytes]:
-    """Returns the lower-case members of a Connection field."""
+    """Returns the names in the value of a Connection field, in lower case."""
     return [t for t in (part.strip().lower() for part in value.split(b",")) if t]
 
 
 def without(lines: list[bytes], names: frozenset[bytes] | set[bytes]) -> list[bytes]:
-    """Returns `lines` (name: value) without those whose lower-case name is in `names`."""
+    """Returns the header lines without those whose lower-case field name is in `names`."""
     return [line for line in lines if line[: line.find(b":")].lower() not in names]

@@ -1,8 +1,8 @@
-"""The heads of a request and of a response after the readers sorted and validated them. Plain
-values.
+"""The heads of requests and responses, after they were validated and their fields were sorted.
 
-A head is copied for each message, so the classes are compiled and have their own `copy`. Remembered
-heads (`wire/http1/plans.py`) are shared: code that changes a field must copy the head first.
+A head is the start line and the header fields of a message. A head may be copied for each message,
+so `copy` must be fast. Remembered heads (`wire/http1/plans.py`) are shared by many messages: code
+that changes an attribute must copy the head first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NOTHING_SAID: Final = RoutingHeaders()
 
 
 class RequestHead:
-    """A request's head, sorted. `lines` are the fields that pass on unchanged."""
+    """The head of a request. `lines`: the header lines that are forwarded unchanged."""
 
     __slots__ = (
         "api_key",
@@ -53,7 +53,7 @@ class RequestHead:
         self.lines: list[bytes] = []
         self.joined = b""  # all `lines` as one text, each with a CRLF before it
         self.content_length: int | None = None
-        # the request's host; the host of an absolute target overrides the Host field
+        # The host that the request addresses: the host of an absolute target, else the Host field.
         self.host: bytes | None = None
         self.chunked = False
         self.has_body = False
@@ -63,15 +63,17 @@ class RequestHead:
         self.forwarded_other: list[bytes] | None = None
         self.request_id: bytes | None = None
         self.authorization: bytes | None = None  # the whole Authorization header line
-        self.api_key: bytes | None = None  # x-api-key, the whole line: Anthropic's SDKs send it
+        # The whole header line of x-api-key, which Anthropic's SDKs send.
+        self.api_key: bytes | None = None
         self.content_type: bytes | None = None
         self.content_encoding: bytes | None = None
         self.routing = _NOTHING_SAID
-        self.owner: bytes | None = None  # x-router-owner: the owner of a batch server's request
-        self.path_class = -1  # the priority class named in the request's path; -1 if none
-        self.route: Any = None  # the route that `check_head` stored
+        # x-router-owner: the owner ID of a batch, in a request that the batch server sends.
+        self.owner: bytes | None = None
+        self.path_class = -1  # the index of the priority class in the request's path; -1: none
+        self.route: Any = None  # the `Route` of the request's path, set by `check_head`
         self.passes = False  # set by `check_head` if a `Tunnel` is to carry the body
-        # set by `check_head`: an object whose `feed` gets each piece of the body
+        # Set by `check_head`: an object whose `feed` is called with each piece of the body.
         self.watch: Any = None
 
     def copy(self) -> RequestHead:
@@ -106,7 +108,7 @@ class RequestHead:
 
 
 class ResponseHead:
-    """A response's head, sorted. `lines` are the fields that pass on unchanged."""
+    """The head of a response. `lines`: the header lines that are forwarded unchanged."""
 
     __slots__ = (
         "chunked",
@@ -131,12 +133,12 @@ class ResponseHead:
         self.content_length: int | None = None
         self.chunked = False
         self.is_sse = False
-        self.is_json = False  # the body is one JSON value, not lines of JSON
+        self.is_json = False  # the content type says that the body is one JSON value
         self.has_date = False
         self.load: bytes | None = (
             None  # endpoint-load-metrics: the load that the engine reports in this response
         )
-        self.retry_after: bytes | None = None  # Retry-After, the unparsed value
+        self.retry_after: bytes | None = None  # the unparsed value of the Retry-After field
         self.keep_alive = True
 
     def copy(self) -> ResponseHead:

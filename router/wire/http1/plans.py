@@ -1,18 +1,16 @@
-"""Remembers heads that were parsed before, so that an equal head costs only two searches and one
-dict lookup.
+"""Remembers parsed heads, so that an equal head costs only two searches and one dict lookup.
 
-On a kept connection a peer sends the same head again and again; only the digits of Content-Length
-change. So a head is stored under its bytes *without those digits*, together with the result of the
-slow path (llhttp, sorting, every rule). The digits are left out only if the field's name stands at
-the beginning of a line, in one of the two spellings that software uses. Any other head is stored
-under all its bytes. When a remembered head is used, only the values that depend on the digits are
-set again. A head is first compared with the previous head of its connection, because that costs
-less than a lookup.
+On a connection that stays open, a peer sends the same head again and again; only the digits of
+Content-Length change. So the result of parsing and checking a head is stored. Its key is the bytes
+of the head *without those digits*. The digits are left out only if the field name stands at the
+beginning of a line, in one of the two spellings that software uses. For any other head, the key is
+all its bytes. When a remembered head is used, only its Content-Length is set again. A head is first
+compared with the previous head, because a comparison costs less than a lookup.
 
-A `Plans` belongs to one set of rules (limits, the router's own name): code that changes the rules
-must clear it. The number of remembered heads is bounded; when it is reached, all are dropped.
+The stored results depend on the limits and on the router's own name: code that changes them must
+clear the `Plans`. When the maximum number of remembered heads is reached, all are dropped.
 
-Must never: hold a head that the slow path refused.
+Must never: hold a head that the checks refused.
 """
 
 from __future__ import annotations
@@ -32,7 +30,10 @@ LONGEST: Final = 2048  # maximum bytes of a head that is remembered
 
 
 class Known(Generic[T]):
-    """A remembered head: its bytes before and after the digits of its length, and its plan."""
+    """A remembered head. `plan` is the result of parsing and checking it.
+
+    `before` and `after` are the bytes before and after the digits of its Content-Length.
+    """
 
     __slots__ = ("after", "before", "has_length", "plan")
 
@@ -43,9 +44,10 @@ class Known(Generic[T]):
         self.plan = plan
 
     def length(self, raw: bytes) -> int:
-        """Returns the length that `raw` states if `raw` is otherwise equal to this head.
+        """Returns the Content-Length in `raw` if the rest of `raw` is equal to this head.
 
-        Returns 0 for the same head without a length, and -1 for another head.
+        Returns 0 if `raw` is equal to this head and neither has a Content-Length. Returns -1 if
+        `raw` is another head.
         """
         before = self.before
         if not self.has_length:
@@ -62,9 +64,10 @@ class Known(Generic[T]):
 def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
     """Returns a head's bytes before and after the digits of its Content-Length, and the length.
 
-    If the head has no length, the length is -1 and all bytes are in the first part. If the length
-    is not plain digits, both parts are empty: such a head has no plan and gets none. (If a missing
-    number matched a remembered one, a request could be smuggled.)
+    If the head has no Content-Length, the length is -1 and all bytes are in the first part. If the
+    Content-Length is not only digits, both parts are empty, so the head is never remembered and
+    never found. Otherwise a head with an empty Content-Length could equal a remembered head, and a
+    request could be smuggled.
     """
     at = raw.find(_NAMES[0])
     if at < 0:
@@ -79,9 +82,7 @@ def parts_of(raw: bytes) -> tuple[bytes, bytes, int]:
 
 
 class Plans(Generic[T]):
-    """The results of the slow path, by the key of their head. `latest` is the head that was found
-    last.
-    """
+    """The remembered heads by their keys. `latest` is the head of the latest successful lookup."""
 
     __slots__ = ("found", "latest")
 
@@ -90,8 +91,9 @@ class Plans(Generic[T]):
         self.latest: Known[T] | None = None
 
     def find(self, raw: bytes) -> Known[T] | None:
-        """Returns the remembered head that equals `raw` in all but the length. See
-        `Known.length`.
+        """Returns the remembered head that is equal to `raw` except for the Content-Length digits.
+
+        A match does not prove that `raw` has the same length field: call `Known.length` next.
         """
         before, after, _ = parts_of(raw)
         return self.found.get(before + after)

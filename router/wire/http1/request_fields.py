@@ -1,11 +1,14 @@
-"""Checks the request line and the fields of a head, and sorts them into a `RequestHead`.
+"""Checks the request line and the header fields of a head, and sorts them into a `RequestHead`.
 
-llhttp has validated the syntax of each line before. It does not check the following, so this file
-does: the number of fields, the Host field, the form of the target, blanks in the request line,
-transfer codings, HTTP/1.0 with chunks, duplicates of fields with one value, loops, and what
-`Connection` may name.
+The parser llhttp has validated the syntax of each line before. It does not check the following:
 
-The function is pure. Must never: accept a field in two different meanings.
+- the number of fields, and duplicates of fields that may have only one value;
+- blanks in the request line, and the form of the target;
+- the Host field, and which fields `Connection` names;
+- transfer codings, and HTTP/1.0 with chunks;
+- proxy loops (`Via`).
+
+The functions are pure. Must never: accept a field that another server may read differently.
 """
 
 from __future__ import annotations
@@ -25,15 +28,16 @@ _NOT_ALLOWED: Final = frozenset({b"CONNECT", b"TRACE"})
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~%!$&'()*+;=]{1,255}|\[[0-9A-Fa-f:.]{2,45}(?:%25[A-Za-z0-9._~\-]+)?\])(?::[0-9]{1,5})?"
 )
-_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")  # origin-form: no blank, no control, no '#'
+# A target in origin form (path and query): without blanks, control characters and `#`.
+_TARGET = re.compile(rb"/[\x21\x22\x24-\x7e]*")
 _ABSOLUTE = re.compile(rb"(?i:https?)://([^/?#\x00-\x20\x7f-\xff]+)([/?][\x21\x22\x24-\x7e]*)?")
 
 
 def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> None:
-    """Fill in an empty head from the bytes of a head that llhttp accepted.
+    """Fills in an empty `head` from the bytes of a head that llhttp accepted.
 
-    `via`: the router's own name in lower case. Raises RouterError; the fields that were sorted
-    before it are set.
+    `via`: the router's own name in lower case. Raises RouterError if a check fails. Then the
+    attributes of `head` are set only for the fields before the error.
     """
     head.routing = routing = RoutingHeaders()
     lines = raw[:-4].split(b"\r\n")
@@ -74,8 +78,8 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
             head.chunked = True
         elif action == h.CONTENT_TYPE:
             if head.content_type is not None:
-                # Of two equal fields, engines read the first one and other servers the last
-                # one, so duplicates are refused.
+                # If a request has two Content-Type fields, engines read the first and other
+                # servers the last, so the request is refused.
                 raise RouterError(Reason.BAD_HEADER, "more than one Content-Type")
             head.content_type = value
             keep.append(line)
@@ -132,10 +136,10 @@ def sort_fields(head: RequestHead, raw: bytes, limits: Limits, via: bytes) -> No
 
 
 def _request_line(line: bytes, limits: Limits) -> tuple[bytes, bytes, bool, bytes | None]:
-    """Parse the request line.
+    """Parses the request line.
 
-    Returns the method, the target (in origin-form, or `*`), whether it is HTTP/1.0, and the
-    host of an absolute target.
+    Returns the method, the target (path and query, or `*`), whether the version is HTTP/1.0, and
+    the host of an absolute target.
     """
     if len(line) > limits.request_line:
         raise RouterError(Reason.TARGET_TOO_LONG, "the request line is too long")
@@ -171,7 +175,7 @@ def _apply_connection(head: RequestHead, tokens: list[bytes], upgrade: bytes | N
 
 
 def _check_host(host: bytes | None) -> None:
-    """Requires exactly one valid Host field (RFC 9112 section 3.2)."""
+    """Raises RouterError if the Host field is missing or invalid (RFC 9112 section 3.2)."""
     if host is None:
         raise RouterError(Reason.BAD_HOST, "the Host field is missing")
     if not _HOST.fullmatch(host):
@@ -179,7 +183,7 @@ def _check_host(host: bytes | None) -> None:
 
 
 def _has_passed(via: bytes, name: bytes) -> bool:
-    """Whether the proxy `name` has received this message before (RFC 9110 section 7.6.3)."""
+    """Returns whether `via` shows that the proxy `name` has already forwarded this request."""
     for entry in via.split(b","):
         words = entry.split()
         if len(words) > 1 and words[1].lower() == name:

@@ -1,14 +1,14 @@
-"""Reads one request at a time from a client's bytes: framing and limits.
+"""Reads one request at a time from a client's bytes: finds where it ends, and enforces limits.
 
 Rules:
-1. The C parser validates; this file counts. Each byte is counted against a limit before it is fed.
-   No byte of a second request is fed while the first is open: the input is cut where a message can
-   end. A head ends with CRLF CRLF, a chunked body with CRLF CRLF after its last chunk, and a sized
-   body after its Content-Length. Bytes are fed up to there, and the rest is kept.
+1. The C parser (llhttp) validates the syntax; this file enforces the limits. The parser gets no
+   byte of a second request while the first is incomplete, because the input is cut where a request
+   can end. A head ends with CRLF CRLF. A chunked body ends with CRLF CRLF after its last chunk. Any
+   other body ends after the number of bytes in Content-Length. Later bytes are kept in `early`.
 2. Ambiguous input is refused (RFC 9112 sections 2.2, 3, 6). There is no lenient mode.
-3. This file uses no socket. Every refusal is a RouterError, after which the reader is unusable.
+3. This file uses no socket. Each refusal raises a RouterError, after which the reader is unusable.
 
-llhttp alone does not check sizes, trailers and upgrades with a body, so this file does.
+llhttp does not check sizes, trailers, and upgrades of requests with a body, so this file does.
 `request_fields.py` checks and sorts the fields of a head.
 """
 
@@ -26,38 +26,41 @@ from router.wire.http1.heads import RequestHead
 from router.wire.http1.plans import Known, Plans
 from router.wire.http1.request_fields import sort_fields
 
-HEAD: Final = 0  # waiting for a head, or inside one
+# The states of a reader.
+HEAD: Final = 0  # waiting for a head, or inside a head
 SIZED: Final = 1  # inside a body with a Content-Length
 CHUNKED: Final = 2
-COMPLETE: Final = 3  # a complete request; later bytes are kept in `early`
-PASSES: Final = 4  # the head is read; another protocol handles the body
+COMPLETE: Final = 3  # the request has been read; later bytes are kept in `early`
+PASSES: Final = 4  # the head has been read; another protocol, a `Tunnel`, will read the body
 
 _END: Final = b"\r\n\r\n"
 
-_PIECE: Final = 16 * 1024  # bytes; reads of a body that are smaller than this are joined
+_PIECE: Final = 16 * 1024  # pieces of a body that are smaller than this many bytes are joined
 
-# Maximum bytes of chunk lines, extensions and trailers, beyond 16 bytes for each chunk (RFC 9112
-# section 7.1.1).
+# A chunked body may have 16 bytes of overhead for each chunk, and this many bytes beyond. Overhead
+# is chunk-size lines, extensions and trailers (RFC 9112 section 7.1.1).
 CHUNK_OVERHEAD: Final = 16 * 1024
 
-# Maximum bytes of a chunk size that are read: sixteen digits, the CR, and one byte more to detect a
-# longer size.
+# The number of bytes of a chunk-size line that are kept between two reads: sixteen digits, the CR,
+# and one more byte, with which a longer size is detected.
 _SIZE_LINE: Final = 18
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,17}")
 
-_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # a possible method
+_WORD = re.compile(rb"[A-Za-z-]{1,32}(?: |\Z)")  # the beginning of a line that may be a method
 
 _BLANK: Final = 16  # maximum bytes of empty lines before a request (RFC 9112 section 2.2)
 _CR: Final = 13
 
 
-# The placeholder until the head of a request has arrived. Shared, so it must never be changed.
+# The value of `head` until a head has arrived. All readers share it, so it must not be changed.
 _UNREAD: Final = RequestHead()
 
 
 class RequestReader:
-    """The reader of one client connection. `on_head` may refuse a request before its body is
-    read.
+    """Reads the requests of one client connection.
+
+    `on_head` is called after each head. It may raise RouterError to refuse the request before its
+    body is read.
     """
 
     __slots__ = (
@@ -96,37 +99,38 @@ class RequestReader:
         self._limits = limits
         self._body_most = limits.body
         self._plans = Plans[RequestHead]() if plans is None else plans
-        self._latest: Known[RequestHead] | None = None  # the previous head, if it has a plan
+        # The previous head of this connection if it was a remembered head (see `plans.py`).
+        self._latest: Known[RequestHead] | None = None
         self._on_head = on_head
         # the router's own name; a request whose Via header has this name is in a loop
         self.via = via.lower()
         self._chunks: list[bytes] = []
-        self.on_body = self._chunks.append  # called by the parser, in C
+        self.on_body = self._chunks.append  # the parser, which is written in C, calls `on_body`
         self.early = b""
         self.reset()
 
     def reset(self) -> None:
-        """Prepares for the next request of the connection. The early bytes in `early` stay."""
+        """Prepares for the next request of the connection. The bytes in `early` are kept."""
         self.state = HEAD
         self.head = _UNREAD
-        self._parser: Any = None  # created only for a head without a plan
+        self._parser: Any = None  # created only if the head is not a remembered head
         self._carry: bytearray | None = None  # the beginning of a head that arrives in pieces
         self._line_whole = False
-        self._blank = 0  # bytes of empty lines that came before the head
+        self._blank = 0  # the bytes of empty lines before the head
         self._body: list[bytes] = []
-        # the last bytes of the body so far: reads that are too small for a piece
+        # The latest bytes of the body, from reads that were too small for a piece of their own.
         self._small: bytearray | None = None
         self.body_bytes = 0
         self._left = 0
         self._chunked_slack = CHUNK_OVERHEAD
         self._line = b""  # the beginning of a chunk-size line
-        # after the last chunk: the latest bytes received, which may contain the start of the end of
-        # the body
+        # Not empty after the last chunk: the latest bytes received, at most three, which may be the
+        # beginning of the CRLF CRLF that ends the body.
         self._tail = b""
         self._done = False
 
     def close(self) -> None:
-        """Ends reading. Releases the parser, which refers to this reader."""
+        """Releases the parser, because the parser and this reader refer to each other."""
         self._parser = None
 
     @property
@@ -135,14 +139,14 @@ class RequestReader:
         return self._carry is not None or self.state != HEAD
 
     def take_body(self) -> list[bytes]:
-        """Returns the whole body in pieces and removes it from the reader."""
+        """Returns the pieces of the whole body, and removes them from the reader."""
         if self._small is not None:
             self._join_small(self._small)
         body, self._body = self._body, []
         return body
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes. Afterwards `state` shows how far the request has been read.
+        """Reads received bytes. Afterwards `state` shows how far the request has been read.
 
         Raises RouterError for anything except one unambiguous HTTP/1.x request within the limits.
         """
@@ -162,7 +166,10 @@ class RequestReader:
                 return
 
     def keep(self, data: bytes) -> None:
-        """Stores early bytes. Raises RouterError above the cap."""
+        """Appends bytes after the present request to `early`.
+
+        Raises RouterError if `early` would exceed `limits.early_data` bytes.
+        """
         if len(self.early) + len(data) > self._limits.early_data:
             raise RouterError(Reason.EARLY_DATA, "too much pipelined data during a response")
         self.early += data
@@ -189,10 +196,10 @@ class RequestReader:
         return self._feed_new_head(data)
 
     def _feed_new_head(self, data: bytes) -> bytes:
-        """Reads a head on the slow path: it arrives in pieces or is not remembered."""
+        """Parses a head that arrives in pieces or is not remembered."""
         carry = self._carry
         if self._parser is None:
-            if carry is not None:  # the kept bytes may be only the CR of an empty line
+            if carry is not None:  # without a parser, `carry` is only the CR of an empty line
                 data = bytes(carry) + data
                 carry = self._carry = None
             if data[0] == _CR:
@@ -201,8 +208,7 @@ class RequestReader:
                     return rest
             self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
-            # Only the last three of the earlier bytes can belong to the end of the head (CRLF
-            # CRLF).
+            # The end of the head (CRLF CRLF) may have begun in the last three of the earlier bytes.
             tail = bytes(carry[-3:])
             at = (tail + data).find(_END)
             end = at + 4 - len(tail) if at >= 0 else -1
@@ -217,8 +223,7 @@ class RequestReader:
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
-            # the header fields show an upgrade; an upgrade that is not served is refused when they
-            # are read
+            # `sort_fields` and `_frame` read the Upgrade field and refuse an upgrade.
             pass
         except httptools.HttpParserInvalidMethodError:
             if _WORD.match((carry or b"") + piece) is None:
@@ -232,7 +237,7 @@ class RequestReader:
             carry += piece
             if not self._line_whole:
                 self._line_whole = carry.find(b"\r\n") >= 0
-                # The CR of the line's end may already have been received.
+                # The `+ 1` is for the CR at the end of the request line, which may have arrived.
                 if not self._line_whole and len(carry) > self._limits.request_line + 1:
                     self._too_large(carry)
             return b""
@@ -245,11 +250,10 @@ class RequestReader:
         return data[end:] if end < len(data) else b""
 
     def _skip_blank(self, data: bytes) -> bytes | None:
-        """The data after the empty lines at the beginning of `data`; None: no empty line begins
-        there.
+        """Returns `data` without the empty lines at its beginning; None if there are none.
 
-        The empty lines before one request are counted over all reads, and refused above `_BLANK`,
-        so that they cost nothing.
+        `data` begins with a CR. Raises RouterError if, over all reads, the empty lines before one
+        request have more than `_BLANK` bytes.
         """
         if len(data) == 1:
             self._carry = bytearray(data)
@@ -264,8 +268,8 @@ class RequestReader:
 
     def _remember(self, raw: bytes) -> None:
         head = self.head
-        # A chunked body needs a parser that has read its head; a head with a request id is unique,
-        # so it is not remembered.
+        # A head of a chunked body is not remembered, because its parser must read the head first.
+        # A head with a request ID is not remembered either, because it is never sent again.
         if not head.chunked and head.request_id is None:
             self._plans.keep(raw, head.copy())
 
@@ -278,7 +282,7 @@ class RequestReader:
         )
 
     def _frame(self) -> None:
-        """Decides how the body ends (RFC 9112 section 6.3), after the head was read."""
+        """Calls `on_head`, and decides where the body ends (RFC 9112 section 6.3)."""
         head = self.head
         length = head.content_length or 0
         head.has_body = head.chunked or length > 0
@@ -301,7 +305,7 @@ class RequestReader:
     # -- body ---------------------------------------------------------------------------------
 
     def _feed_sized(self, data: bytes) -> bytes:
-        """Counts the bytes of a sized body, which needs no parsing."""
+        """Reads bytes of a body with a Content-Length. Returns the bytes after the body."""
         left = self._left
         rest = b""
         if len(data) > left:
@@ -313,10 +317,10 @@ class RequestReader:
         return rest
 
     def _keep_body(self, data: bytes) -> None:
-        """Store received bytes of the body.
+        """Stores received bytes of the body.
 
-        All pieces except the first and the last have at least `_PIECE` bytes, so that a body sent
-        byte by byte does not become a million pieces.
+        All stored pieces except the first and the last have at least `_PIECE` bytes. So a body that
+        is sent byte by byte does not become a million pieces.
         """
         self.body_bytes += len(data)
         watch = self.head.watch
@@ -339,9 +343,10 @@ class RequestReader:
         self._small = None
 
     def _feed_chunked(self, data: bytes) -> bytes:
-        """Feeds the parser up to the next place where the body can end.
+        """Reads bytes of a chunked body. Returns the bytes after the body.
 
-        The parser reports whether the body ended.
+        The parser gets the bytes up to the next index at which the body can end. Then the parser
+        reports whether the body has ended.
         """
         parser = self._parser
         chunks = self._chunks
@@ -361,7 +366,8 @@ class RequestReader:
         chunks.clear()
         if self._chunked_slack < 0:
             raise RouterError(Reason.BAD_REQUEST, "too much chunk overhead")
-        # Bytes saved by ordinary chunks must not allow a flood of extensions later.
+        # Overhead that earlier chunks did not use is not saved for later chunks. Otherwise a later
+        # chunk could have an extension of any size.
         self._chunked_slack = min(self._chunked_slack, CHUNK_OVERHEAD)
         if body:
             self._keep_body(body)
@@ -377,9 +383,9 @@ class RequestReader:
     def _may_end(self, data: bytes, at: int) -> int:
         """Return the first index after `at` where the body can end, or the end of `data`.
 
-        The chunk sizes are counted, so that chunk data is never searched: only after a chunk of
-        size 0 a CRLF CRLF ends the body. The parser reads the same chunk sizes and validates all
-        other bytes.
+        The body ends with the first CRLF CRLF after the chunk of size 0. This function reads the
+        chunk sizes to skip the data of the chunks, which may contain CRLF CRLF. The parser reads
+        the same sizes and validates all other bytes.
         """
         size = len(data)
         left = self._left
@@ -405,8 +411,8 @@ class RequestReader:
             else:
                 self._left = 0
                 self._tail = _END[:2]
-        # The end of the body may have begun in earlier data: then at most three more bytes complete
-        # it.
+        # Earlier data may have ended inside the CRLF CRLF that ends the body. Then at most three
+        # more bytes complete it.
         tail = self._tail
         across = (tail + data[at : at + 3]).find(_END)
         if across >= 0:
@@ -421,7 +427,7 @@ class RequestReader:
 
 
 def _chunk_size(line: bytes) -> int:
-    """Return the size in a chunk-size line; the line ends at its line feed."""
+    """Returns the size in a chunk-size line, which is passed without its line feed."""
     digits = line.partition(b";")[0] if len(line) > 2 else line
     digits = digits.removesuffix(b"\r")
     if _CHUNK_SIZE.fullmatch(digits) is None:  # `int` would accept `1_0`, ` 1` and `0x1`.

@@ -1,14 +1,15 @@
-"""Reads one response from a replica's bytes: framing, limits, and the fields the router reads.
+"""Reads one response from a replica's bytes: finds where it ends, and enforces limits.
 
 Rules:
-1. One response per reader. Bytes after a complete response set `surplus`; they are never parsed,
-   and the connection does not return to the pool.
-2. A status below 200 does not end the exchange. The response to a HEAD request has no body,
-   whatever its head says (RFC 9110 section 6.4.1). Responses with 204 and 304 have no body either.
-3. The end of the body is decided here, once (RFC 9112 section 6.3). `eof()` returns whether the end
-   of the connection was the end of the body.
-4. Content-Length together with Transfer-Encoding, control bytes, or garbage before the status line
-   raise `BadResponse`, and no byte of the response reaches a client.
+1. A reader reads one response. Bytes after the complete response only set `surplus`, and then the
+   connection does not return to the pool.
+2. A response with a status below 200 is an interim response; the final response follows. The
+   response to a HEAD request has no body, even if its head has a Content-Length (RFC 9110 section
+   6.4.1). A response with status 204 or 304 has no body either.
+3. Only this file decides where the body ends (RFC 9112 section 6.3). `eof()` returns whether the
+   end of the connection was the end of the body.
+4. An invalid head raises `BadResponse`, and no byte of its response reaches a client. Examples:
+   Content-Length together with Transfer-Encoding, control bytes, or bytes before the status line.
 """
 
 from __future__ import annotations
@@ -30,15 +31,17 @@ COMPLETE: Final = 4
 
 _END: Final = b"\r\n\r\n"
 _MAX_INTERIM: Final = 100  # maximum number of 1xx responses before the final one
+# A chunked body may have 32 bytes of overhead (chunk-size lines, extensions and trailers) for each
+# piece of its data, and this many bytes beyond.
 CHUNK_OVERHEAD: Final = 16 * 1024
 
 
 class BadResponse(Exception):
-    """The replica sent bytes that are not an HTTP/1.x response that may be passed on."""
+    """The replica sent bytes that are not a valid HTTP/1.x response."""
 
 
 class ResponseReader:
-    """Reads one response. `parts` collects body bytes; the code that takes them clears the list."""
+    """Reads one response. `parts` collects pieces of the body until the caller clears the list."""
 
     __slots__ = (
         "_carry",
@@ -80,7 +83,7 @@ class ResponseReader:
         self._parser: httptools.HttpResponseParser | None = None
 
     def feed(self, data: bytes) -> None:
-        """Take received bytes. Raises BadResponse."""
+        """Reads received bytes. Raises BadResponse."""
         if self.state != HEAD:
             self._feed_body(data)
             return
@@ -99,7 +102,7 @@ class ResponseReader:
             self.surplus = True
 
     def eof(self) -> bool:
-        """The connection ended with a FIN. Returns whether that was the end of the body."""
+        """Called when the connection ended with a FIN. Returns whether the body is complete."""
         if self.state == UNTIL_EOF:
             self.state = COMPLETE
         return self.state == COMPLETE
@@ -107,7 +110,7 @@ class ResponseReader:
     # -- head ---------------------------------------------------------------------------------
 
     def _feed_head(self, data: bytes) -> bytes:
-        """Returns the bytes after the head."""
+        """Reads bytes of the head. Returns the bytes after the head."""
         while data:
             carry = self._carry
             if carry:
@@ -143,7 +146,7 @@ class ResponseReader:
                     self._parse(raw)
                 self.head = plan
                 return rest
-            # A head with a plan was validated before.
+            # The head is not a remembered head, so it must be validated.
             if end > self._limits.response_head:
                 raise BadResponse(f"a head over {self._limits.response_head} bytes")
             head = self._sort(raw)
@@ -156,7 +159,8 @@ class ResponseReader:
                 if self._interims > _MAX_INTERIM:
                     raise BadResponse("too many interim responses")
                 self._parser = None
-                # llhttp reports the end of an interim response as of any other response
+                # llhttp has reported the end of the interim response, which is not the end of the
+                # final response.
                 self._ended_at = -1
                 data = rest
                 continue
@@ -164,15 +168,17 @@ class ResponseReader:
             self._parse(raw)
             plans.keep(raw, head.copy())
             if self.state != CHUNKED:
-                self._parser = None  # the parser and this reader refer to each other
+                # The parser is no longer needed. It and this reader refer to each other, so the
+                # reference is removed.
+                self._parser = None
             self.head = head
             return rest
         return b""
 
     def _parse(self, raw: bytes) -> None:
-        """Lets llhttp validate the head."""
-        # A parser that has read a head without its body cannot be used for another response.
-        self.on_body = self.parts.append  # called by the parser, in C
+        """Validates the head with llhttp. Raises BadResponse."""
+        # Each head needs a new parser: a parser whose response had no body cannot read another.
+        self.on_body = self.parts.append  # the parser, which is written in C, calls `on_body`
         self._parser = httptools.HttpResponseParser(self)
         try:
             self._parser.feed_data(raw)
@@ -291,12 +297,13 @@ class ResponseReader:
             if self._ended_at < 0:
                 if not _is_about_trailers(str(err)):
                     raise BadResponse(str(err)) from None
-                # the body is complete; the trailers of the body are dropped in any case
+                # Only the trailers are invalid, and trailers are always dropped. So the body is
+                # complete.
                 self._ended_at = len(parts)
-            self.surplus = True  # the response was complete; later bytes do not belong to it
+            self.surplus = True  # the connection must not be used again
         if self._ended_at >= 0:
-            # More than one message can end in one read: only the first belongs to this request.
-            # llhttp silently skips a single line end after it.
+            # More than one response can end in one read: only the first belongs to this request.
+            # llhttp silently skips a single empty line after it, so the line is detected here.
             if data.endswith(b"\r\n\r\n\r\n"):
                 self.surplus = True
             if len(parts) > self._ended_at:
@@ -326,8 +333,9 @@ class ResponseReader:
 
 
 def _is_about_trailers(message: str) -> bool:
-    """llhttp rejects framing fields in trailers.
+    """Returns whether llhttp's error message reports a framing field in the trailers.
 
-    After a chunked head, such fields can only be in trailers.
+    After the head of a chunked response, Content-Length or Transfer-Encoding can only be in the
+    trailers.
     """
     return "Content-Length" in message or "Transfer-Encoding" in message

@@ -1,7 +1,8 @@
-"""Parses Retry-After into seconds from now (RFC 9110 section 10.2.3): seconds or an HTTP date.
+"""Parses the Retry-After header field (RFC 9110 section 10.2.3) into seconds from now.
 
-The functions are pure: the time of the wall clock is passed in. Must never: accept a time that
-would keep a replica out of use for long, because a failing proxy or engine may send any value.
+The field's value is a number of seconds or an HTTP date. The function is pure: the time of the wall
+clock is an argument. Must never: return more than `LONGEST_S` seconds. A failing proxy or engine
+may send any value, and it must not keep a replica out of use for long.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from typing import Final
 
 from router.core.numbers import whole_number
 
-LONGEST_S: Final = 60.0  # maximum seconds of any Retry-After that are used
+LONGEST_S: Final = 60.0  # a longer Retry-After counts as this many seconds
 _LONGEST: Final = 64  # maximum bytes of a value; no date is longer
 
 
 def seconds_of(value: bytes, wall_s: float) -> float | None:
-    """Return the seconds to wait, from 0 to LONGEST_S; None for a value that is neither seconds nor
-    a date.
+    """Returns the seconds to wait, from 0 to LONGEST_S; None if `value` is invalid.
 
     `wall_s`: the present time in seconds since 1970.
     """
@@ -32,6 +32,6 @@ def seconds_of(value: bytes, wall_s: float) -> float | None:
         when = parsedate_to_datetime(text)
     except (ValueError, OverflowError, TypeError, IndexError):
         return None
-    if when.tzinfo is None:  # "-0000": the zone is unknown, and HTTP's dates are all in GMT
+    if when.tzinfo is None:  # a date with the unknown zone "-0000"; dates in HTTP are in GMT
         when = when.replace(tzinfo=UTC)
     return max(0.0, min(when.timestamp() - wall_s, LONGEST_S))

@@ -1,8 +1,7 @@
-"""The request headers that change how the router handles a request, each declared once.
+"""Declares the request headers that change how the router handles a request.
 
-To add a header, add a field to `RoutingHeaders`, a subclass of `RoutingHeader` that fills the
-field, and an instance to `DECLARED`. Then use the field. `headers` and `request_reader` follow the
-declarations.
+To add a header, add an attribute to `RoutingHeaders`, a subclass of `RoutingHeader` that sets the
+attribute, and an instance of it to `DECLARED`. `headers` and `request_fields` use the declarations.
 
 Must never: read a clock or a body.
 """
@@ -18,7 +17,7 @@ from router.wire.http1 import slo_headers, timeout_headers
 class RoutingHeaders:
     """The values of the declared headers of one request.
 
-    The object does not change after the head is sorted, so copies of the head share it.
+    The object does not change after the head was read, so copies of the head share it.
     """
 
     __slots__ = (
@@ -34,33 +33,33 @@ class RoutingHeaders:
     )
 
     def __init__(self) -> None:
-        # the model that the client names for a body that the router does not read
+        # The model that the client states for a request whose body the router does not read.
         self.model: bytes | None = None
         self.session: bytes | None = None  # the session key of a conversation
         self.priority: bytes | None = None  # the priority that the client requests
-        self.hedge: bytes | None = None  # whether the client wants a second copy, in lower case
+        # The value of x-hedge in lower case: whether a second copy of the request may be sent.
+        self.hedge: bytes | None = None
         self.timeout_s = inf  # the client's timeout in seconds
         self.sdk_timeout_s = inf  # the SDK's timeout to the first byte, in seconds
-        # The SLOs that the client states, in seconds; 0: none.
+        # The client's SLOs for time to first token and time per output token, in seconds; 0: none.
         self.ttft_slo_s = 0.0
         self.tpot_slo_s = 0.0
-        # Whether the response's head must have the estimated time to first token.
+        # Whether the response must have a header field with the estimated time to first token.
         self.wants_estimate = False
 
 
 class RoutingHeader:
-    """One header.
+    """The declaration of one routing header.
 
-    `read` is called for each field with the header's name, in the order in which the fields arrive.
+    `read` is called for each field of a request with this name, in the order of the fields.
     """
 
     __slots__ = ("is_memoized", "name", "passes")
 
     def __init__(self, name: bytes, *, passes: bool = False, is_memoized: bool = True) -> None:
         self.name = name  # the header's name in lower case
-        self.passes = passes  # the field is forwarded to the replica unchanged
-        # The lines of this header repeat from request to request, so the sorter keeps them
-        # (`headers.Sorter`).
+        self.passes = passes  # whether the field is forwarded to the replica unchanged
+        # Many requests have the same value, so `headers.Sorter` remembers the header line.
         self.is_memoized = is_memoized
 
     def read(self, value: bytes, into: RoutingHeaders) -> None:
@@ -126,17 +125,19 @@ class _TtftEstimate(RoutingHeader):
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
     _Session(b"x-session-id", passes=True, is_memoized=False),
-    # the field is not forwarded, because a second router behind this one would obey it
+    # x-priority and x-hedge are not forwarded, because a second router behind this router would
+    # obey them.
     _Priority(b"x-priority"),
     _Hedge(b"x-hedge"),
-    # The SLOs count from the arrival at this router, so the fields are not forwarded.
+    # The SLO headers are not forwarded, because the SLOs count from the request's arrival at this
+    # router.
     _TtftSlo(b"x-slo-ttft-ms"),
     _TpotSlo(b"x-slo-tpot-ms"),
-    # A second router behind this one would add an estimate of its own, so the field is not
-    # forwarded.
+    # This header is not forwarded, because a second router behind this router would add its own
+    # estimate.
     _TtftEstimate(b"x-ttft-estimate"),
-    # The remaining time decreases while the request is in this router, so the field is not
-    # forwarded.
+    # x-request-timeout-ms is not forwarded, because the remaining time decreases while the request
+    # is in this router.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),
     _EnvoyTimeout(b"x-envoy-expected-rq-timeout-ms", passes=True),
     _GrpcTimeout(b"grpc-timeout", passes=True, is_memoized=False),

@@ -4,9 +4,9 @@
     x-slo-tpot-ms  the time per output token after the first, in milliseconds, such as `40`
 
 An unreadable value is an error, because the client would otherwise rely on an SLO that does not
-apply. `dispatch/slos.py` limits a value to the request's class.
+apply. `dispatch/slos.py` limits the value to what the request's priority class allows.
 
-Must never: know a class.
+Must never: use a priority class.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 
-# Up to nine digits are eleven days. A value is at least a microsecond.
+# Nine digits of milliseconds are eleven days. Three decimals allow one microsecond.
 _MILLISECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,3})?")
 
 
 def of_client(name: bytes, value: bytes) -> float:
-    """Return the seconds, above 0, of the header `name`. Raises RouterError (BAD_HEADER)."""
+    """Returns the SLO in the header `name` in seconds, above 0.
+
+    Raises RouterError (BAD_HEADER) if the value is invalid.
+    """
     slo_s = float(value) / 1000.0 if _MILLISECONDS.fullmatch(value) is not None else 0.0
     if slo_s <= 0.0:
         raise RouterError(

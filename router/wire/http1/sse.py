@@ -2,14 +2,15 @@
 
 An engine's headers do not mean that a token exists: vLLM and TensorRT-LLM send 200 before prefill.
 Role-only chunks, `response.created`, `message_start`, comments and pings contain no generated
-content either. Until the first event with content, another attempt can still replace this one. The
-check is made per event, for the OpenAI, Anthropic and native shapes. An event of unknown shape
-counts as content, because holding back a real token would be worse.
+content either. Until the first event with content, the router can still replace this replica's
+response with the response of another replica. Each event is checked in the formats of OpenAI's,
+Anthropic's and the engines' own APIs. An event of unknown format counts as content, because to hold
+back a real token would be worse.
 
 `ErrorWatch` finds errors that an engine reports later, in the middle of its output.
 
-The code is pure: it takes bytes and returns a verdict. Must never: alter bytes, or keep more than
-one unfinished event.
+The code uses no socket and no clock. Must never: change the stream, or keep more than one
+unfinished event.
 """
 
 from __future__ import annotations
@@ -50,17 +51,17 @@ _ERROR_TYPES: Final = frozenset({"error", "response.failed"})
 
 
 class EventKind(IntEnum):
-    NOTHING = 0  # no content so far
-    CONTENT = 1  # the stream has begun to answer
-    ERROR = 2  # the engine reports an error instead
+    NOTHING = 0  # no content and no error so far
+    CONTENT = 1  # generated content, or an error that the client caused
+    ERROR = 2  # an error of the engine
     BUSY = 3  # the engine reports overload; another replica may have capacity
 
 
 class FirstContent:
-    """Takes the body of one stream, read by read, until there is a verdict.
+    """Reads the body of one stream, piece by piece, until an event with content or an error.
 
-    A call costs the bytes of its read and those of the unfinished event before it, which `cap`
-    bounds.
+    A call of `feed` examines the passed bytes and the unfinished event before them, which has at
+    most `cap` bytes.
     """
 
     __slots__ = ("_after_cr", "_cap", "_pending", "quiet")
@@ -69,18 +70,18 @@ class FirstContent:
         self.quiet = 0  # number of events so far without content
         self._pending = b""
         self._after_cr = False
-        self._cap = cap  # maximum bytes of one unfinished event that are examined
+        self._cap = cap  # an unfinished event with more bytes than this counts as content
 
     def feed(self, data: bytes) -> EventKind:
-        """Returns the verdict on all data so far."""
+        """Returns the kind of the data so far: NOTHING until an event with content or an error."""
         if self._after_cr and data.startswith(b"\n"):
-            data = data[1:]  # after a CR in the previous read, this LF belongs to the same line end
+            data = data[1:]  # the CR at the end of the previous piece and this LF are one line end
         self._after_cr = data.endswith(b"\r") or (self._after_cr and not data)
         if b"\r" in data:
             data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         start = looked = 0
         if self._pending:
-            looked = len(self._pending) - 1  # no event ends before its last byte
+            looked = len(self._pending) - 1  # an event can only end after the last pending byte
             data = self._pending + data
         while True:
             end = data.find(b"\n\n", looked)
@@ -98,7 +99,7 @@ class FirstContent:
 
 
 def judge(event: bytes) -> EventKind:
-    """Returns the verdict on one event, passed without its closing blank line."""
+    """Returns the kind of one event, which is passed without the blank line that ends it."""
     if b"data:" not in event:
         return EventKind.NOTHING
     lines = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
@@ -135,9 +136,10 @@ def _judge_body(body: dict[str, Any]) -> EventKind:
 
 
 def _judge_error(error: object) -> EventKind:
-    """429 and 503 mean busy.
+    """Returns the kind of an error event. The codes 429 and 503 mean BUSY.
 
-    TGI reports it in words, with code 422. Other 4xx codes count as an answer.
+    TGI reports overload with the code 422 and a message. Other 4xx codes are errors that the client
+    caused; they count as CONTENT, so they are forwarded.
     """
     if not isinstance(error, dict):
         return EventKind.ERROR
@@ -148,26 +150,26 @@ def _judge_error(error: object) -> EventKind:
 
 
 _CODE = re.compile(rb'"(?:code|http_status_code)"\s*:\s*"?([0-9]{3})')
-# The beginnings of an error event or of one of its lines.
+# How a line of an error event begins. Only an event with such a line is searched for `"error"`.
 ERROR_MARKS: Final = (b'data: {"error"', b'data:{"error"', b"event: error")
 _MARK = re.compile(b"\n(?:" + b"|".join(re.escape(mark) for mark in ERROR_MARKS) + b")")
-# Kept bytes of an unfinished event: `event: error`, a line end and the JSON up to its `"error"`.
+# The number of latest bytes of an unfinished event that are kept: enough for the line
+# `event: error` and the JSON up to its `"error"`.
 _SEAM: Final = 64
-_REPORT: Final = 16 * 1024  # bytes of an error event that are searched for its code
+_REPORT: Final = 16 * 1024  # maximum bytes of an error event that are searched for its code
 
 
 def is_server_error(report: bytes) -> bool:
-    """Returns whether the engine caused the error: no code, or a code of 500 or more."""
+    """Returns whether the engine caused the error: `report` has no code, or a code from 500 on."""
     code = _CODE.search(report)
     return code is None or code.group(1) >= b"500"
 
 
 def _find_report(data: bytes) -> int:
-    """Return the index of the line end before the mark of the first error event; -1: there is no
-    error event.
+    """Returns the index of the line end before the mark of the first error event, or -1.
 
-    An event that has an error mark but no `"error"` after it is skipped, so no byte is searched
-    twice.
+    An error event has a line that begins with one of the `ERROR_MARKS`, and `"error"` after it. An
+    event with a mark but without `"error"` is skipped, so no byte is searched twice.
     """
     mark = _MARK.search(data)
     while mark is not None:
@@ -184,33 +186,35 @@ def _find_report(data: bytes) -> int:
 def find_error(events: bytes) -> int:
     """Returns the index of the first event that reports an error; -1 if there is none.
 
-    `events`: whole events.
+    `events`: the bytes of one or more complete events.
     """
     at = _find_report(b"\n" + events)
     if at <= 0:
         return at
-    before = events.rfind(b"\n\n", 0, at)  # the line with the error may not be the event's first
+    # The line with the mark may not be the first line of the event, so the event's start is found.
+    before = events.rfind(b"\n\n", 0, at)
     return 0 if before < 0 else before + 2
 
 
 class ErrorWatch:
-    """Detects whether a stream reports an error, wherever its reads are cut.
+    """Detects whether a stream reports an error, even if an event is split over several reads.
 
-    A stream reports an error if a line begins with one of the `ERROR_MARKS` and the key `"error"`
-    is in the event. Generated text about errors does not match: it is inside a JSON string, where
-    no line begins and quotes are escaped. Only two kinds of reads must be passed in: those that
-    hold `"error"`, and those that begin or end inside an event.
+    A stream reports an error if a line begins with one of the `ERROR_MARKS` and `"error"` comes
+    later in the same event. Generated text about errors does not match, because it is inside a JSON
+    string: no line begins there, and quotes are escaped. Only two kinds of reads must be passed to
+    `feed`: reads that contain `"error"`, and reads that begin or end inside an event.
     """
 
     __slots__ = ("_is_open", "_report", "_seam")
 
     def __init__(self) -> None:
-        self._seam = b"\n"  # last bytes of an unfinished event: a mark may be split over two reads
+        # The latest bytes of an unfinished event, because a mark may be split over two reads.
+        self._seam = b"\n"
         self._report = b""
-        self._is_open = False  # the error event continues in the next read
+        self._is_open = False  # whether the error event continues in the next read
 
     def feed(self, data: bytes, is_cut: bool) -> None:
-        """`is_cut`: the data passed in ends inside an event."""
+        """Examines one read of the stream. `is_cut`: `data` ends inside an event."""
         if self._report:
             if self._is_open:
                 self._report += data[: _REPORT - len(self._report)]
@@ -234,8 +238,8 @@ class ErrorWatch:
 
     @property
     def blames_server(self) -> bool:
-        """Returns whether the engine caused a reported error.
+        """Returns whether an error was reported that the engine caused.
 
-        The result is final when the stream has ended.
+        The value may change until the stream has ended.
         """
         return bool(self._report) and is_server_error(self._report)

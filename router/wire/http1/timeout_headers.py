@@ -1,14 +1,17 @@
 """Reads the client's timeout from its header fields, as seconds from the request's arrival.
 
-    x-request-timeout-ms            ours: milliseconds, such as `30000`; `0` means no time is left
-    grpc-timeout                    gRPC over HTTP/2, "Requests": up to 8 digits and a unit, `30S`
-    x-envoy-expected-rq-timeout-ms  Envoy's router filter: when Envoy gives up, even mid-response
-    x-stainless-read-timeout        OpenAI's and Anthropic's SDKs: seconds until the first byte of
-    x-stainless-timeout             an answer (Python; the others), 600 by default
+    x-request-timeout-ms            this router's own header: milliseconds, such as `30000`; `0`
+                                    means no time is left
+    grpc-timeout                    gRPC over HTTP/2: up to 8 digits and a unit, such as `30S`
+    x-envoy-expected-rq-timeout-ms  Envoy's router filter: the milliseconds until Envoy ends the
+                                    request, even in the middle of a response
+    x-stainless-read-timeout        OpenAI's and Anthropic's Python SDKs: seconds until the first
+                                    byte of a response, by default 600
+    x-stainless-timeout             the same from their SDKs in other languages
 
-Times are relative because clocks differ. An unreadable value of our own header is an error, because
-the client would otherwise rely on a timeout that does not apply. The other fields are written for
-other software; they are used if they are readable.
+The values are durations, not times of day, because the clocks of two hosts differ. An unreadable
+value of `x-request-timeout-ms` is an error, because the client would otherwise rely on a timeout
+that does not apply. The other fields are meant for other software; an unreadable value is ignored.
 
 Must never: read a clock.
 """
@@ -21,8 +24,7 @@ from typing import Final
 
 from router.core.errors import Reason, RouterError
 
-# Up to twenty digits: clients that send the largest integer mean that there is no limit, and so get
-# no limit.
+# Up to twenty digits, so that the largest 64-bit integer is valid: clients send it for "no limit".
 _MILLISECONDS: Final = re.compile(rb"-?[0-9]{1,20}(?:\.[0-9]{1,9})?")
 _SECONDS: Final = re.compile(rb"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _GRPC: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -30,9 +32,9 @@ _UNITS: Final = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"
 
 
 def of_client(value: bytes) -> float:
-    """Return the seconds of an x-request-timeout-ms value; 0 or less: no time is left.
+    """Returns the seconds of an x-request-timeout-ms value. 0 or less means that no time is left.
 
-    Raises RouterError.
+    Raises RouterError if the value is unreadable.
     """
     if _MILLISECONDS.fullmatch(value) is None:
         raise RouterError(
@@ -43,12 +45,14 @@ def of_client(value: bytes) -> float:
 
 
 def of_envoy(value: bytes) -> float:
-    """Return the seconds of an x-envoy-expected-rq-timeout-ms value; infinity: no limit."""
+    """Returns the seconds of an x-envoy-expected-rq-timeout-ms value; infinity if it is 0 or
+    unreadable.
+    """
     return seconds(value) / 1000.0
 
 
 def of_grpc(value: bytes) -> float:
-    """Return the seconds of a grpc-timeout value; infinity: no limit."""
+    """Returns the seconds of a grpc-timeout value; infinity if it is 0 or unreadable."""
     found = _GRPC.fullmatch(value)
     if found is None:
         return inf
@@ -56,5 +60,5 @@ def of_grpc(value: bytes) -> float:
 
 
 def seconds(value: bytes) -> float:
-    """Return the text as a number if it is above 0; infinity for everything else."""
+    """Returns the number of seconds in `value`; infinity if it is 0 or unreadable."""
     return (float(value) or inf) if _SECONDS.fullmatch(value) is not None else inf

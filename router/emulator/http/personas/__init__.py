@@ -1,9 +1,9 @@
-"""The engines that can be emulated: one engine per file, by name.
+"""The engines that can be emulated. Each engine's persona is in the file with the engine's name.
 
-A persona defines everything visible to a client or a router that differs between engines:
-endpoints, metrics, health, load, priority, the time of a stream's head, its end, error formats, and
-how soon a disconnect is noticed. A persona never schedules requests: the core
-does this, and `settings` configures the core like the persona's engine.
+A persona defines everything that a client or a router sees and that differs between engines:
+endpoints, metrics, health, load, priorities, the time at which a stream's head is sent, the end of
+a stream, error formats, and how soon a disconnect is noticed. A persona never schedules requests.
+The core schedules them, and `settings` configures the core like the emulated engine.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from router.emulator.http.personas.base import Persona
 
 
 def persona_class(name: str) -> type[Persona]:
-    """The class PERSONA in the file with the engine's name."""
+    """The persona class of the engine `name`: `PERSONA` in the file with that name."""
     found: type[Persona] = import_module(f"{__name__}.{name}").PERSONA
     return found
 
 
 def persona_of(engine: Engine) -> Persona:
-    """The persona of the engine's settings."""
+    """The persona that the engine's settings name."""
     return persona_class(engine.settings.persona)(engine)

@@ -1,7 +1,6 @@
-"""The interface of a persona: all differences between engines, with vLLM's behaviour as default.
+"""The interface of a persona: the differences between engines. The default is vLLM's behaviour.
 
-Attributes for facts, methods for decisions. Handlers that need the running answers get the
-`Delivery`.
+Constant properties of an engine are attributes; decisions are methods.
 """
 
 from __future__ import annotations
@@ -24,10 +23,13 @@ from router.emulator.http.shapes.base import Shape, Usage, nested_error
 
 
 class Killer(Protocol):
-    """Access to the running answers."""
+    """Ends running answers. `Delivery` implements it."""
 
     def kill(self, id: str, is_prefix: bool = False) -> int:
-        """End an answer, or all whose IDs have this prefix; returns the number of ended jobs."""
+        """End the answer with this ID, or all answers whose IDs begin with it.
+
+        Returns the number of ended jobs.
+        """
 
 
 EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
@@ -50,18 +52,20 @@ class Persona:
     name = ""
     version = ""
     owned_by = ""
-    # Routes that this engine serves, of the routes that all personas share.
+    # The routes that this engine serves. They are names of routes that several personas share.
     routes: frozenset[str] = frozenset()
     tokenize_paths: tuple[str, ...] = ()
-    priority_header = ""  # name of a request header with a priority
-    # encodes a batch of KV events
+    priority_header = ""  # name of the request header that may contain a priority; empty: none
+    # Encodes a batch of KV events. None: the engine publishes no KV events.
     kv_payload: Callable[[Sequence[KvEvent], float], bytes] | None = None
-    head_with_first_token = False  # of streams; False: the head is sent at once, before prefill
+    # When a stream's response head is sent. False: at once, before prefill.
+    head_with_first_token = False
     stream_headers: Mapping[str, str] = {}
     comment = b": keep-alive\n\n"
-    # Silence before an SSE comment, in seconds; None: no comments.
+    # Seconds without data after which a stream gets an SSE comment; None: no comments.
     keep_alive_s: float | None = None
-    refuses_in_streams = False  # a stream gets 200 even for an invalid request
+    # True: if a client requests a stream, it gets status 200 even for an invalid request.
+    refuses_in_streams = False
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -73,7 +77,7 @@ class Persona:
     # Endpoints.
 
     def add_routes(self, router: web.UrlDispatcher, delivery: Killer) -> None:
-        """Endpoints that only this engine has, or has in its own form."""
+        """Add the endpoints that only this engine has or that differ from other engines'."""
         raise NotImplementedError
 
     def model_row(self, model: str, created: int) -> dict[str, Any]:
@@ -99,17 +103,17 @@ class Persona:
     # Requests.
 
     def check_fields(self, raw: bytes, path: str) -> None:
-        """Raises Refusal for a body with a field that this engine does not know."""
+        """Raises Refusal if the body has a field that this engine refuses as unknown."""
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """The core's priority (lower is earlier) from the request's values.
+        """The request's priority number for the engine core. A lower number is served earlier.
 
         Raises Refusal for a value that this engine would not accept.
         """
         return 0
 
     def admit(self, job: Job) -> None:
-        """Raises Refusal when the queue is full."""
+        """Check that the queue has room for a job. Raises Refusal when the queue is full."""
 
     def is_queue_full(self) -> bool:
         most = self.settings.max_queued_requests
@@ -119,13 +123,13 @@ class Persona:
         return prefix + token_hex(8)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """When the engine notices that a client left `after_s` seconds after its arrival."""
+        """When the engine notices a disconnect that came `after_s` seconds after the request."""
         return AT_ONCE
 
     # Answers.
 
     def usage(self, body: Body) -> Usage:
-        """When a stream of this request reports its usage."""
+        """When a stream that answers this request reports its token counts."""
         options = body.stream_options
         if options is None or not options.include_usage:
             return Usage.NEVER
@@ -140,7 +144,7 @@ class Persona:
         raise NotImplementedError
 
     def whole_headers(self, headers: Mapping[str, str], jobs: list[Job]) -> dict[str, str]:
-        """Further headers of an answer that is not streamed."""
+        """Additional headers of an answer that is not streamed."""
         return {}
 
     def refusal(self, refusal: Refusal) -> web.Response:
@@ -148,17 +152,17 @@ class Persona:
         return json_response(body, refusal.status)
 
     def refusal_events(self, refusal: Refusal) -> bytes:
-        """The refusal as a whole stream; used only if `refuses_in_streams` is set."""
+        """All bytes of a stream that reports the refusal; used only with `refuses_in_streams`."""
         raise NotImplementedError
 
-    # Shared by several.
+    # Endpoints and values that several personas share.
 
     @property
     def health_status(self) -> int:
         return self.engine.faults.current.health
 
     async def answer_health(self, _: web.Request) -> web.Response:
-        """The health answer: a status without a body."""
+        """Answer a health check with a status and no body."""
         return web.Response(status=self.health_status)
 
     async def answer_version(self, _: web.Request) -> web.Response:
@@ -179,7 +183,7 @@ def flat_error(status: int, message: str, type: str, param: str | None = None) -
 
 
 def whole_number(value: Any, param: str = "priority") -> int:
-    """An integer as pydantic accepts it. Raises Refusal (400) for a fraction or another value."""
+    """Convert a value to an integer as pydantic does. Raises Refusal (400) if pydantic fails."""
     try:
         return msgspec.convert(value, int, strict=False)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""Writes Prometheus' text format in an engine's order and spelling."""
+"""Writes metrics in Prometheus' text format, with the order and spelling of the emulated engine."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ def _escaped(value: str) -> str:
 
 
 class Exposition:
-    """Families in the order of their addition. Labels are printed in alphabetical order.
+    """The text of metric families in the order in which they are added.
 
-    `is_rust`: like the Rust exporter, 4 and not 4.0, and a blank line between families.
+    Labels are printed in alphabetical order. `is_rust` selects the style of the Rust exporter: 4
+    instead of 4.0, and a blank line between families.
     """
 
     def __init__(self, prefix: str, labels: Mapping[str, str], is_rust: bool = False) -> None:
@@ -27,7 +28,7 @@ class Exposition:
         return "\n".join(self._lines) + "\n"
 
     def append(self, other: Exposition) -> None:
-        """Append another exposition with its own labels."""
+        """Append the metrics of another exposition, with the labels of that exposition."""
         self._lines += other._lines
 
     def family(self, name: str, kind: str, text: str = "") -> None:
@@ -38,8 +39,8 @@ class Exposition:
         self._lines.append(f"# TYPE {self._prefix}{name} {kind}")
 
     def sample(self, name: str, value: float, **labels: str) -> None:
-        """A sample of the current family; these labels are added to the common ones or replace
-        them.
+        """Add a sample to the current family. `labels` are added to the common labels, or replace
+        those of the same name.
         """
         merged = {**self._labels, **labels}
         inside = ",".join(f'{key}="{_escaped(merged[key])}"' for key in sorted(merged))

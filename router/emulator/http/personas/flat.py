@@ -1,5 +1,5 @@
-"""The part that SGLang and TensorRT-LLM share: OpenAI's answers in their own style, and flat
-errors.
+"""The part that the personas of SGLang and TensorRT-LLM share: answers in OpenAI's format with an
+engine's own details, and error objects that are not nested.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""llama.cpp's server: a few slots, no priority, and a stream's head with its first result.
+"""Emulates llama.cpp's server: it has a few slots and no priorities, and it sends a stream's head
+with the first token.
 
-With `X-Conversation-Id` the server continues to generate after a disconnect; even deleting that
-stream does not stop the work. Its metrics have no labels, and NaN if nothing was measured yet.
+If a request has the header `X-Conversation-Id`, the server continues to generate after a
+disconnect. Even `DELETE /v1/stream` does not stop the generation. The server's metrics have no
+labels. A metric is NaN if nothing was measured yet.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.base import Shape, Usage
 from router.emulator.http.shapes.openai import OpenAiShape, Style
 
-_POLL_S = 1.0  # HTTP_POLLING_SECONDS: interval of its checks for disconnected clients
+# llama.cpp's HTTP_POLLING_SECONDS: the interval at which it checks for disconnected clients.
+_POLL_S = 1.0
 _TYPES = {
     400: "invalid_request_error",
     404: "not_found_error",
@@ -155,7 +158,7 @@ class LlamaCpp(Persona):
         return json_value(slots)
 
     async def _forget(self, _: web.Request) -> web.Response:
-        """The stream can no longer be resumed, but its generation continues."""
+        """Delete a stream. It can no longer be resumed, but its generation continues."""
         return web.Response(status=204)
 
     async def answer_metrics(self, request: web.Request) -> web.Response:

@@ -1,7 +1,9 @@
-"""SGLang 0.5.23: a stream's head comes with its first token, higher priority numbers go first.
+"""Emulates SGLang 0.5.23: a stream's head is sent with its first token, and higher priority numbers
+go first.
 
-Its /health really generates a token and takes a second; /ready is immediate. An abort by ID matches
-prefixes. With priority scheduling a request without a priority is the last.
+/health generates a token and takes at least one second; /ready answers at once. An abort by ID ends
+all requests whose IDs begin with that ID. With priority scheduling, a request without a priority is
+served last.
 """
 
 from __future__ import annotations
@@ -32,11 +34,13 @@ from router.emulator.http.personas.sglang_metrics import gen_throughput, hit_rat
 from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.openai import Style
 
-_WORST = 2**63  # below every number that can be requested
+_WORST = 2**63  # core priority of a request without a priority; it is served after all others
 _HEALTH_STEP_S = 1.0
 _HEALTH_STEPS = 20
-_STREAM_ABORT_S = 2.0  # the abort is a task that waits this long after a stream's end
-_WAITING_POLL_S = 4.0  # interval of the checks of requests without a token
+# SGLang aborts a stream's request in a task that first waits this long after the disconnect.
+_STREAM_ABORT_S = 2.0
+# Interval at which SGLang checks requests without a token for disconnected clients.
+_WAITING_POLL_S = 4.0
 
 _FULL = "The request queue is full."
 _DISPLACED = "The request is aborted by a higher priority request."
@@ -106,7 +110,9 @@ class Sglang(FlatPersona):
     # Requests.
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """The core's priority: a higher number is earlier, unless configured otherwise."""
+        """The priority for the engine core. A client's higher number is served earlier, unless
+        `low_priority_values_first` is set.
+        """
         if priority is None:
             return _WORST if self.settings.by_priority else 0
         number = whole_number(priority)
@@ -115,7 +121,7 @@ class Sglang(FlatPersona):
         return number if self.settings.low_priority_values_first else -number
 
     def admit(self, job: Job) -> None:
-        """A full queue drops its last request for a more urgent one."""
+        """If the queue is full, drop its last request for a more urgent one, or else refuse."""
         if not self.is_queue_full():
             return
         self.engine.stats.rejected += 1
@@ -129,7 +135,9 @@ class Sglang(FlatPersona):
         return body.rid if isinstance(body.rid, str) and body.rid else token_hex(16)
 
     def leaving(self, headers: Mapping[str, str], is_stream: bool, after_s: float) -> Leaving:
-        """When SGLang 0.5.20 and later notice; earlier versions could miss an abandoned stream."""
+        """When SGLang 0.5.20 and later notice a disconnect. Earlier versions could miss the
+        disconnect of a stream (`forgets_leavers`).
+        """
         if is_stream:
             return Leaving(None if self.settings.forgets_leavers else _STREAM_ABORT_S)
         return Leaving(_WAITING_POLL_S, at_next_token=True)
@@ -137,7 +145,7 @@ class Sglang(FlatPersona):
     # Endpoints.
 
     async def _health(self, _: web.Request) -> web.Response:
-        """Generate a token when idle; healthy if any output came since the request."""
+        """Generate a token if no request runs. The engine is healthy if it generates any token."""
         if self.health_status != 200:
             return web.Response(status=self.health_status)
         engine = self.engine

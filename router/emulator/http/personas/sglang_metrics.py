@@ -1,7 +1,7 @@
-"""SGLang's /metrics: names, labels and types of 0.5.23.
+"""SGLang's /metrics, with the names, labels and types of version 0.5.23.
 
-With priority scheduling the queue gauges come twice: once with `priority=""` for the total, and
-again for each priority that is present.
+With priority scheduling the gauges of the queue have several samples: one with `priority=""` for
+the total, and one for each priority in the queue.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from router.emulator.http.personas.exposition import Exposition
 
 
 def gen_throughput(engine: Engine) -> float:
-    """Tokens per second at the newest step's pace."""
+    """Generated tokens per second, computed from the duration of the newest step."""
     step_s = engine.stats.last_token_s
     return round(engine.core.running / step_s, 2) if step_s > 0 else 0.0
 
 
 def hit_rate(engine: Engine) -> float:
-    """Share of the prompt tokens looked up that were cached, since the start."""
+    """Fraction of the looked-up prompt tokens that were in the cache, since the engine's start."""
     core = engine.core
     return round(core.prefix_hits / core.prefix_queries, 4) if core.prefix_queries else 0.0
 
 
 def render(engine: Engine) -> str:
-    """All current values in the text format."""
+    """All current values in Prometheus' text format."""
     core, settings, stats = engine.core, engine.settings, engine.stats
     common = {"engine_type": "unified", "model_name": settings.models[0]}
     if settings.by_priority:

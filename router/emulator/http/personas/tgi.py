@@ -1,7 +1,8 @@
-"""TGI 3.3: a stream always gets 200, and errors come as an event inside it.
+"""Emulates TGI 3.3: a streamed request always gets status 200, and an error is an event of the
+stream.
 
-TGI has no priorities and no prefix metrics. It notices a disconnect at the next token, and sends
-comments after fifteen seconds without a token.
+TGI has no priorities and no metrics of a prefix cache. It notices a disconnect at the next token.
+It sends an SSE comment after 15 s without a token.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from router.emulator.http.replies import json_value
 from router.emulator.http.shapes.base import DONE, Shape, Usage, encode
 from router.emulator.http.shapes.openai import OpenAiShape, Style
 
-_STREAM_STATUS = 422  # status in every error event of a stream, even for overload
+_STREAM_STATUS = 422  # the status in each error event of a stream, even if the queue is full
 _BUCKETS = tuple(0.0001 * 1.5**k for k in range(1, 36))
 _TYPES = {400: "validation", 422: "validation", 429: "overloaded", 500: "generation"}
 
@@ -91,7 +92,7 @@ class Tgi(Persona):
     # Answers.
 
     def usage(self, body: Any) -> Usage:
-        """TGI reports usage in the last chunk if requested, and has no other option."""
+        """TGI reports usage only in the last chunk, and only if the client requests it."""
         options = body.stream_options
         return Usage.END if options is not None and options.include_usage else Usage.NEVER
 
@@ -118,7 +119,7 @@ class Tgi(Persona):
         }
 
     def refusal(self, refusal: Refusal) -> web.Response:
-        # An invalid request gets 422 here, unlike at other engines.
+        # TGI answers an invalid request with 422 instead of 400.
         status = 422 if refusal.status == 400 else refusal.status
         kind = _TYPES.get(status, "generation")
         self._failures[kind] += 1

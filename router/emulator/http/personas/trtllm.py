@@ -1,9 +1,9 @@
-"""TensorRT-LLM's server: strict about fields, and /metrics that can be read only once.
+"""Emulates TensorRT-LLM's server, which refuses unknown fields and reports each iteration once.
 
-`GET /metrics` is a JSON list of the iterations since the last request, and waits for up to two
-seconds if there are none. Prometheus' text has another path, and its gauges change only when a
-request ends. Priority is a number between 0 and 1, higher is earlier; servers before 1.3 do not
-know the field and refuse it like every unknown one.
+`GET /metrics` returns a JSON list of the iterations since the last `GET /metrics`. If there are
+none, it waits for up to two seconds. Metrics in Prometheus' text format have another path; their
+gauges change only when a request ends. A priority is a number from 0 to 1, and a higher number is
+served earlier. Servers before 1.3 refuse `priority` as an unknown field.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from router.emulator.http.replies import json_value, text_response
 from router.emulator.http.shapes.base import Usage
 from router.emulator.http.shapes.openai import Style
 
-_KEPT = 1000  # maximum number of stored iterations that were not read yet
+_KEPT = 1000  # maximum number of records that are stored until a client reads them
 _METRICS_WAIT_S = 2.0
-_LEFT_POLL_S = 1.0  # interval of its checks for disconnected clients
+_LEFT_POLL_S = 1.0  # interval at which TensorRT-LLM checks for disconnected clients
 _DEFAULT_PRIORITY = 0.5
-_RANKS = 1_000_000  # the core's priorities are integers
+_RANKS = 1_000_000  # factor that converts a priority from 0 to 1 to the core's integers
 
-# Chat and completions; other fields in a body are refused.
+# The fields that TensorRT-LLM accepts in chat and completion requests. It refuses all others.
 _KNOWN_FIELDS = """
     model messages prompt stream stream_options max_tokens max_completion_tokens temperature top_p
     top_k min_p n best_of stop seed user tools tool_choice response_format logprobs top_logprobs
@@ -59,7 +59,7 @@ _STYLE = Style(
     end_alone=False,
     choice_fields={"stop_reason": None, "disaggregated_params": None},
     stop_field="stop_reason",
-    error=None,  # an exception cuts the connection, without [DONE]
+    error=None,  # an error closes the connection, without an error event or [DONE]
 )
 
 
@@ -106,7 +106,7 @@ class TrtLlm(FlatPersona):
         try:
             fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         except NOT_JSON:
-            return  # the body's own reader reports the error
+            return  # `decode` reports the error later
         unknown = [(name, value) for name, value in fields.items() if name not in self._known]
         if "stream_options" in fields:
             unknown += _unknown_options(fields["stream_options"])
@@ -119,7 +119,10 @@ class TrtLlm(FlatPersona):
             raise Refusal(400, f"[{complaints}]", "BadRequestError")
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """The core's priority for a number from 0 to 1, higher is earlier; `fcfs` ignores it."""
+        """The priority for the engine core, from a client's number from 0 to 1.
+
+        A client's higher number is served earlier. The core ignores priorities with `fcfs`.
+        """
         if priority is None:
             priority = _DEFAULT_PRIORITY
         try:
@@ -138,13 +141,15 @@ class TrtLlm(FlatPersona):
         return Leaving(_LEFT_POLL_S - after_s % _LEFT_POLL_S)
 
     def usage(self, body: Body) -> Usage:
-        """Both stream options of TensorRT-LLM are on unless the client turns them off."""
+        """When a stream reports its token counts. If a client sends `stream_options`, TensorRT-LLM
+        turns on those options that the client does not set to false.
+        """
         options = body.stream_options
         if options is None or options.include_usage is False:
             return Usage.NEVER
         return Usage.END if options.continuous_usage_stats is False else Usage.ALWAYS
 
-    # Records of each step and request.
+    # The records of steps and of requests.
 
     def _stepped(self) -> None:
         core = self.engine.core
@@ -212,7 +217,7 @@ class TrtLlm(FlatPersona):
     # Endpoints.
 
     async def _drain(self, _: web.Request) -> web.Response:
-        """Each iteration is returned to the first request only."""
+        """Return the iterations that no earlier call returned."""
         if not self._iterations:
             self._news.clear()
             try:

@@ -1,6 +1,6 @@
-"""TensorRT-LLM's Prometheus text: names, labels and types under the prefix `trtllm_`.
+"""TensorRT-LLM's metrics in Prometheus' text format, with the prefix `trtllm_`.
 
-Its gauges are read when a request ends and stay unchanged until the next one ends.
+The gauges are read when a request ends, and keep these values until the next request ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def read_gauges(engine: Engine) -> dict[str, float]:
 
 
 def render(engine: Engine, gauges: Mapping[str, float]) -> str:
-    """The metrics text; `gauges` may be values of an earlier moment."""
+    """The metrics in Prometheus' text format. `gauges` may be values of an earlier moment."""
     core, stats, settings = engine.core, engine.stats, engine.settings
     out = Exposition("trtllm_", {"engine_type": "trtllm", "model_name": settings.models[0]})
     out.gauge("num_requests_running", gauges["num_requests_running"], "Number of active requests")

@@ -1,4 +1,5 @@
-"""vLLM 0.32: 200 and a head at once, lower priority numbers first, KV events over ZMQ.
+"""Emulates vLLM 0.32: it sends a stream's head at once, serves lower priority numbers first, and
+publishes KV events over ZMQ.
 
 The development endpoints (abort, sleep, cache reset) are available, as with VLLM_SERVER_DEV_MODE=1.
 """
@@ -72,8 +73,9 @@ class Vllm(Persona):
         return render(self.engine)
 
     def rank(self, headers: Mapping[str, str], priority: Any) -> int:
-        """A lower number is earlier. The priority header overrides the body's field; a header that
-        is not a number is ignored.
+        """The priority for the engine core; a lower number is served earlier.
+
+        The priority header overrides the body's field. A header that is not a number is ignored.
         """
         try:
             return int(headers[self.priority_header])
@@ -98,7 +100,7 @@ class Vllm(Persona):
         return CompletionShape(id, model, created, jobs, usage, echo)
 
     def whole_headers(self, headers: Mapping[str, str], jobs: list[Job]) -> dict[str, str]:
-        """The load report (ORCA) on request, with every whole answer."""
+        """The header with the load report (ORCA), if the client requests it. Streams have none."""
         form = headers.get("endpoint-load-metrics-format", "").upper()
         core = self.engine.core
         figures = {
@@ -118,7 +120,7 @@ class Vllm(Persona):
         return json_value({} if listener is None else listener.sources())
 
     async def _load(self, _: web.Request) -> web.Response:
-        # vLLM reports real values only with a rarely used flag.
+        # vLLM reports a value other than 0 only with a flag that is rarely used.
         return json_value({"server_load": 0})
 
     async def _reset_cache(self, _: web.Request) -> web.Response:

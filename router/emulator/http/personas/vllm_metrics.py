@@ -1,4 +1,4 @@
-"""vLLM's /metrics: names, labels and types of 0.32."""
+"""vLLM's /metrics, with the names, labels and types of version 0.32."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from router.emulator.http.personas.exposition import Exposition
 
 
 def render(engine: Engine) -> str:
-    """All current values in the text format."""
+    """All current values in Prometheus' text format."""
     core, settings, stats = engine.core, engine.settings, engine.stats
     running, waiting, kv_usage = engine.gauges()
     model = settings.models[0]
@@ -66,7 +66,7 @@ def render(engine: Engine) -> str:
         "counter",
         "Number of admission attempts rejected by a queue limit, by reason.",
     )
-    # The only metric without an `engine` label.
+    # This is vLLM's only metric without an `engine` label.
     plain = Exposition("vllm:", {"model_name": model})
     plain.sample("admission_rejections_total", stats.rejected, reason="max_num_queued_reqs")
     plain.sample("admission_rejections_total", 0, reason="max_num_queued_tokens")

@@ -1,5 +1,6 @@
-"""The wire format of each route's answers: one route per file, bytes only, no sockets.
+"""The wire format of each route's answers, one route per file. No file here uses sockets.
 
-Copied from vLLM 0.32's real answers, field by field, so that a client or a router that works here
-works there. `openai` has the same two routes in the format of the other engines.
+The fields are copied from real answers of vLLM 0.32, so that a client or a router that works with
+the emulator works with vLLM, too. `openai` has the chat and completion routes in the formats of the
+other engines.
 """

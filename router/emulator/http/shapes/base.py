@@ -1,4 +1,4 @@
-"""Common part of all answer shapes: turns tokens into the bytes of one route's answer."""
+"""The base class of the answer formats, which turn tokens into the bytes of one route's answer."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ class Usage(Enum):
 
 
 def nested_error(status: int, message: str, type: str, param: str | None = None) -> bytes:
-    """OpenAI's error object, as vLLM has it since 0.10."""
+    """An error object in OpenAI's format, as vLLM has sent it since version 0.10."""
     error = {"message": message, "type": type, "param": param, "code": status}
     return encode({"error": error})
 
 
 def data(value: Any) -> bytes:
-    """One SSE event without a name."""
+    """The bytes of an SSE event without a name."""
     return b"data: " + encode(value) + b"\n\n"
 
 
 def event(value: dict[str, Any]) -> bytes:
-    """One SSE event that is named after its `type`."""
+    """The bytes of an SSE event whose name is the value's `type`."""
     return b"event: %b\n%b" % (str(value["type"]).encode(), data(value))
 
 
 def around(template: bytes, field: bytes) -> tuple[bytes, bytes]:
-    """The text before and after the value of an empty string field.
+    """Split a JSON template at the value of a field that is an empty string.
 
-    The quotes of `"field":"` are unescaped only where it is a field: inside a JSON string they
-    would be escaped. So text without quotes and backslashes can be put between the two parts per
-    token.
+    Returns the bytes before and after the value. Each token's text can then be put between these
+    two parts, if it has no quotes or backslashes. The search for `"field":"` cannot match inside a
+    JSON string, because the quotes there are escaped.
     """
     mark = b'"' + field + b'":"'
     before, _, behind = template.partition(mark)
@@ -52,11 +52,11 @@ def around(template: bytes, field: bytes) -> tuple[bytes, bytes]:
 
 
 class Shape:
-    """One answer of one or more choices, one job each.
+    """The format of one answer, which has one job for each choice.
 
-    A stream is preamble, opening, then token..., last for each choice, closing; `whole` is the
-    answer without streaming. The `preamble` follows the response head at once; the rest waits for
-    tokens.
+    A stream consists of `preamble`, `opening`, then for each choice `token` several times and
+    `last` once, and finally `closing`. The preamble is sent directly after the response head; all
+    other parts wait for tokens. `whole` is an answer that is not streamed.
     """
 
     def __init__(self, id: str, model: str, created: int, jobs: list[Job]) -> None:
@@ -82,9 +82,9 @@ class Shape:
         return DONE
 
     def failure(self, message: str) -> bytes | None:
-        """An error in the middle of a stream. vLLM sends [DONE] even then.
+        """The bytes of an error event in the middle of a stream. vLLM sends [DONE] after it.
 
-        None: this engine cuts the stream without an error event.
+        None: the engine closes the connection without an error event.
         """
         error = nested_error(500, message, "InternalServerError")
         return b"data: " + error + b"\n\n" + DONE
@@ -106,7 +106,7 @@ class Shape:
         }
 
     def usage_so_far(self) -> dict[str, Any]:
-        """Token counts so far, including the token that is being sent."""
+        """The token counts so far, including the token that is being sent."""
         prompt = self.job.prompt_tokens
         output = sum(min(job.sent + 1, job.output_tokens) for job in self.jobs)
         return {

@@ -1,4 +1,7 @@
-"""/v1/chat/completions: a role chunk first, then content; the last content has the reason."""
+"""The format of /v1/chat/completions: the first chunk has the role, the others have content.
+
+The last chunk with content also has the finish reason.
+"""
 
 from __future__ import annotations
 

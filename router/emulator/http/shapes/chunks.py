@@ -1,4 +1,4 @@
-"""Shared by vLLM's chat and completion streams: chunks of choices, and the place of the usage."""
+"""The part that vLLM's chat and completion streams share: the chunks, and where usage is sent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from router.emulator.http.shapes.base import DONE, FINGERPRINT, Shape, Usage, ar
 
 
 class ChunkShape(Shape):
-    kind: ClassVar[str]  # the `object` of a chunk
-    field: ClassVar[bytes]  # the name of the field with a token's text
+    kind: ClassVar[str]  # value of the field `object` of a chunk
+    field: ClassVar[bytes]  # name of the field that contains a token's text
 
     def __init__(
         self, id: str, model: str, created: int, jobs: list[Job], usage: Usage = Usage.NEVER
@@ -47,7 +47,7 @@ class ChunkShape(Shape):
         more: dict[str, Any] = {}
         if self._usage is Usage.ALWAYS:
             more["usage"] = self.usage_so_far()
-        # otherwise vLLM puts its fingerprint into the last chunk of the stream
+        # If a stream reports usage, vLLM sends the fingerprint in the final chunk with the usage.
         if self._usage is Usage.NEVER:
             more["system_fingerprint"] = FINGERPRINT
         return data(self._chunk([self._choice(choice, piece.decode("ascii"), reason)], **more))

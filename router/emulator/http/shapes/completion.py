@@ -1,4 +1,4 @@
-"""/v1/completions: text chunks, no role chunk."""
+"""The format of /v1/completions: all chunks have text; no chunk has a role."""
 
 from __future__ import annotations
 

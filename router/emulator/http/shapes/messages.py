@@ -1,4 +1,7 @@
-"""/v1/messages, Anthropic's format as implemented by vLLM: named events, no [DONE]."""
+"""The format of /v1/messages: Anthropic's format as vLLM implements it.
+
+A stream has named events and does not end with [DONE].
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""/v1/chat/completions and /v1/completions of the engines other than vLLM.
+"""The formats of /v1/chat/completions and /v1/completions of the engines other than vLLM.
 
-These engines agree on OpenAI's basic format and differ in details; a `Style` lists these. The
-sources are the engines' own source trees. Clients most often fail on the contents of a stream's
-first and last chunks.
+These engines use OpenAI's basic format and differ in details, which a `Style` lists. The details
+are taken from the engines' source code. A stream's first and last chunks differ most often in a way
+that makes clients fail.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from router.emulator.http.shapes.base import DONE, Shape, Usage, around, data, e
 class Style:
     """The format of one engine's answers."""
 
-    # a chunk with the role and no text comes first; False: the role is in each chunk
+    # True: the first chunk has the role and no text. False: each chunk has the role.
     role_alone: bool
-    opening_content: str | None = ""  # content of the role chunk
-    end_alone: bool  # the finish reason is in a separate chunk; False: with the last text
-    usage_alone: bool = True  # usage in a chunk without choices; False: in the last one
-    has_null_usage: bool = False  # chunks without usage have a null usage
+    opening_content: str | None = ""  # field `content` of the chunk with the role
+    # True: the finish reason is sent in a chunk of its own. False: with the last text.
+    end_alone: bool
+    # True: usage is sent in a chunk without choices. False: in the last chunk with a choice.
+    usage_alone: bool = True
+    has_null_usage: bool = False  # True: chunks without usage have the field `usage` with null
     chunk_fields: Mapping[str, Any] = field(default_factory=dict)
     choice_fields: Mapping[str, Any] = field(default_factory=dict)
-    stop_field: str | None = None  # field of a choice with the string that stopped it
+    stop_field: str | None = None  # field of a choice for the stop string that ended the output
     stop_reason: str = "stop"  # finish reason of an answer that ended normally
-    # The format of a stream's error event; None: the stream is cut.
+    # The format of a stream's error event; None: the connection is closed without an event.
     error: Callable[[int, str], dict[str, Any]] | None = None
     error_status: int = 500
     has_done_after_error: bool = True
 
 
 class OpenAiShape(Shape):
-    """The answers of both routes; `is_chat` selects the route."""
+    """The answers of both routes. `is_chat` is True for /v1/chat/completions."""
 
     def __init__(
         self,
@@ -54,7 +56,9 @@ class OpenAiShape(Shape):
         self._style = style
         self._is_chat = is_chat
         self._usage = usage
-        self._timings = timings  # llama.cpp's `timings` in its last chunk and in whole answers
+        # llama.cpp sends the field `timings` in a stream's last chunk and in answers that are not
+        # streamed.
+        self._timings = timings
         self._echo = echo
         field_name = b"content" if is_chat else b"text"
         self._around = [
@@ -95,7 +99,7 @@ class OpenAiShape(Shape):
         return chunk
 
     def _counts(self) -> dict[str, Any]:
-        """The usage field of a chunk in the middle of a stream."""
+        """The field `usage` of a chunk in the middle of a stream, or no field."""
         return {"usage": self.usage_so_far()} if self._usage is Usage.ALWAYS else {}
 
     def opening(self) -> bytes:

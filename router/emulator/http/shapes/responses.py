@@ -1,4 +1,7 @@
-"""/v1/responses: numbered, named events; created and in_progress come before any token."""
+"""The format of /v1/responses: a stream has numbered and named events.
+
+The events `response.created` and `response.in_progress` are sent before any token.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 The module contains data, and pure functions over bytes. Neither this file nor the engines' files do
 I/O. The poller and the prober send the requests, and pass the answers to these functions.
 
-Reading never raises. A missing or impossible value is `None` in the `Signals`; the name of an
-impossible value is added to `odd`.
+Reading never raises. A missing or impossible value is `None` in the `Signals`. If a metric has an
+impossible value, the metric's name is added to `odd`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     context_tokens: int | None = None  # Maximum tokens of prompt and answer together.
     version: str | None = None
-    by_priority: bool | None = None  # The engine schedules requests by priority.
-    low_first: bool | None = None  # Requests with lower priority numbers are served first.
-    metrics_on: bool | None = None  # The engine has Prometheus metrics.
+    by_priority: bool | None = None  # Whether the engine schedules requests by priority.
+    low_first: bool | None = None  # Whether the engine serves lower priority numbers first.
+    metrics_on: bool | None = None  # Whether the engine has Prometheus metrics.
 
 
 NO_FACTS = Facts()
@@ -49,7 +49,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
     facts: Facts = NO_FACTS
     last: Signals = NO_SIGNALS  # The previous signals of the same source.
-    empty: int = 0  # The number of consecutive previous answers of the source without anything new.
+    empty: int = 0  # Number of previous answers of the source in a row that had nothing new.
 
 
 NOTHING_KNOWN = Known()
@@ -58,7 +58,7 @@ NOTHING_KNOWN = Known()
 class Source:
     """One path with metrics, and how its answer is read.
 
-    `timeout_s`: the least timeout of a request to it.
+    `timeout_s`: the minimum timeout, in seconds, of a request to the path.
     """
 
     __slots__ = ("path", "timeout_s")
@@ -70,7 +70,7 @@ class Source:
     def parse(
         self, body: bytes, known: Known = NOTHING_KNOWN, odd: Odd | None = None
     ) -> Signals | None:
-        """Return the signals of a whole answer; `None`: not an answer of this source."""
+        """Return the signals of a whole answer; `None`: the body is no answer of this source."""
         raise NotImplementedError
 
 
@@ -141,12 +141,12 @@ class Check:
     """A path that shows the engine's health, if the engine has such a path."""
 
     path: str
-    timeout_s: float = 0.0  # The least timeout in seconds of a request to this path.
+    timeout_s: float = 0.0  # The minimum timeout, in seconds, of a request to this path.
     # The HTTP statuses that show the engine's health; empty: all statuses but ABSENT.
     only: frozenset[int] = frozenset()
 
     def decides(self, status: int) -> bool:
-        """Whether this status shows the engine's health.
+        """Return whether this HTTP status shows the engine's health.
 
         Status 0 means that there was no answer.
         """
@@ -180,7 +180,10 @@ def decoded(body: bytes) -> Any:
 
 
 def count(value: Any, name: str, odd: Odd) -> int | None:
-    """Return a valid count: an integer from 0 on. Other values give None and are added to `odd`."""
+    """Return `value` if it is a valid count: an integer from 0 on.
+
+    Otherwise return None, and add the metric's name to `odd`, unless the value is missing.
+    """
     if value is None:
         return None
     if isinstance(value, float) and value.is_integer():
@@ -192,7 +195,10 @@ def count(value: Any, name: str, odd: Odd) -> int | None:
 
 
 def share(value: Any, name: str, odd: Odd) -> float | None:
-    """Return a number between 0 and 1. Other values give None and are added to `odd`."""
+    """Return `value` if it is a number between 0 and 1.
+
+    Otherwise return None, and add the metric's name to `odd`, unless the value is missing.
+    """
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1.001:
@@ -202,7 +208,10 @@ def share(value: Any, name: str, odd: Odd) -> float | None:
 
 
 def whole(text: str | None) -> int | None:
-    """Return a label's text as an integer from 0 on, else None (engines write `None`, too)."""
+    """Return a label's text as an integer from 0 on; None if it is no such number.
+
+    Engines write the text `None` for an unknown number.
+    """
     return None if text is None else whole_number(text, 12)
 
 

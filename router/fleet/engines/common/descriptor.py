@@ -3,7 +3,7 @@
 Each file of `router/fleet/engines` creates one `Engine`. All other code reads its attributes, and
 never compares or lists names of engines. The default attributes describe an unknown engine.
 
-The class is compiled and its attributes are plain values, because they are read for every request.
+The class is compiled, because its attributes are read for every request.
 
 Must never: do I/O, or be changed after it was created.
 """
@@ -18,9 +18,11 @@ from router.fleet.engines.common.counters import Counters
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.engines.common.publishers import Publisher
 
-MODEL: Final = "model"  # The engine serves the model that the body's `model` names.
+# A value of `Adapters`: the engine serves the model or adapter that the body's `model` names.
+MODEL: Final = "model"
 _NO_MARKS: Final = Marks()
-COUNTS: Final = b'_tokens"'  # Part of every event with counts in OpenAI's format.
+# Every event with token counts in OpenAI's format contains these bytes.
+COUNTS: Final = b'_tokens"'
 
 
 class Abort:
@@ -31,7 +33,8 @@ class Abort:
     """
 
     def __init__(self, path: str, key: str, paths: frozenset[bytes]) -> None:
-        self.path = path  # The path for POST, with the request's ID as `key` in a JSON object.
+        # A POST to this path aborts a request. The request's ID is the member `key` of the body.
+        self.path = path
         self.key = key.encode()  # The name of the member with the ID in a request's body.
         self.paths = paths  # The paths whose requests can have an ID.
         self.nameless = b'"%b":null' % self.key  # A member that leaves the request without an ID.
@@ -44,8 +47,8 @@ class Abort:
 class UsageAsk:
     """How the token counts of a stream are requested from an engine (`stream_options`).
 
-    This is only for an engine that sends the counts in a separate event, which can be removed
-    again.
+    Only an engine that sends the counts in a separate event has a `UsageAsk`. The router removes
+    this event again if the client did not request it.
     """
 
     def __init__(
@@ -53,17 +56,17 @@ class UsageAsk:
     ) -> None:
         self.options = options  # Options that request one usage event and change nothing else.
         self.member = b'"stream_options":' + options
-        # An object without `include_usage` requests the counts, too.
+        # True: a `stream_options` object without `include_usage` requests the counts, too.
         self.asks_by_default = asks_by_default
-        # `continuous_usage_stats` only has an effect together with `include_usage`.
+        # True: `continuous_usage_stats` only has an effect together with `include_usage`.
         self.continuous_needs_usage = continuous_needs_usage
 
 
 class Adapters:
     """The member of a body by which an engine chooses an adapter, on each path.
 
-    The values are members that `intake/authority.py` knows. "": the engine serves its own model,
-    whatever the body contains.
+    Each value of `by_path` is the name of a member that `intake/authority.py` knows. "": the engine
+    serves its own model, whatever the body contains.
     """
 
     def __init__(
@@ -76,8 +79,8 @@ class Adapters:
         self.by_path = {**by_path}
         # The member that names the adapter on a path that the router does not know.
         self.unknown = unknown
-        # The member that names the adapter on any other path, if `model` is an adapter's plain
-        # name.
+        # The member that names the adapter on any other path, if `model` has the name of an adapter
+        # without its model (not in the form `model:adapter`).
         self.by_plain_name = by_plain_name
 
 
@@ -87,10 +90,11 @@ class NativePath:
     def __init__(
         self, kind: str, path: str, *, streams_events: bool = False, light: bool = False
     ) -> None:
-        self.kind = kind  # The kind of the route.
+        self.kind = kind  # The kind of the route, such as "chat".
         self.path = path.encode()
-        self.streams_events = streams_events  # Streams of this path consist of server-sent events.
-        self.light = light  # Requests to this path use no GPU.
+        # Whether streams of this path consist of server-sent events.
+        self.streams_events = streams_events
+        self.light = light  # True: requests to this path use no GPU.
 
 
 def native(kind: str, *paths: str, events: bool = False, light: bool = False) -> list[NativePath]:
@@ -151,46 +155,50 @@ class Engine:
         self.sources = sources
         self.health = health
         self.facts = facts
-        self.keeps_alive = keeps_alive  # Polls and probes may reuse connections.
+        self.keeps_alive = keeps_alive  # Whether polls may reuse connections.
         # Whether the engine's total of generated tokens grows while requests are running.
         self.counts_live = counts_live
         self.native = native or []  # The inference paths of the engine's own API.
-        # Paths that stop, change or show the engine; they are blocked for clients. The paths are in
-        # lower case.
+        # Paths that stop the engine, change it or show its state, in lower case. They are blocked
+        # for clients.
         self.control = frozenset([path.encode() for path in control])
         self.control_below = tuple([path.encode() for path in control_below])
         # Request headers that the engine obeys and that clients must not send. The names are in
         # lower case.
         self.private_headers = frozenset([header.encode() for header in private_headers])
-        # The engine answers 404 for a model that it does not list.
+        # Whether the engine answers 404 for a model that it does not list.
         self.refuses_models = refuses_models
-        self.names_adapters = names_adapters  # `model:adapter` names one of a model's adapters.
+        # Whether the engine accepts `model:adapter` as the name of a model's adapter.
+        self.names_adapters = names_adapters
         # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
         self.adapters = adapters
         self.dialect = dialect
         self.low_first = low_first  # The priority dialect if the engine's facts have `low_first`.
-        # The engine's facts show whether it schedules by priority.
+        # True: the engine's facts show whether the engine schedules by priority.
         self.tells_scheduling = tells_scheduling
         self.abort = abort  # None: closing a request's connection aborts the request.
-        self.usage_ask = usage_ask  # None: the counts of streams are not requested.
-        # Bytes in every event with token counts, and in few other events.
+        self.usage_ask = usage_ask  # None: the router does not request token counts of streams.
+        # Bytes that every event with token counts contains, and few other events.
         self.counts_mark = counts_mark
         # Paths whose answers have token counts in the engine's own format.
         self.counts_natively = frozenset([path.encode() for path in counts_natively])
-        self.continues = continues  # The engine can continue a text (`continue_final_message`).
+        # Whether the engine can continue a text (`continue_final_message`).
+        self.continues = continues
         # The path that returns the token IDs of a text or of chat messages; "": the engine has no
         # such path.
         self.tokenize = tokenize
         self.publisher = publisher  # How the engine reports its publishers of KV events.
         # False: the engine was not detected, so the replica may run any engine.
         self.is_recognised = is_recognised
-        # The engine's load as Prometheus has it; `None`: `hedgerow plan` cannot read this engine.
+        # The names of the engine's totals in Prometheus; `None`: `hedgerow plan` cannot read this
+        # engine's counters.
         self.counters = counters
-        # The engine starts a request only after the KV cache for its whole output was reserved.
+        # True: the engine starts a request only after it has reserved the KV cache for the
+        # request's whole output.
         self.reserves_output = reserves_output
-        # A new request preempts a running one whose number is worse by more than this.
+        # A new request preempts a running request whose priority number is worse by more than this.
         self.displaces_by = displaces_by
-        self.gauges_lag = gauges_lag  # Its gauges lag by up to a second.
+        self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
 
     def __repr__(self) -> str:
         return f"Engine({self.name})"

@@ -5,8 +5,8 @@ regular expression finds the wanted lines, and only these are parsed. `Reader` t
 pieces, so a page of megabytes never blocks the event loop for longer than one piece takes.
 
 One invalid sample (NaN, infinite, negative, not a number, unterminated labels, a duplicate series,
-a truncated line) invalidates its whole family, because the sum of the other samples would be a
-wrong but plausible number. `Samples.odd` has the names of invalid families.
+a truncated line) invalidates all samples of its metric, because the sum of the others would be a
+wrong but plausible number. `Samples.odd` has the names of invalid metrics.
 
 Must never: raise, whatever the bytes are; depend on an engine.
 """
@@ -26,7 +26,7 @@ _MOST: Final = 2.0**53  # Above this number, a float cannot represent every inte
 
 
 class Sample(NamedTuple):
-    """One series at one moment. `value` is None if the sample is invalid."""
+    """One series of a metric: its labels and its value. An invalid sample has the value None."""
 
     labels: Mapping[str, str]
     value: float | None
@@ -41,7 +41,7 @@ class Wanted:
     def __init__(self, *names: str) -> None:
         self.names = frozenset(names)
         # The longest names are first, because an alternation takes the first match. The pattern
-        # begins with a line feed, which is fast to search; other lines do not match after it.
+        # begins with a line feed, because the search for a line feed is fast.
         ordered = sorted(self.names, key=len, reverse=True)
         alternatives = b"|".join(re.escape(name.encode("ascii")) for name in ordered)
         self.pattern = re.compile(rb"\n(" + alternatives + rb")([{ \t][^\n]*)")
@@ -54,7 +54,7 @@ class Samples:
 
     def __init__(self) -> None:
         self._found: dict[str, list[Sample]] = {}
-        self.odd: set[str] = set()  # Names of the metric families that have invalid values.
+        self.odd: set[str] = set()  # Names of the metrics that have invalid values.
 
     def __bool__(self) -> bool:
         return bool(self._found)
@@ -75,7 +75,11 @@ class Samples:
     def total(
         self, *names: str, where: Callable[[Mapping[str, str]], bool] | None = None
     ) -> int | None:
-        """Return the sum of the integers of a family: the first of these names on the page."""
+        """Return the sum of the samples of one metric, as an integer.
+
+        The metric is the first of `names` that is on the page. `where`: selects samples by their
+        labels.
+        """
         name, found = self.series(*names)
         if where is not None:
             found = [sample for sample in found if where(sample.labels)]
@@ -95,7 +99,7 @@ class Samples:
         return int(total)
 
     def largest_share(self, name: str, samples: Sequence[Sample]) -> float | None:
-        """Return the largest value of a family whose values are between 0 and 1."""
+        """Return the largest value of a metric whose values are between 0 and 1."""
         largest: float | None = None
         for sample in samples:
             if sample.value is None:
@@ -112,7 +116,10 @@ class Samples:
         return min(value, 1.0)
 
     def moment(self, name: str) -> float | None:
-        """Return a time in seconds since the epoch; the earliest if there are several."""
+        """Return a metric whose value is a time, in seconds since the epoch.
+
+        If the metric has several samples, the result is the earliest time.
+        """
         values = [sample.value for sample in self._found.get(name, ())]
         known = [value for value in values if value]
         return min(known) if known and len(known) == len(values) else None
@@ -126,9 +133,10 @@ class Reader:
     def __init__(self, wanted: Wanted) -> None:
         self._wanted = wanted
         self._samples = Samples()
-        self._seen: set[bytes] = set()  # The series so far, to find duplicates.
-        self._carry = b"\n"  # A line feed and the incomplete line after it.
-        self._skipping = False  # The present position is inside a line that is too long.
+        self._seen: set[bytes] = set()  # The series that were read, to find duplicates.
+        # A line feed and the incomplete last line of the pieces so far.
+        self._carry = b"\n"
+        self._skipping = False  # True: the present position is inside a line that is too long.
         self._kept = 0
 
     def feed(self, piece: bytes) -> bool:

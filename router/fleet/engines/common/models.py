@@ -16,7 +16,8 @@ from router.fleet.engines.common.base import decoded
 
 CONTEXT = "max_model_len"  # The name of the context length in the answers of vLLM and SGLang.
 
-MODELS_MOST = 4096  # Maximum entries read of a list; each name costs the fleet some µs.
+# Maximum number of entries that are read of a model list; each name costs the fleet some µs.
+MODELS_MOST = 4096
 
 Entries = dict[str, dict[str, Any]]  # model name -> its entry
 

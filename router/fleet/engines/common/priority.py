@@ -1,4 +1,4 @@
-"""How an engine reads the field `priority` (its dialect), and the number that requests get.
+"""Defines how an engine reads the field `priority` (its dialect), and which number a request gets.
 
 Engines compare the numbers of requests that were sent at different times. If the number depended on
 the urgency alone, urgent requests that arrive later would always overtake earlier ones. So the
@@ -8,10 +8,11 @@ later deadlines.
 
     due = arrival + (urgency - normal) * level
 
-`level` is the waiting time that is worth one class: half of `queue.batch_becomes_normal_after`. The
-deadline of a critical request is earlier by one more hour. A factor converts the time into the
-engine's number. An engine that stores each number for ever must not get the time; its numbers
-depend only on class and step (`is_bounded`).
+`level` is the waiting time in seconds that makes up for one class: half of
+`queue.batch_becomes_normal_after`. The deadline of a critical request is earlier by one more hour.
+A factor converts the deadline into the engine's number. If an engine stores each number for ever,
+its numbers do not contain the time. They depend only on the class of a request and its urgency
+within the class (`is_bounded`).
 
 Pure. Must never: read a clock, or depend on an engine. The dialects are in the engines' files.
 """
@@ -22,19 +23,20 @@ from typing import Final
 
 from router.core.urgency import CRITICAL, NORMAL, class_of
 
-EPOCH: Final = 1_767_225_600.0  # 2026-01-01 00:00 UTC, in seconds since 1970.
+# The time from which deadlines are counted: 2026-01-01 00:00 UTC, in seconds since 1970.
+EPOCH: Final = 1_767_225_600.0
 CRITICAL_AHEAD_S: Final = 3600.0
 LEAST_LEVEL_S: Final = 1.0
 MOST_LEVEL_S: Final = 86_400.0  # Upper limit of `level`; this limit is used if aging is off.
 
 # A client's number that makes a request one class less urgent, for engines with unbounded numbers
-# and the default 0. Examples in engine documentation use 10 for "later". Above 30, a number is in
-# the last class.
+# and the default 0. Examples in engine documentation use 10 for "later". A request with a number
+# above 30 is in the least urgent class.
 _HALFWAY: Final = 10.0
 
 
 def level_s(aging: float) -> float:
-    """Return the seconds of waiting that are worth one class. `aging`: classes per second."""
+    """Return how many seconds of waiting make up for one class. `aging`: classes per second."""
     if aging <= 0.0:
         return MOST_LEVEL_S
     return min(MOST_LEVEL_S, max(LEAST_LEVEL_S, 1.0 / aging))
@@ -69,8 +71,8 @@ class Dialect:
         self.refusal = refusal
         # Regular expressions for the text of an answer by which the engine rejects the field.
         self.refusals = refusals
-        # A `priority` member with the same effect as no such member, for a body that cannot be
-        # edited.
+        # A `priority` member with the same effect as a body without `priority`, for a body that
+        # cannot be edited.
         self.absent = b'"priority":' + absent
         # False: the number of a normal request is left out where possible.
         self.tells_normal = tells_normal

@@ -1,7 +1,8 @@
-"""Where an engine publishes its KV events, and helpers that read this from the engine's answers.
+"""Defines how the router finds out, from an engine's answers, where the engine publishes KV events.
 
-Pure. In an endpoint with a wildcard host, the wildcard is replaced by the replica's host. A
-publisher that connects instead of binding a port (see `kv_events`) cannot be used.
+The functions are pure. In an endpoint with a wildcard host, the wildcard is replaced by the
+replica's host. A publisher that connects instead of binding a port (see `kv_events`) cannot be
+used.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def connectable(endpoint: str, host: str, shift: int) -> str | None:
 
 
 def bound(endpoint: Any, host: str, shift: int) -> str | None:
-    """As `connectable`, for a publisher's own setting.
+    """Like `connectable`, for the endpoint in a publisher's own settings.
 
-    Also `None` if the publisher connects instead of binding.
+    Returns `None` also if the publisher connects to the endpoint instead of binding it.
     """
     if not isinstance(endpoint, str):
         return None

@@ -63,9 +63,10 @@ def _control_below() -> tuple[bytes, ...]:
     return tuple({path: None for engine in ENGINES.values() for path in engine.control_below})
 
 
-# Paths that stop, change or show an engine; they are blocked for clients.
+# Paths that stop an engine, change it or show its state; they are blocked for clients.
 CONTROL: Final = _control()
-# Prefixes of paths that stop, change or show an engine; all paths below them are blocked.
+# Prefixes of paths that stop an engine, change it or show its state. All paths with these prefixes
+# are blocked for clients.
 CONTROL_BELOW: Final = _control_below()
 
 
@@ -119,7 +120,8 @@ def _abort_paths() -> frozenset[bytes]:
     return frozenset(found)
 
 
-ABORT_PATHS: Final = _abort_paths()  # Paths whose requests can have an ID at some engine.
+# Paths whose requests can have an ID, for an abort, at one of the engines.
+ABORT_PATHS: Final = _abort_paths()
 
 
 def _publishers() -> tuple[Publisher, ...]:
@@ -131,9 +133,9 @@ _PUBLISHERS: Final = _publishers()
 
 
 def publishers_of(engine: Engine) -> tuple[Publisher, ...]:
-    """Return how an engine may report its publishers of KV events.
+    """Return the ways in which an engine may report its publishers of KV events.
 
-    For an engine that was not detected, the result has the ways of all engines.
+    If the engine was not detected, the result has the ways of all engines.
     """
     if not engine.is_recognised:
         return _PUBLISHERS

@@ -1,8 +1,9 @@
-"""The router's own IDs of KV blocks: hashes over token IDs, each chained to the block before it.
+"""Computes the router's own IDs of KV cache blocks: hashes over token IDs.
 
 Engines hash blocks in ways that change with version, settings and a random seed, so the engines'
 hashes are never computed here. Events contain the token IDs, and requests are converted into token
-IDs. Both are hashed in the same way: h(i) = xxh3_64(token IDs of block i as 4-byte little-endian,
+IDs. The token IDs of events and of requests are hashed in the same way. The hash of a block depends
+on the hash of the block before it: h(i) = xxh3_64(token IDs of block i as 4-byte little-endian,
 seed = h(i-1)). h(-1) is a hash of everything else that separates caches: the adapter and the cache
 salt.
 
@@ -32,7 +33,10 @@ def pack(ids: Iterable[int]) -> bytes:
 
 
 def root(lora: str = "", salt: str = "") -> int:
-    """The seed of the first block's hash. "": no adapter, or no salt."""
+    """Return the seed for the hash of the first block.
+
+    `lora`: the adapter's name; "": none. `salt`: the cache salt; "": none.
+    """
     if not lora and not salt:
         return 0
     name = lora.encode("utf-8", "surrogatepass")
@@ -42,7 +46,7 @@ def root(lora: str = "", salt: str = "") -> int:
 def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) -> list[int]:
     """Return the hashes of the whole blocks of packed `tokens`.
 
-    `most`: the maximum number of hashes. `before`: the previous hash.
+    `most`: the maximum number of hashes. `before`: the hash of the block before the first one.
     """
     step = block_size * _BYTES
     end = min(len(tokens) // step, most) * step
@@ -54,7 +58,7 @@ def chain(tokens: bytes, block_size: int, before: int, most: int = sys.maxsize) 
 
 
 class TokenChains:
-    """The token IDs of one prompt, and their chain for any block size."""
+    """The token IDs of one prompt, and the hashes of its blocks for any block size."""
 
     __slots__ = ("_chains", "_most", "_root", "_tokens", "count")
 

@@ -1,6 +1,7 @@
-"""Decodes frames of a KV event publisher into typed events. Pure; invalid data is counted.
+"""Decodes the messages of a KV event publisher into typed events. The functions are pure.
 
-A message is `[topic][seq: 8 bytes big-endian][msgpack]`, the payload is `[ts, events, rank]`.
+A message has the frames `[topic][seq: 8 bytes big-endian][msgpack]`; the msgpack payload is
+`[ts, events, rank]`.
 Events are positional arrays (vLLM up to 0.23, SGLang up to 0.5.18) or maps with `type` (later
 versions). Versions add fields at the end, so unknown keys and further elements are ignored. Hashes
 are unsigned (vLLM), signed (SGLang, vLLM up to 0.10) or bytes
@@ -20,8 +21,9 @@ from router.fleet.prefix.kv_events.chains import pack
 
 GPU: Final = "GPU"
 END_OF_REPLAY: Final = (1 << 64) - 1  # the seq of the message that ends a replay: eight 0xff bytes
-# Kinds of attention whose groups hold every token of a prompt. The other kinds keep a window or a
-# state and carry no information about the prefix (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
+# Kinds of attention whose KV cache groups hold every token of a prompt. Groups of other kinds hold
+# only a window of tokens, or a state, so they do not show which prefix is cached
+# (vllm/v1/kv_cache_interface.py, KVCacheSpecKind).
 FULL_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
 _MASK = (1 << 64) - 1
 _MAX_BLOCK = 1 << 20  # maximum tokens of a block; real blocks have 1 to a few hundred
@@ -33,7 +35,8 @@ class BlockStored(msgspec.Struct, gc=False):
     hashes: list[int]
     # the engine's hash of the block before the first one; None: the prompt begins here
     parent: int | None
-    # packed token IDs, block_size for each block; b"": not sent (for media other than the GPU)
+    # packed token IDs, `block_size` of them for each block; b"": the event has no token IDs (for
+    # media other than the GPU)
     tokens: bytes
     block_size: int
     lora: str = ""
@@ -42,7 +45,7 @@ class BlockStored(msgspec.Struct, gc=False):
     # for each block: other data that separates caches, such as an image's hash, or b""
     extras: list[bytes] | None = None
     group: int | None = None
-    full: bool | None = None  # whether the blocks' KV group has full attention; None: unknown
+    full: bool | None = None  # whether the KV cache group has full attention; None: unknown
 
     def pieces(self, most: int) -> Iterator[BlockStored]:
         """Return the same blocks as events of at most `most` blocks, in the order to apply."""
@@ -257,7 +260,7 @@ def _medium(fields: dict[str, Any]) -> str:
         medium = GPU
     elif not isinstance(medium, str):
         raise TypeError("no medium")
-    # vLLM 0.29+: a block held by another machine is not a hit on this one's GPU.
+    # vLLM 0.29+: a block that another machine holds is not a hit on this replica's GPU.
     return f"remote {medium}" if fields.get("locality") == "REMOTE" else medium
 
 
@@ -265,8 +268,8 @@ def _lora(fields: dict[str, Any]) -> str:
     name = fields.get("lora_name")
     if name is not None:
         return _text(name)
-    # Before lora_name, events had only the engine's own adapter number. That number separates
-    # caches, but requests cannot be matched to it.
+    # Engine versions without `lora_name` report only their own number of the adapter. That number
+    # separates caches, but requests cannot be matched to it.
     number = fields.get("lora_id")
     return "" if number is None else f"\0{number}"
 
@@ -284,10 +287,10 @@ def _number(raw: Any) -> int | None:
 
 
 def _read_extras(event: BlockStored, raw: Any) -> None:
-    """Sort `extra_keys`, a list or null per block, into adapter (already known), salt and the
-    remaining keys.
+    """Store the cache salt and the other `extra_keys` in the event, without its adapter's name.
 
-    The keys have no tags. vLLM's order is: adapter, images, salt (first block only), embeddings.
+    `raw`: for each block, a list of keys or null. The keys have no tags. vLLM's order is: adapter,
+    images, salt (first block only), embeddings.
     """
     if not isinstance(raw, list):
         raise TypeError("extra_keys is not a list")

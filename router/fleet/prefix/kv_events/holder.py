@@ -1,6 +1,6 @@
 """The blocks that one publisher of KV events holds or held; used by `index`.
 
-Plain data with one owner, `ExactIndex`, which documents the rules.
+Only `ExactIndex` changes these objects. The rules are in the docstring of its module.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def new_shards() -> Shards:
 
 
 class Holder:
-    """The blocks of one publisher (a replica, or a data-parallel rank of it)."""
+    """The blocks that one publisher holds: a replica, or a data-parallel rank of a replica."""
 
     __slots__ = (
         *("bit", "block_size", "complete", "count", "duplicates", "ghosts", "gpu", "group", "key"),
@@ -34,22 +34,22 @@ class Holder:
         self.key = key
         self.rank = rank
         self.block_size = 0  # tokens per block; 0: no block was stored yet
-        # the number of the KV group that is used; None: not known yet
+        # the number of the engine's KV cache group whose blocks are recorded; None: not known yet
         self.group: int | None = None
         self.complete = False
         self.empty(bit)
 
     def empty(self, bit: int) -> None:
-        """Make this holder empty, with another bit in the masks."""
+        """Forget all blocks of this holder, and give it another bit in the masks of the index."""
         self.bit = bit
         self.gpu = new_shards()  # blocks on the GPU: the engine's hash -> the router's hash
         # medium other than the GPU -> the engine's hash -> the router's hash
         self.media: dict[str, dict[int, int]] = {}
-        # the router's hash -> the number of further engine hashes of the same block
+        # the router's hash -> the number of additional engine hashes of the same block
         self.duplicates: dict[int, int] = {}
         self.ghosts: dict[int, int] = {}
         self.count = 0  # number of entries in `gpu` and `media`
-        self.turn = 0  # the shard for the next eviction
+        self.turn = 0  # index of the dict in `gpu` from which the next blocks are evicted
 
     def find(self, engine_hash: int) -> int | None:
         """Return the router's hash of a block that the replica holds, or held recently."""
@@ -65,7 +65,7 @@ class Holder:
 
 
 class Retired:
-    """Entries of a cleared holder, which are removed later under the holder's old bit."""
+    """The entries of a cleared holder. They are removed later; `bit` is the holder's former bit."""
 
     __slots__ = ("bit", "count", "gpu")
 
@@ -76,7 +76,7 @@ class Retired:
 
 
 class IndexStats:
-    """Numbers for metrics. All are totals since the start, except `entries` and `replicas`."""
+    """Numbers for metrics: totals since the start."""
 
     __slots__ = ("duplicates", "evicted", "left_out", "orphans", "removed", "stored")
 
@@ -85,7 +85,7 @@ class IndexStats:
         self.duplicates = 0  # number of stored blocks that were already in the index
         self.removed = 0  # number of blocks that the engine reported as removed
         self.orphans = 0  # number of blocks that were ignored because their parent is not known
-        # number of blocks that were ignored because of their KV group, size or medium
+        # number of blocks that were ignored because of their KV cache group, size or medium
         self.left_out = 0
         self.evicted = 0  # number of blocks removed because the index was full
 
@@ -95,9 +95,9 @@ def count_of(holder: Holder) -> int:
 
 
 def chain_apart(event: BlockStored, before: int) -> list[int]:
-    """Like `chain`, for blocks that contain more than tokens (an image behind its placeholder IDs).
+    """Return the hashes of blocks that depend on more than token IDs, such as on an image.
 
-    No chain of token IDs alone may give the same hashes as this function.
+    `before`: the hash of the previous block. No chain of token IDs alone may give the same hashes.
     """
     step = event.block_size * 4
     extras = event.extras or []

@@ -1,8 +1,8 @@
-"""The exact index: the holders of KV blocks, as reported by the engines.
+"""The exact index: records which replicas hold which KV cache blocks, as the engines report it.
 
 A block is identified by the router's own chain of token IDs (`chains`), never by an engine's hash.
-For each replica a map translates the engine's hashes to the router's, because events of removed
-blocks contain only the engine's hash.
+For each replica, a map translates the engine's hashes to the router's hashes, because events of
+removed blocks contain only the engine's hash.
 
 Rules
 1. Storing is idempotent, because vLLM 0.25+ repeats BlockStored on every reuse. If two requests
@@ -15,11 +15,12 @@ Rules
 3. A block whose parent is unknown is ignored, because its position in the prompt is not known.
    Recently removed blocks are remembered as possible parents (`_GHOSTS`).
 4. Entries are spread over small dicts, because one dict of a million entries takes about 100 ms to
-   grow, and every stream would wait for it. For the same reason `clear` only gives a replica a new
-   bit. Its old blocks are no longer matched, and their entries are freed in steps (`purge`).
+   grow, and every stream would wait for it. For the same reason, `clear` only gives the replica a
+   new bit in the masks of holders. Its old blocks are no longer matched, and their entries are
+   freed in steps (`purge`).
 5. At most `entries` blocks are kept in total. Above this limit, the oldest blocks of the replica
-   with the most blocks are removed. This is only a safeguard in addition to the engines' own
-   removals.
+   with the most blocks are removed. The limit is only a safeguard, because the engines themselves
+   report the blocks that they remove.
 
 Must never: do I/O, read a clock, or keep an entry of a replica that was removed.
 """
@@ -68,7 +69,7 @@ class ExactIndex:
         self._retired: list[Retired] = []
         self._free_bits: list[int] = []
         self._next_bit = 1
-        self._count = 0  # number of entries in use, including those to be purged
+        self._count = 0  # number of entries in use, including those that are still to be freed
         self.stats = IndexStats()
 
     # -- replicas -----------------------------------------------------------------------------
@@ -109,10 +110,9 @@ class ExactIndex:
                 holder.complete = complete
 
     def is_complete(self, key: Hashable) -> bool:
-        """Whether all blocks of the replica are known, so that it does not hold an unknown block.
+        """Return whether the index knows every block that the replica holds.
 
-        The result is False if the router subscribed late, or after a gap: then only a part of them
-        is known.
+        The result is False if the router subscribed late, or after a gap in the messages.
         """
         ranks = self._ranks.get(key)
         return bool(ranks) and all(self._holders[key, rank].complete for rank in ranks or ())
@@ -121,7 +121,8 @@ class ExactIndex:
         return key in self._ranks
 
     def __len__(self) -> int:
-        """Return the number of entries of all replicas and media, including those to be purged."""
+        """Return the number of entries of all replicas and media, including those still to be
+        freed."""
         return self._count
 
     def entries(self, key: Hashable) -> int:
@@ -136,12 +137,12 @@ class ExactIndex:
     # -- queries ------------------------------------------------------------------------------
 
     def match(self, chains: TokenChains, block_tokens: float | None = None) -> dict[Hashable, int]:
-        """Return how many leading blocks of a prompt each replica holds on its GPU; without any:
-        absent.
+        """Return how many leading blocks of a prompt each replica holds on its GPU. Replicas that
+        hold none are absent.
 
-        The numbers are in blocks of `block_tokens` tokens, rounded down; None: in each replica's
-        own blocks. If a replica has data-parallel ranks, the number of the rank that holds the most
-        is returned, because the choice of its internal load balancer is unknown.
+        The numbers are in blocks of `block_tokens` tokens, rounded down; None: in blocks of each
+        replica's own size. For a replica with data-parallel ranks, the number is that of the rank
+        that holds the most, because the router does not know which rank will get the request.
         """
         held: dict[Hashable, int] = {}
         masks = self._masks
@@ -201,8 +202,8 @@ class ExactIndex:
             self._moved(holder, event)
             return
         if event.medium == GPU and event.block_size > holder.block_size:
-            # This is the first block of the holder, or its earlier blocks were partial blocks at
-            # the ends of prompts.
+            # The holder had no blocks, or its earlier blocks were partial blocks at the ends of
+            # prompts.
             self._empty(holder)
             self._set_size(holder, event.block_size)
         if event.block_size != holder.block_size:
@@ -228,7 +229,10 @@ class ExactIndex:
             self._elsewhere(holder, event.medium, event.hashes, ours)
 
     def _is_counted(self, holder: Holder, event: BlockStored) -> bool:
-        """Whether an event's KV group is the used one: the first group with full attention."""
+        """Return whether an event belongs to the KV cache group that the index records.
+
+        The index records the first group with full attention.
+        """
         if event.full is None:
             return event.group is None or event.group == (holder.group or 0)
         if not event.full:
@@ -241,7 +245,8 @@ class ExactIndex:
         shard = holder.gpu[engine_hash & LOW]
         old = shard.pop(engine_hash, None)
         if old == ours:
-            shard[engine_hash] = ours  # moved to the end, because the block was just used
+            # The entry moves to the end of the dict, because the block was just used.
+            shard[engine_hash] = ours
             self.stats.duplicates += 1
             return
         if old is not None:  # the engine used one hash for two blocks: the last event counts
@@ -263,7 +268,10 @@ class ExactIndex:
             masks[ours] = mask | holder.bit if mask else holder.bit
 
     def _unmask(self, holder: Holder, ours: int) -> None:
-        """Remove one engine hash of the block `ours`."""
+        """Note that the engine has removed one of its hashes of the block `ours`.
+
+        If it was the last hash, the holder does not hold the block any more.
+        """
         duplicates = holder.duplicates.get(ours)
         if duplicates is not None:
             if duplicates > 1:
@@ -282,7 +290,10 @@ class ExactIndex:
             masks.pop(ours, None)
 
     def _moved(self, holder: Holder, event: BlockStored) -> None:
-        """Apply an event of another medium without token IDs. Unknown hashes are ignored."""
+        """Apply an event that stores blocks without token IDs, on a medium other than the GPU.
+
+        Unknown hashes are ignored.
+        """
         hashes, ours = [], []
         for engine_hash in event.hashes:
             known = holder.find(engine_hash)
@@ -333,7 +344,8 @@ class ExactIndex:
     # -- room ---------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
-        """Remove some entries: those to be purged, else the oldest ones of the largest holder."""
+        """Remove some entries: those of cleared or removed holders, else the oldest ones of the
+        holder with the most blocks."""
         before = self._count
         if self._retired:
             self.purge(_EVICT)
@@ -350,8 +362,8 @@ class ExactIndex:
         for _ in range(SHARDS):
             shard = holder.gpu[holder.turn]
             holder.turn = (holder.turn + 1) & LOW
-            # At most a quarter of a shard is removed, so that one block does not empty a small
-            # index.
+            # At most a quarter of one of the dicts is removed, so that a new block does not empty a
+            # small index.
             for engine_hash in list(islice(shard, min(_EVICT, len(shard) // 4 + 1))):
                 self._unmask(holder, shard.pop(engine_hash))
                 self._evicted(holder)
@@ -364,7 +376,8 @@ class ExactIndex:
         self.stats.evicted += 1
 
     def _empty(self, holder: Holder) -> None:
-        """The holder continues under another bit; its old entries are purged later."""
+        """Give the holder another bit, so that it holds no block. Its old entries are freed
+        later."""
         size = holder.block_size
         self._retire(holder)
         holder.empty(self._bit())
@@ -372,7 +385,7 @@ class ExactIndex:
         self._set_size(holder, size)
 
     def _retire(self, holder: Holder) -> None:
-        """Remove the holder's bits, so that no answer contains the holder."""
+        """Remove the holder's bit from the tables, so that `match` does not find it any more."""
         del self._by_bit[holder.bit]
         self._set_size(holder, 0)
         self._count -= sum(len(held) for held in holder.media.values())
@@ -383,7 +396,8 @@ class ExactIndex:
             self._free_bits.append(retired.bit)
 
     def _set_size(self, holder: Holder, size: int) -> None:
-        """Set the holder's block size, 0: none; `match` uses only holders with a size."""
+        """Set the holder's tokens per block; 0: unknown. `match` ignores holders of unknown block
+        size."""
         if holder.block_size:
             left = self._sizes[holder.block_size] & ~holder.bit
             if left:

@@ -1,11 +1,12 @@
-"""The sockets of KV events: one subscriber per publisher, and one pump that runs all subscribers in
-turn.
+"""Reads KV events from sockets: one subscriber per publisher, and one pump that runs all
+subscribers in turn.
 
 ZMQ's own thread receives the messages. This module reads them from the sockets, in callbacks of
 their file descriptors, without a task, a future or a thread of the router. Decoding and indexing
 hold the GIL, so a thread would not relieve the event loop. Instead all subscribers together get
-SLICE_S seconds per iteration of the loop; the remaining work waits for the next iteration. Only a
-single event is decoded as a whole: 8,192 tokens take 0.3 ms, 131,072 tokens about 6 ms.
+SLICE_S seconds per iteration of the loop; the remaining work waits for the next iteration. Only the
+decoding of one event is never interrupted: an event with 8,192 tokens takes 0.3 ms, an event with
+131,072 tokens about 6 ms.
 
 Must never: raise out of a callback, or leave a socket open.
 """
@@ -35,17 +36,18 @@ from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.kv_events.stream import Apply, Ask, Begin, Counters, Step, Stream
 
 SLICE_S: Final = 0.0005  # seconds of work per iteration of the event loop
-# maximum number of blocks applied between two reads of the clock, which takes about 0.2 ms
+# maximum number of blocks that are applied between two reads of the clock, in about 0.2 ms
 _BLOCKS: Final = 128
-_PURGE: Final = 512  # number of index entries purged between two reads of the clock
-_HWM: Final = 100_000  # maximum messages in a socket's buffer: the publisher's own default
+_PURGE: Final = 512  # number of index entries that are freed between two reads of the clock
+# maximum number of messages in a socket's buffer; the publishers use the same default
+_HWM: Final = 100_000
 # maximum bytes of a message; the event of a prompt of a million tokens has 5 MB
 _MESSAGE_BYTES: Final = 16 * 1024 * 1024
 _HEARTBEAT_MS: Final = 5000  # heartbeat interval; a vanished peer is noticed within three intervals
 
 
 class Pump:
-    """Runs the subscribers in turn; purges the index when they are idle."""
+    """Runs the subscribers in turn; frees unused entries of the index when they are idle."""
 
     def __init__(
         self,
@@ -67,7 +69,7 @@ class Pump:
         self.kick()
 
     def kick(self) -> None:
-        """Note that there may be work, which may be only entries to be purged."""
+        """Note that a subscriber may have work, or that the index may have entries to free."""
         if self._turn is None and not self._stopped:
             self._turn = self._loop.call_soon(self._run)
 
@@ -186,7 +188,7 @@ class Subscriber:
         self._socket.close(linger=0)
 
     def stop(self) -> None:
-        """Close everything and drop this publisher's blocks from the index."""
+        """Close all sockets, and drop this publisher's blocks from the index."""
         if self._socket.closed:
             return
         self._end_replay()
@@ -251,7 +253,7 @@ class Subscriber:
             self._ask(step.start)
 
     def _receive(self) -> bool:
-        """Take one message from one of the sockets; False: there is no message."""
+        """Handle one message from one of the sockets; False: there is no message."""
         if self._stream.is_replaying:
             # Live messages wait in the subscription's socket until the replay is over. Reading the
             # socket's state resets its file descriptor, which would otherwise wake the loop again
@@ -291,7 +293,8 @@ class Subscriber:
     # -- replays ------------------------------------------------------------------------------
 
     def _ask(self, start: int) -> None:
-        """Open a separate socket for each replay, so that answers cannot be confused."""
+        """Request a replay over a new socket, so that answers to two requests cannot be mixed
+        up."""
         self._end_replay()
         zmq = self._zmq
         self._replay = socket = self._new_socket(zmq.DEALER)

@@ -1,8 +1,10 @@
-"""The order of one publisher's messages: gaps, replays, restarts. Pure: returns the next steps.
+"""Puts the messages of one publisher of KV events in order, and handles gaps, replays and restarts.
+
+Pure: each method returns the steps that the caller must execute next.
 
 Rules
-1. Numbers begin at 0 with each publisher process and rise by one. If the number of a live message
-   is lower than before, it comes from a new process: all known blocks are dropped.
+1. Message numbers begin at 0 in each publisher process and rise by one. If the number of a live
+   message is lower than before, it comes from a new process: all known blocks are dropped.
 2. A gap in the numbers means that messages were lost. A replay is requested from the last applied
    message on, and must contain this message. If it does not, the process is a new one or the
    publisher's replay buffer is too short, and all known blocks are dropped. All known blocks are
@@ -40,7 +42,10 @@ class Apply(msgspec.Struct, gc=False):
 
 
 class Ask(msgspec.Struct, gc=False):
-    """Request a replay from this number: `replayed` until its end, or `replay_failed`."""
+    """Request a replay from message number `start` on.
+
+    The caller passes each message of the replay to `replayed`, or calls `replay_failed`.
+    """
 
     start: int
 
@@ -71,7 +76,7 @@ class Counters:
 
 
 class Stream:
-    """The order of one publisher's messages."""
+    """Puts the messages of one publisher in order."""
 
     __slots__ = (
         *("_counters", "_has_replay", "_held", "_last", "_live", "_overlap", "_proof", "_tries"),
@@ -83,21 +88,21 @@ class Stream:
         self._counters = counters
         self._last: Message | None = None  # the last applied message, without its payload
         self._live = -1  # the number of the last live message
-        self._held: Message | None = None  # the live message held until the replay ends
+        self._held: Message | None = None  # the live message that waits until the replay ends
         self._proof: Message | None = None  # the message with which the replay must begin
         self._tries = 0
-        # message number -> checksum of replayed messages that were not live yet
+        # message number -> checksum, for replayed messages that have not arrived as live messages
         self._overlap: dict[int, int] = {}
         self.is_replaying = False
 
     def connected(self, again: bool) -> list[Step]:
-        """The subscription is connected; `again`: it was connected before, so messages may have
-        been lost."""
+        """Note that the subscription is connected. `again`: it was connected before, so messages
+        may have been lost."""
         if again:
             self._counters.reconnects += 1
         if self._has_replay:
-            # This is done during a replay, too, because the replay may have been requested from a
-            # process that has ended.
+            # A replay that is already running is requested again, because it may have been
+            # requested from a process that has ended.
             self._tries = 0
             return self._ask()
         if again and self._last is not None:
@@ -172,7 +177,8 @@ class Stream:
 
     def _replay_ended(self) -> list[Step]:
         if self._proof is not None:
-            # The replay lacks the last applied message: the process is new, or the gap is too long.
+            # The replay lacks the last applied message: the publisher process is new, or the gap is
+            # longer than the replay buffer.
             self._proof = None
             return [*self._drop(), *self._ask()]
         steps: list[Step] = []
@@ -182,7 +188,7 @@ class Stream:
         return [*steps, *self._release()]
 
     def replay_failed(self) -> list[Step]:
-        """Continue without a replay, because its answer is late or unreadable."""
+        """Continue without a replay, because the publisher's answer is late or unreadable."""
         if not self.is_replaying:
             return []
         self._counters.replays_failed += 1
@@ -229,7 +235,7 @@ class Stream:
         return [*begin, *self._missing(message)]
 
     def _release(self) -> list[Step]:
-        """The replay is over: process the held message."""
+        """End the replay, and process the live message that was held until then."""
         self.is_replaying = False
         held, self._held = self._held, None
         return [] if held is None else self.live(held)

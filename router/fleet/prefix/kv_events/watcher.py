@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # maximum bytes of an answer; the answers of some engines contain every setting
 _ANSWER_BYTES: Final = 4 * 1024 * 1024
 _SETTLED_S: Final = 30.0  # seconds between queries while all publishers are connected
-_UNSETTLED_S: Final = 5.0  # seconds between queries otherwise
+_UNSETTLED_S: Final = 5.0  # seconds between queries while a publisher is not connected
 
 
 class KvWatcher:
@@ -70,7 +70,7 @@ class KvWatcher:
         self._session: aiohttp.ClientSession | None = None
 
     def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use the settings of a reload for later queries."""
+        """Use the settings of a reloaded configuration for later queries."""
         self._timeout_s = config.polling.timeout_s
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._tls: ssl.SSLContext | bool = tls or True
@@ -97,7 +97,7 @@ class KvWatcher:
         self._tasks[replica] = task
 
     def unwatch(self, replica: Replica) -> None:
-        """Unsubscribe, and drop the replica's blocks."""
+        """Unsubscribe from a replica's publishers, and drop the replica's blocks from the index."""
         task = self._tasks.pop(replica, None)
         if task is not None:
             task.cancel()
@@ -166,7 +166,8 @@ class KvWatcher:
             await asyncio.sleep(pause_s * self._rng.uniform(0.8, 1.2))
 
     async def _sources(self, replica: Replica) -> list[Source] | None:
-        """Return the publishers of a replica; `None`: no answer, so the known ones are kept."""
+        """Return the publishers of a replica; `None`: no answer, so its known publishers are
+        kept."""
         host = replica.address.host
         if replica.config.kv_events is not None:
             return configured(replica.config.kv_events, host)
@@ -183,7 +184,8 @@ class KvWatcher:
     async def _resolved(self, replica: Replica, sources: list[Source]) -> dict[Source, Source]:
         """Return the sources with addresses in place of host names.
 
-        While a name has no address, its subscriber stays as it is; a new source is left out.
+        If a host name has no address, the subscriber of its source stays as it is. A source without
+        a subscriber is left out.
         """
         found = self._subscribers.get(replica, {})
         addresses = self._addresses[replica]
@@ -202,11 +204,14 @@ class KvWatcher:
         return resolved
 
     def _listen(self, replica: Replica, sources: dict[Source, Source]) -> None:
-        """Subscribe to exactly these sources; the values have addresses to connect to."""
+        """Subscribe to exactly these sources.
+
+        `sources`: source with host names -> the same source with addresses in place of them.
+        """
         assert self._pump is not None
         found = self._subscribers.setdefault(replica, {})
-        # Stop the old subscribers first, because a rank's index entries belong to one subscriber at
-        # a time.
+        # Stop the old subscribers first, because the index entries of a data-parallel rank belong
+        # to one subscriber at a time.
         for source in [s for s, used in found.items() if sources.get(s) != used.source]:
             found.pop(source).stop()
         for source, resolved in sources.items():
@@ -226,7 +231,11 @@ class KvWatcher:
             del self._subscribers[replica]
 
     async def _get(self, replica: Replica, path: str) -> bytes | None:
-        """Return the body of a 200; b"": other status, or too large; `None`: no answer or 5xx."""
+        """Return the body of a 200 answer.
+
+        b"": the status is another one below 500, or the body is too large. `None`: there was no
+        answer, or its status was 5xx.
+        """
         import aiohttp
 
         assert self._session is not None

@@ -14,8 +14,8 @@ from xxhash import xxh3_128_digest
 # Maximum bytes of the messages or the prompt, about 250,000 tokens. Longer prompts are not
 # tokenized.
 MAX_BYTES: Final = 1024 * 1024
-# Members that show a message part without text (such as an image) in its JSON. Text that looks like
-# them gets no token IDs either; then only the approximate index is used.
+# JSON member names that show a message part other than text, such as an image. A chat whose text
+# contains such a name gets no token IDs either; then only the approximate index is used.
 _NO_TEXT: Final = re.compile(rb'"(?:image|audio|video|input_|file)|_url"')
 
 
@@ -32,7 +32,7 @@ class Facts(msgspec.Struct, gc=False):
     messages: bytes | None = None
     prompt: bytes | None = None
     tools: bytes | None = None
-    template_kwargs: bytes | None = None  # the member chat_template_kwargs
+    template_kwargs: bytes | None = None  # the body's member `chat_template_kwargs`
 
     def name(self) -> bytes:
         """Return a key of 16 bytes that is equal exactly for requests with the same token IDs."""
@@ -57,7 +57,10 @@ def text_of(facts: Facts) -> bytes | None:
 
 
 def may_hold_more_than_text(raw: bytes) -> bool:
-    """Check a chat's messages quickly, because decoding them would take too long."""
+    """Return whether a chat's messages may have parts other than text.
+
+    The JSON is only searched, because decoding it would take too long.
+    """
     return _NO_TEXT.search(raw) is not None
 
 
@@ -65,7 +68,7 @@ def prompt_of(raw: bytes) -> str | list[int] | None:
     """Return the only prompt of a completion, as text or token IDs; `None`: several, or invalid."""
     prompt = decoded(raw)
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]  # a list with one prompt
+        prompt = prompt[0]  # the member `prompt` is a list with one prompt
     if isinstance(prompt, str):
         return prompt
     if isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt):

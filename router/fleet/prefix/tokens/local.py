@@ -1,9 +1,10 @@
 """Computes token IDs with a local tokenizer: tokenizer.json and the chat template in the same
 folder.
 
-A conversation that has grown is tokenized only from its last cached position on. This is exact if
-the text is cut before a special token that is not normalized and does not include a space on its
-left. Tokenizers split the text at such tokens first, and tokenize both sides separately.
+A conversation that has grown is tokenized only from its last cached position on. The text is cut
+only before a special token that is not normalized and does not include a space on its left.
+Tokenizers split the text at such tokens first and tokenize both sides separately, so the result is
+exact.
 
 This code runs in worker threads. Must never: run on the event loop (a long prompt takes many
 milliseconds).
@@ -26,7 +27,7 @@ from router.fleet.prefix.tokens.facts import Facts, decoded, messages_of, prompt
 from router.fleet.prefix.tokens.template import ChatTemplate
 
 _ENTRY_BYTES: Final = 200  # memory of a cache entry in bytes, in addition to its tokens
-# characters; minimum length of a cached beginning of a text; a shorter one is not cached
+# The beginning of a text is cached only if it has at least this many characters.
 _LEAST_TEXT: Final = 256
 _NAMED_TOKENS: Final = (
     *("bos_token", "eos_token", "unk_token", "sep_token"),
@@ -35,7 +36,7 @@ _NAMED_TOKENS: Final = (
 
 
 class PrefixCache:
-    """A cache of the token IDs of beginnings of texts, LRU. The threads share it."""
+    """An LRU cache of token IDs, by the hash of a text or of its beginning. Threads share it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most = most_bytes
@@ -81,7 +82,7 @@ class LocalTokenizer:
         file = file / "tokenizer.json" if file.is_dir() else file
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(file))
-        except Exception as err:  # the tokenizer library raises plain `Exception`
+        except Exception as err:  # the tokenizer library raises `Exception` itself
             raise ValueError(f"{str(file)!r} cannot be read: {err}") from None
         # Truncation and padding saved for training or batching must not change a prompt.
         self._tokenizer.no_truncation()
@@ -156,7 +157,7 @@ class LocalTokenizer:
 
 
 def _names(text: str, places: list[int]) -> list[bytes]:
-    """Return a hash of the text up to each position; each is computed from the previous hash."""
+    """Return a hash of the text up to each position. Each hash includes the one before it."""
     name, at, names = b"", 0, []
     for place in places:
         name = xxh3_128_digest(name + text[at:place].encode("utf-8", "surrogatepass"))
@@ -166,7 +167,8 @@ def _names(text: str, places: list[int]) -> list[bytes]:
 
 
 def _cuts_of(tokenizer: Any) -> tuple[re.Pattern[str], frozenset[str]]:
-    """Return a pattern of tokens that are split first, and the tokens where a text may be cut."""
+    """Return a pattern of the tokens that the tokenizer splits off first, and those of the tokens
+    before which a text may be cut."""
     cuts, first = set(), []
     for token in tokenizer.get_added_tokens_decoder().values():
         if token.normalized or not token.content:

@@ -4,8 +4,8 @@
 or calls back when the IDs are ready or `tokens_wait_s` has passed. A late answer is still cached,
 because the next request of the conversation needs it.
 
-Equal questions in progress are merged. At most JOBS are in progress; further questions get None at
-once.
+A question is one call of `ask`. Equal questions in progress are merged. At most JOBS different
+questions are in progress; a further question gets None at once.
 """
 
 from __future__ import annotations
@@ -28,26 +28,31 @@ _THREADS: Final = 2
 # Maximum bytes of cached token IDs of whole prompts. Each tokenizer also caches beginnings of
 # texts.
 _CACHE_BYTES: Final = 32 * 1024 * 1024
-_IDS_BYTES: Final = 64 * 1024  # a prompt of token IDs up to this size is read on the event loop
+_IDS_BYTES: Final = 64 * 1024  # maximum bytes of a list of token IDs to decode on the event loop
 
 Done = Callable[[TokenChains | None], None]
 
 
 class TokenCounters:
-    """Totals since the start: how questions were answered."""
+    """Counts how questions (calls of `ask`) were answered; totals since the start."""
 
     __slots__ = ("cached", "failed", "late", "local", "refused", "remote", "unknown")
 
     def __init__(self) -> None:
-        self.cached = 0  # questions answered at once, from the cache
-        self.local = 0  # questions answered by a local tokenizer
-        self.remote = 0  # questions answered by a replica
-        self.late = 0  # questions answered with None, because the time limit passed
-        self.refused = 0  # questions answered with None at once, because too many are in progress
-        # Questions answered with None at once: no tokenizer or replica is available, or there is
-        # nothing to tokenize
+        self.cached = 0  # Number of questions that the cache answered at once.
+        self.local = 0  # Number of questions that a local tokenizer answered.
+        self.remote = 0  # Number of questions that a replica answered.
+        # Number of questions that were answered with None, because their time limit passed.
+        self.late = 0
+        # Number of questions that were answered with None at once, because too many questions were
+        # in progress.
+        self.refused = 0
+        # Number of questions that were answered with None at once, because no tokenizer or replica
+        # was available, or because there was nothing to tokenize.
         self.unknown = 0
-        self.failed = 0  # questions answered with None, because the tokenizer or replica failed
+        # Number of questions that were answered with None, because the tokenizer or the replica
+        # failed.
+        self.failed = 0
 
 
 class Question:
@@ -100,14 +105,15 @@ class Question:
 
 
 class _Job:
-    """One question in progress, and its waiting callers."""
+    """One computation of token IDs in progress, and the questions that wait for it."""
 
     __slots__ = ("name", "questions", "stop", "wanted")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.questions: list[Question] = []
-        self.wanted = False  # the time limit of a caller passed; a later request needs the result
+        # True: the time limit of a question has passed, but a later request needs the result.
+        self.wanted = False
         self.stop: Callable[[], object] = _nothing
 
     def left_by(self, question: Question) -> None:
@@ -121,7 +127,10 @@ def _nothing() -> None:
 
 
 class TokenProvider:
-    """Answers `ask`. A reload changes its credentials (`adopt`); `prefix` needs a restart."""
+    """Provides the token IDs of requests (`ask`).
+
+    A reload changes the credentials (`adopt`). A change of the `prefix` settings needs a restart.
+    """
 
     def __init__(
         self,
@@ -143,11 +152,11 @@ class TokenProvider:
         self.counters = TokenCounters()
 
     def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use the credentials of a reload for all later questions to replicas."""
+        """Use the credentials of a reloaded configuration for all later queries to replicas."""
         self._remote.adopt(token, tls)
 
     async def start(self) -> None:
-        """Load the tokenizers. Raises ConfigError for unusable ones."""
+        """Load the tokenizers. Raises ConfigError if a tokenizer is unusable."""
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="tokens")
         self._remote.start()
@@ -166,7 +175,7 @@ class TokenProvider:
             raise ConfigError(sorted(set(problems)))
 
     async def stop(self) -> None:
-        """Stop: all waiting callers get None."""
+        """Stop: all questions in progress are answered with None."""
         self._wait_s = 0.0
         for job in list(self._jobs.values()):
             self._finished(job, None)
@@ -263,8 +272,8 @@ class TokenProvider:
     def _tokenizer(self, facts: Facts) -> LocalTokenizer | None:
         """Return the local tokenizer, if its result certainly equals the engine's.
 
-        A request with tools has no such tokenizer: each engine rewrites tools in its own way before
-        it renders its template.
+        Returns None for a request with tools, because each engine rewrites tools in its own way
+        before it renders its template.
         """
         if facts.tools is not None:
             return None
@@ -284,7 +293,7 @@ class TokenProvider:
             try:
                 loop.call_soon_threadsafe(self._local_finished, job, future)
             except RuntimeError:
-                pass  # the event loop is closed, so no caller waits any more
+                pass  # the event loop is closed, so no question waits for the result any more
 
         future.add_done_callback(finished)
         job.stop = future.cancel

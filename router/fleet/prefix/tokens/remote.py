@@ -1,8 +1,8 @@
 """Gets token IDs from the /tokenize endpoint of a replica, which is exact for every template and
 tool.
 
-The module uses its own connections. A query costs a round trip and CPU time of the engine, so
-replicas are queried only if there is no local tokenizer.
+The queries use their own connections, never those of client requests. A query costs a round trip
+and CPU time of the engine, so replicas are queried only if there is no local tokenizer.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(_Answer).decode
 
 
 def request_body(facts: Facts) -> bytes | None:
-    """Return the body of a request to /tokenize; None: /tokenize does not support these facts."""
+    """Return the body of a request to /tokenize; None: /tokenize cannot compute the token IDs."""
     raw = text_of(facts)
     if raw is None:
         return None
@@ -60,7 +60,7 @@ def request_body(facts: Facts) -> bytes | None:
 
 
 class RemoteTokenizer:
-    """Queries replicas. `start` before the first query, `stop` after the last."""
+    """Queries replicas. Call `start` before the first query, and `stop` after the last one."""
 
     def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
         self._timeout_s = timeout_s
@@ -69,7 +69,7 @@ class RemoteTokenizer:
         self.adopt(token, tls)
 
     def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use the credentials of a reload for all later queries."""
+        """Use the credentials of a reloaded configuration for all later queries."""
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"

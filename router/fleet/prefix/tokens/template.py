@@ -25,7 +25,10 @@ _GENERATION = re.compile(r"\{%-?\s*(?:end)?generation\s*-?%\}")
 
 
 class ChatTemplate:
-    """Raises ConfigError if jinja2 is missing, and ValueError for an invalid template."""
+    """A chat template that is ready to be rendered.
+
+    Raises ConfigError if jinja2 is missing, and ValueError for an invalid template.
+    """
 
     def __init__(self, source: str, variables: dict[str, Any]) -> None:
         """`variables`: values that every rendering uses, such as `bos_token`."""
@@ -83,7 +86,7 @@ class ChatTemplate:
 
 
 def _with_arguments(call: Any) -> Any:
-    """Templates take a call's arguments as a mapping; clients send them as JSON text."""
+    """Return a tool call with decoded arguments: clients send JSON text, templates need objects."""
     function = call.get("function") if isinstance(call, dict) else None
     arguments = function.get("arguments") if isinstance(function, dict) else None
     if not isinstance(arguments, str):
