@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -208,6 +209,21 @@ class Served:
         finally:
             connection.close()
 
+    def events_until(self, message: str) -> list[dict[str, Any]]:
+        """Read log events up to the first whose message begins with `message`, or to the end."""
+        assert self.process.stderr is not None
+        found: list[dict[str, Any]] = []
+        give_up = threading.Timer(LIMIT_S, self.process.kill)
+        give_up.start()
+        try:
+            for line in self.process.stderr:
+                found.append(json.loads(line))
+                if found[-1]["message"].startswith(message):
+                    break
+        finally:
+            give_up.cancel()
+        return found
+
     def end(self) -> str:
         """Wait for the end and return standard error."""
         return self.process.communicate(timeout=LIMIT_S)[1]
@@ -239,14 +255,15 @@ def test_the_first_event_says_version_and_build(served: Served) -> None:
 
 
 def test_it_is_not_ready_while_no_replica_is_up(served: Served) -> None:
-    served.process.send_signal(signal.SIGTERM)
-    lines = [json.loads(line) for line in served.end().splitlines()]
-    (listening,) = [line for line in lines if line["message"].startswith("listening")]
+    # The admin port answers before the router listens for clients, so the test waits for the event.
+    listening = served.events_until("listening")[-1]
     assert listening["message"] == "listening, and no replica is up"
     assert listening["down"].startswith("127.0.0.1:9: ")
     assert "refused" in listening["down"].lower()
     assert listening["listen"] == f"127.0.0.1:{served.port}"
-    assert not [line for line in lines if line["message"] == "ready"]
+    served.process.send_signal(signal.SIGTERM)
+    assert not [event for event in served.events_until("ready") if event["message"] == "ready"]
+    assert served.process.wait(LIMIT_S) == 0
 
 
 def test_it_is_ready_when_the_first_replica_comes_up(file: Path) -> None:
