@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from policies.queueing.ticket import CLASSES, ENDED, INFINITY, Ticket
 from router.admission.counts import EVICTED
 from router.admission.queue_state import QueueState
-from router.admission.timers import Expired
+from router.admission.timers import SOON_S, Expired
 from router.admission.wait_forecast import WaitForecast
 from router.core.errors import Reason, RouterError
 from router.core.replica_load import ReplicaLoad
@@ -20,8 +20,6 @@ from router.core.urgency import BATCH
 from router.core.urgency import CLASSES as NAMES
 
 _NOBODY: Final[tuple[ReplicaLoad, ...]] = ()
-# Seconds from an event to the next `tick` of the queue, if requests still wait after the event.
-SOON_S: Final = 0.1
 # Seconds to the next `tick` after the first request has begun to wait. For this request, the
 # metrics of a replica may have to be polled early.
 _FIRST_S: Final = 0.02

@@ -10,9 +10,9 @@ from typing import Final
 
 from policies.queueing.run import Run
 from policies.queueing.ticket import NEW, SENT, Ticket
-from router.admission.arrivals import SOON_S, Arrivals
+from router.admission.arrivals import Arrivals
 from router.admission.gates.gate_cache import CachedGate
-from router.admission.timers import EARLY_S
+from router.admission.timers import EARLY_S, SOON_S
 from router.admission.waiting.choice import cost
 from router.admission.waiting.class_queue import ClassQueue
 from router.core.replica_load import ReplicaLoad

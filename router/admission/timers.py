@@ -25,7 +25,8 @@ from router.core.urgency import HIGH
 # Maximum promotions or expiries of a class queue per tick; the other tickets follow in the next
 # tick.
 _AT_ONCE: Final = 1024
-_SOON_S: Final = 0.1
+# Seconds from an event to the next `tick` of the queue, if requests still wait after the event.
+SOON_S: Final = 0.1
 # Seconds added to the time at which a ticket's age changes its class, so that the tick comes later.
 _MOMENT_S: Final = 1e-3
 # Retry-After in seconds if no replica is up: the usual time of an engine's start and a probe.
@@ -223,7 +224,7 @@ class QueueTimers:
                 while missing > 0:
                     victim = preemption.victim(row.urgency, lane.name, self._pool, now)
                     if victim is None:
-                        ticked.next_at = min(ticked.next_at, now + _SOON_S)
+                        ticked.next_at = min(ticked.next_at, now + SOON_S)
                         return
                     ticked.preempt.append(victim)
                     missing -= 1

@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from router.replay.report.status_line import StatusLine
+
 _CANNOT_RUN, _MISTAKE = 1, 2
 _TOP = 10
 
@@ -48,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     from router.audit.report_section import report_text
     from router.simulator.traffic import TraceError
 
-    progress = _Bar() if sys.stderr.isatty() else None
+    progress = _Progress() if sys.stderr.isatty() else None
     try:
         findings = examine(args.logs, args.by, on_progress=progress)
     except TraceError as err:
@@ -59,7 +61,7 @@ def main(args: argparse.Namespace) -> int:
         status, problem = 0, ""
     finally:
         if progress is not None:
-            progress.clear()
+            progress.close()
     if problem:
         print(f"hedgerow audit: {problem}", file=sys.stderr)
         return status
@@ -71,21 +73,9 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-class _Bar:
-    """A progress line on standard error."""
-
-    def __init__(self) -> None:
-        self._shown = -1
-
+class _Progress(StatusLine):
     def __call__(self, share: float) -> None:
-        percent = int(100.0 * share)
-        if percent != self._shown:
-            self._shown = percent
-            print(f"\rreading: {percent} %", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._shown >= 0:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self.show(f"reading: {int(100.0 * share)} %")
 
 
 def _positive(value: str) -> int:

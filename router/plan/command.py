@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from router.plan.flags import add_arguments
+from router.replay.report.status_line import StatusLine
 
 if TYPE_CHECKING:
     from router.plan.output.server import GaugeServer
@@ -95,7 +96,7 @@ def _plan(args: argparse.Namespace, server: GaugeServer | None) -> int:
         return _report(f"{err.filename}: {err.strerror}", _MISTAKE)
     finally:
         if progress is not None:
-            progress.clear()
+            progress.close()
     return _write(args, made, server)
 
 
@@ -167,26 +168,12 @@ def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) 
     return _DONE
 
 
-class _Progress:
-    """A progress line on standard error."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-
+class _Progress(StatusLine):
     def reading(self, share: float) -> None:
-        self._show(f"reading: {share:.0%}")
+        self.show(f"reading: {share:.0%}")
 
     def planning(self, share: float) -> None:
-        self._show(f"forecasting: {share:.0%}")
-
-    def clear(self) -> None:
-        if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
-
-    def _show(self, text: str) -> None:
-        if text != self._shown:
-            self._shown = text
-            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+        self.show(f"forecasting: {share:.0%}")
 
 
 def _report(problem: str, status: int) -> int:

@@ -38,6 +38,7 @@ from router.replay.report.files import replace_file
 from router.replay.report.findings import findings
 from router.replay.report.html import page
 from router.replay.report.run import Replay
+from router.replay.report.status_line import StatusLine
 from router.replay.report.table import build, plain
 from router.replay.report.truth import of_truth
 from router.replay.truth.trust import trust_of
@@ -52,7 +53,7 @@ _DONE, _RUN_FAILED, _BAD_INPUT, _NOT_TRUSTED = 0, 1, 2, 3
 def main(args: argparse.Namespace) -> int:
     """Simulate, print the tables and write the files. Returns the exit status."""
     # Progress is shown on a terminal only.
-    status = _StatusLine() if sys.stderr.isatty() and not args.quiet else None
+    status = _ReplayStatus() if sys.stderr.isatty() and not args.quiet else None
     try:
         for path in (args.html, args.json):
             _check_writable(path)
@@ -80,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
     return _DONE
 
 
-def _replayed(args: argparse.Namespace, status: _StatusLine | None) -> Replay:
+def _replayed(args: argparse.Namespace, status: _ReplayStatus | None) -> Replay:
     """Read the trace, size the fleet, print the conditions, and simulate.
 
     Raises Refused, Broken, ConfigError, ValueError.
@@ -224,30 +225,23 @@ def _write(args: argparse.Namespace, replay: Replay) -> None:
             print(f"{args.html} written", file=sys.stderr)
 
 
-class _StatusLine:
+class _ReplayStatus(StatusLine):
     """A progress line on a terminal: the number of finished runs, and the state of another run."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.runs = 0
-        self._width = 0
 
     def __call__(self, done: int, text: str) -> None:
         """Show that `done` runs are finished, and the progress text of another run."""
         if text:
-            self._show(f"{done} of {self.runs} runs done; {text}"[:150])
+            self.show(f"{done} of {self.runs} runs done; {text}"[:150])
 
     def read(self, share: float) -> None:
-        self._show(f"reading, {share:.0%}")
+        self.show(f"reading, {share:.0%}")
 
     def calibrated(self, share: float) -> None:
-        self._show(f"fitting the engine model, {share:.0%}")
-
-    def close(self) -> None:
-        self._show("")
-
-    def _show(self, text: str) -> None:
-        print(f"\r{text.ljust(self._width)}", end="" if text else "\r", file=sys.stderr, flush=True)
-        self._width = len(text)
+        self.show(f"fitting the engine model, {share:.0%}")
 
 
 def _report_error(problem: str, status: int) -> int:
