@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from bench.findings import written
 from bench.findings.found import Found
@@ -13,20 +14,24 @@ from bench.overhead.goals import missed
 from router.replay.workers import Broken, Refused
 
 
-def measured(run: Callable[[], Sequence[Found]], args: argparse.Namespace) -> int:
+def measured(
+    run: Callable[[], Sequence[Found]],
+    args: argparse.Namespace,
+    content: Callable[[Sequence[Found]], Any] = written.plain,
+) -> int:
     """Run a bench, print its results and judge its goals. `args` has the options of
-    `written.add_arguments` and the option `quick`.
+    `written.add_arguments` and the option `quick`. `content`: what the JSON file holds.
 
     Returns the exit code. 0: measured; 1: a run failed, or a goal was missed in a run without
     `--quick`; 2: an argument or an input file is invalid.
     """
     try:
         founds = run()
-        written.write(founds, written.plain(founds), args)
+        written.write(founds, content(founds), args)
     except (Refused, ValueError) as err:
-        return _mistake(str(err))
+        return mistake(str(err))
     except OSError as err:
-        return _mistake(f"{err.filename}: {err.strerror}")
+        return mistake(f"{err.filename}: {err.strerror}")
     except Broken as err:
         print(err, file=sys.stderr)
         return 1
@@ -40,6 +45,7 @@ def usable_cpus() -> int:
     return len(usable(0)) if usable is not None else os.cpu_count() or 1
 
 
-def _mistake(problem: str) -> int:
+def mistake(problem: str) -> int:
+    """Print a mistake in the arguments or the input. Returns the exit code, 2."""
     print(problem, file=sys.stderr)
     return 2

@@ -7,20 +7,16 @@ argument is invalid.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from bench.findings import page as pages
 from bench.findings import written
-from bench.findings.command import usable_cpus
+from bench.findings.command import measured, mistake, usable_cpus
 from bench.findings.found import Found
 from bench.fleet.simulated import ladder, loads, matrix, oracle, page, speed
-from bench.overhead.goals import missed
 from policies.contract import policy_names
 from router.replay import arguments as words
-from router.replay.workers import Broken, Refused
-from router.simulator.traffic import TraceError
 
 QUICK_LOADS = (50, 110)
 
@@ -78,19 +74,9 @@ def main(args: argparse.Namespace) -> int:
     unknown = [name for name in _policies(args) if name not in _contestants()]
     if unknown:
         known = ", ".join(_contestants())
-        return _mistake(f"unknown policy {unknown[0]!r}; known: {known}")
+        return mistake(f"unknown policy {unknown[0]!r}; known: {known}")
     run: Callable[[argparse.Namespace], Found] = args.part
-    try:
-        found = run(args)
-        written.write([found], found.as_json(), args)
-    except (TraceError, Refused, ValueError) as err:
-        return _mistake(str(err))
-    except OSError as err:
-        return _mistake(f"{err.filename}: {err.strerror}")
-    except Broken as err:
-        print(err, file=sys.stderr)
-        return 1
-    return 1 if missed(found.verdicts, is_quick=args.quick) else 0
+    return measured(lambda: [run(args)], args, lambda founds: founds[0].as_json())
 
 
 def _ladder(args: argparse.Namespace) -> Found:
@@ -138,8 +124,3 @@ def _policies(args: argparse.Namespace) -> list[str]:
 
 def _contestants() -> list[str]:
     return [*policy_names(), oracle.NAME]
-
-
-def _mistake(problem: str) -> int:
-    print(problem, file=sys.stderr)
-    return 2
