@@ -25,7 +25,6 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -47,9 +46,8 @@ from router.observe.log.record import Record
 from router.replay.report.table import build
 from tests.engine.loads.estimates import CLASSES, Estimated
 from tests.engine.loads.halves import prompts
-from tests.engine.loads.rounds import running_pair
-from tests.engine.machine import environment
-from tests.engine.machine.fleet import SLOTS, Hedgerow, configured
+from tests.engine.loads.rounds import logged_pair
+from tests.engine.machine.fleet import SLOTS, Hedgerow
 from tests.engine.machine.processes import eventually
 
 MINUTES: Final = 40.0
@@ -117,18 +115,7 @@ def measure(folder: Path, kept: Path, missing: Sequence[int], until: float) -> N
     seconds.
     """
     log = folder / "access.log"
-    log.unlink(missing_ok=True)
-    built = environment.ensure()
-    with ExitStack() as stack:
-        pair = stack.enter_context(
-            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
-        )
-        settings = {
-            "replicas": [engine.url for engine in pair],
-            "access_log": {"path": str(log)},
-            "prefix": {"block_bytes": 64},  # a token of this model is a character
-        }
-        router = stack.enter_context(configured(settings, folder))
+    with logged_pair(folder, log) as router:
         rate = warmed(router, log, CLIENTS, EACH)
         for number in missing:
             if monotonic() >= until:

@@ -29,7 +29,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -38,9 +37,7 @@ from typing import Any
 from router.cli import main as hedgerow
 from tests.engine.loads.blocks import in_order
 from tests.engine.loads.halves import open_load
-from tests.engine.loads.rounds import running_pair
-from tests.engine.machine import environment
-from tests.engine.machine.fleet import SLOTS, configured
+from tests.engine.loads.rounds import logged_pair
 from tests.engine.machine.processes import eventually
 
 LOAD = {1.2: 50, 1.6: 80, 2.0: 80}  # requests of one block, by arrivals per second
@@ -80,18 +77,7 @@ def main(folder: Path) -> int:
 def record(folder: Path, log: Path) -> None:
     """Run the load through a router with the shipped configuration and an access log."""
     assert HALF >= JUDGED
-    log.unlink(missing_ok=True)
-    built = environment.ensure()
-    with ExitStack() as stack:
-        pair = stack.enter_context(
-            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
-        )
-        settings = {
-            "replicas": [engine.url for engine in pair],
-            "access_log": {"path": str(log), "blocks": 512, "salt": "proof"},
-            "prefix": {"block_bytes": 64},  # a token of this model is a character
-        }
-        router = stack.enter_context(configured(settings, folder))
+    with logged_pair(folder, log, blocks=512, salt="proof") as router:
         for block in range(2 * BLOCKS):
             load = open_load(router.url, f"block {block}", LOAD, BLOCK_WITHIN_S)
             failed = [answer.error for answer in asyncio.run(load) if answer.error]

@@ -88,16 +88,9 @@ class Sealed(Peer):
             return True
 
     async def _pull(self) -> bool:
-        try:
-            data = await asyncio.get_running_loop().sock_recv(self.sock, _READ)
-        except OSError:
-            self.ended = "rst"
-            return False
-        if not data:
-            self.ended = "fin"
-            return False
-        self._incoming.write(data)
-        return True
+        sealed = await self._receive(_READ)
+        self._incoming.write(sealed)
+        return bool(sealed)
 
     async def _flush(self) -> None:
         if self._outgoing.pending:

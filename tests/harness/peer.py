@@ -56,17 +56,22 @@ class Peer:
             return False
         try:
             async with asyncio.timeout(WAIT_S):
-                data = await asyncio.get_running_loop().sock_recv(self.sock, size)
+                data = await self._receive(size)
         except TimeoutError:
             raise AssertionError(f"nothing came; {self!r}") from None
+        self.received += data
+        return bool(data)
+
+    async def _receive(self, size: int) -> bytes:
+        """Read the socket once; b"" at the other side's end (see `ended`)."""
+        try:
+            data = await asyncio.get_running_loop().sock_recv(self.sock, size)
         except OSError:
             self.ended = "rst"
-            return False
+            return b""
         if not data:
             self.ended = "fin"
-            return False
-        self.received += data
-        return True
+        return data
 
     @property
     def unread(self) -> bytes:

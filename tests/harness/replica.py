@@ -107,17 +107,9 @@ class ReplicaConnection(Peer):
 
     async def _fill_forever(self) -> bool:
         """Like `fill`, without its time limit: an idle pooled connection may stay for long."""
-        loop = asyncio.get_running_loop()
-        try:
-            data = await loop.sock_recv(self.sock, 256 * 1024)
-        except OSError:
-            self.ended = "rst"
-            return False
-        if not data:
-            self.ended = "fin"
-            return False
+        data = await self._receive(256 * 1024)
         self.received += data
-        return True
+        return bool(data)
 
 
 Behaviour = Callable[[ReplicaConnection], Awaitable[None]]

@@ -23,9 +23,10 @@ import httpx
 from bench.fleet.stream import Link
 from tests.engine.loads import bodies
 from tests.engine.loads.load import CHAT
+from tests.engine.machine import environment
 from tests.engine.machine.cores import on_cores_of_their_own
 from tests.engine.machine.environment import EngineEnvironment
-from tests.engine.machine.fleet import Engine, Hedgerow
+from tests.engine.machine.fleet import SLOTS, Engine, Hedgerow, configured
 
 # Requests per slot. The last request waits for all others in its slot, so the time of one request
 # is a small part.
@@ -201,6 +202,26 @@ def running_pair(
             engine.wait_until_ready()
         stack.enter_context(on_cores_of_their_own((first, second)))
         yield first, second
+
+
+@contextmanager
+def logged_pair(folder: Path, log: Path, **access_log: Any) -> Iterator[Hedgerow]:
+    """Two new engines behind a router with the shipped configuration, which writes a new log.
+
+    `access_log`: settings of the access log beside its path.
+    """
+    log.unlink(missing_ok=True)
+    built = environment.ensure()
+    with ExitStack() as stack:
+        pair = stack.enter_context(
+            running_pair(SLOTS, built, folder, "--enable-prompt-tokens-details")
+        )
+        settings = {
+            "replicas": [engine.url for engine in pair],
+            "access_log": {"path": str(log), **access_log},
+            "prefix": {"block_bytes": 64},  # a token of this model is a character
+        }
+        yield stack.enter_context(configured(settings, folder))
 
 
 def described(seen: Seen) -> str:
