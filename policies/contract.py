@@ -6,7 +6,8 @@ another module of the router. `now` and `rng` come through the context, so the s
 on a virtual clock.
 
 One contract test checks these rules for every registered policy:
-- `candidates` is never empty and is already filtered by model, health, slots and earlier attempts;
+- `candidates` is never empty and is already filtered by model, region, health, slots and earlier
+  attempts;
 - the pick is one of the candidates; the same state of `ctx.rng` gives the same pick;
 - a missing signal is `None`, never 0 or NaN, and must not cause an exception;
 - state stays bounded when ten thousand replicas come and go (`on_fleet_change` lists the present

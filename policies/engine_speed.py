@@ -1,17 +1,18 @@
 """The coefficients of the speed of one replica's engine, from which a policy predicts latencies.
 
-    time to first token   base_s + token_s * (pending + uncached)
+    time to first token   rtt_s + base_s + token_s * (pending + uncached)
                           + attention_s * uncached * (cached + uncached / 2) + running_s * running
     time per token        (step_s + sequence_s * sequences + context_s * context tokens)
                           / (1 - delay_share)
 
-The first formula adds the prefill of the prompts that the engine serves first, the prefill of this
-prompt, and its attention to the cached prefix. xLLM's estimator has the same terms
-(`time_predictor.cpp`). Each running sequence adds `running_s`, because it decodes in the same steps
-as the prefill. The second formula is the decode step of the same estimator for the present batch.
-But prompts that arrive later are prefilled between the steps of a stream, and its batch grows or
-shrinks. `delay_share` is the share of a stream's time that these changes take. It is learned from
-the streams that have ended.
+The first formula adds the measured round-trip time to the replica (`rtt_s`), the prefill of the
+prompts that the engine serves first, the prefill of this prompt, and its attention to the cached
+prefix. Except for `rtt_s`, xLLM's estimator has the same terms (`time_predictor.cpp`). Each running
+sequence adds `running_s`, because it decodes in the same steps as the prefill. The coefficients are
+learned without `rtt_s`, so that replicas in all regions share them. The second formula is the
+decode step of the same estimator for the present batch. But prompts that arrive later are prefilled
+between the steps of a stream, and its batch grows or shrinks. `delay_share` is the share of a
+stream's time that these changes take. It is learned from the streams that have ended.
 
 The router learns the coefficients from the replica's own answers. Until then the coefficients
 learned from other replicas of the same model are used. Without such replicas, the assumed values
@@ -52,6 +53,7 @@ class EngineSpeed:
         "delay_share",
         "is_known",
         "is_pace_known",
+        "rtt_s",
         "running_s",
         "sequence_s",
         "serves_since",
@@ -72,6 +74,8 @@ class EngineSpeed:
         self.context_s = CONTEXT_S
         # Whether the coefficients for a decode step were learned, too.
         self.is_pace_known = False
+        # The round-trip time from the router to the replica, in seconds; 0: not measured yet.
+        self.rtt_s = 0.0
         # The share of a stream's time that is caused by requests sent after it; below 1. A negative
         # share means that streams are faster than predicted from their first batch, because the
         # batch shrinks.
@@ -103,12 +107,25 @@ class EngineSpeed:
         cached_tokens: float,
         running: float,
     ) -> float:
-        """Return the predicted seconds from the dispatch to the first token.
+        """Return the predicted seconds from the dispatch to the first token, including `rtt_s`.
+
+        The arguments are those of `prefill_s`. The prediction is not valid for a request that has
+        to wait for a free slot in the engine.
+        """
+        return self.rtt_s + self.prefill_s(pending_tokens, uncached_tokens, cached_tokens, running)
+
+    def prefill_s(
+        self,
+        pending_tokens: float,
+        uncached_tokens: float,
+        cached_tokens: float,
+        running: float,
+    ) -> float:
+        """Return the predicted seconds that the engine takes until the first token.
 
         `pending_tokens`: uncached tokens of other prompts that are served before this one; see
         `tokens_left`. `uncached_tokens`, `cached_tokens`: the tokens of this prompt. `running`: the
-        number of sequences that decode at the replica. The prediction is not valid for a request
-        that has to wait for a free slot in the engine.
+        number of sequences that decode at the replica.
         """
         attention = uncached_tokens * (cached_tokens + 0.5 * uncached_tokens)
         return (

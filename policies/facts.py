@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from mypy_extensions import mypyc_attr
 
 from policies.engine_speed import EngineSpeed
+from policies.regions import AllowedRegions
 
 _NO_SLO: Final = float("inf")
 
@@ -25,6 +26,7 @@ class RequestView:
     """
 
     __slots__ = (
+        "allowed",
         "arrived",
         "attempts",
         "block_tokens",
@@ -38,6 +40,7 @@ class RequestView:
         "output_tokens",
         "prompt_bytes",
         "prompt_tokens",
+        "region",
         "session",
         "stream",
         "tpot_slo_s",
@@ -103,6 +106,9 @@ class RequestView:
         self.ttft_slo_min_s = ttft_slo_min_s
         # The TTFT SLO of the request's key or class, in seconds, which the client cannot change.
         self.ttft_slo_usual_s = ttft_slo_s
+        # The regions to which the request may be sent; None: all. All candidates are in them.
+        self.allowed: AllowedRegions | None = None
+        self.region = ""  # the region that the client prefers; "": the router's
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

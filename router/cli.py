@@ -110,7 +110,7 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--admin",
         metavar="HOST:PORT",
-        help="metrics, health, reload and drain (default: 127.0.0.1:9901)",
+        help="metrics, health, replicas, reload and drain (default: 127.0.0.1:9901)",
     )
     serve.add_argument(
         "--replica",
@@ -167,7 +167,7 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     if args.listen is not None:
         overrides["listen"] = args.listen
     if args.admin is not None:
-        overrides["admin"] = args.admin
+        overrides["admin"] = {"listen": args.admin}
     if args.replica is not None:
         overrides["replicas"] = [{"url": url} for url in args.replica]
     if args.policy is not None:

@@ -24,7 +24,7 @@ from typing import Any, Final
 from bench.batches import client
 from router.app import App
 from router.batches.store.worker import Worker
-from router.config.model import AccessLog, Batches, Config, Queue, Replica
+from router.config.model import AccessLog, Admin, Batches, Config, Queue, Replica
 from router.emulator.spawn import EmulatedFleet
 
 MiB: Final = 1024 * 1024
@@ -91,7 +91,7 @@ async def measure(folder: Path, quick: bool) -> dict[str, Phase]:
     urls = await fleet.start()
     config = Config(
         listen="127.0.0.1:0",
-        admin="127.0.0.1:0",
+        admin=Admin(listen="127.0.0.1:0"),
         replicas=tuple(Replica(url=url) for url in urls),
         queue=Queue(enabled=True),
         access_log=AccessLog(path=""),

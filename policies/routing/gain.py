@@ -141,7 +141,7 @@ class Gain(RoutingPolicy):
         running = None if plan is None else plan.of(candidate)
         if plan is None or running is None or not running.total:
             return gain
-        stall_s = speed.ttft_s(0.0, new, known, 0.0)
+        stall_s = speed.prefill_s(0.0, new, known, 0.0)
         loss = 0.0
         for urgency in range(CLASSES):
             count = running.by_class[urgency]

@@ -13,7 +13,9 @@ from collections.abc import Container, Sequence
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
+from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import CLASSES, INFINITY, Ticket
+from policies.regions import AllowedRegions, read_lane
 from router.admission.counts import QueueCounts
 from router.admission.gates.gate_cache import GateCache
 from router.admission.headroom import Headroom
@@ -149,6 +151,21 @@ class QueueState:
         """The number of waiting tickets that their API key's limit does not block, by class."""
         return list(self._wait_lists.eligible_of)
 
+    def eligible_before(self, urgency: int, allowed: AllowedRegions | None) -> int:
+        """Return the number of eligible tickets that compete with a request of the same class.
+
+        `allowed`: the regions to which the request may be sent; `None`: all regions. The tickets
+        that compete may use all regions, or the same regions as the request.
+        """
+        found = 0
+        for lane in self._wait_lists.active.values():
+            row = lane.rows[urgency]
+            if row is not None and row.count:
+                own = read_lane(lane.name)[1]
+                if own is None or (allowed is not None and own.lane == allowed.lane):
+                    found += row.count
+        return found
+
     @property
     def body_bytes(self) -> int:
         """The bytes of the bodies of all waiting requests."""
@@ -156,12 +173,16 @@ class QueueState:
 
     # -- read by all layers ---------------------------------------------------------------------
 
+    def expected_output(self, flow: FlowIdentity) -> int:
+        """Return the expected output tokens of the flow's next answer."""
+        return self._outputs.predict(flow)
+
     def _predict(self, ticket: Ticket) -> None:
         view = ticket.view
         if not view.decodes:
             view.output_tokens = 0
         elif view.output_tokens < 0:
-            output = self._outputs.predict(ticket.flow)
+            output = self.expected_output(ticket.flow)
             limit = view.output_limit
             view.output_tokens = min(output, limit) if limit >= 0 else output
 
@@ -173,13 +194,27 @@ class QueueState:
     def _open_of(self, places: Sequence[ReplicaLoad], urgency: int) -> Sequence[ReplicaLoad]:
         """Return the replicas of `places` that take a request of the class now.
 
-        While a critical or high request waits for a free slot, a replica without one takes no less
-        urgent request.
+        While a critical or high request waits for a free slot of a replica, the replica takes no
+        less urgent request if it has no free slot.
         """
         found = self._gates.open_of(places, urgency)
         if urgency > HIGH and self._urgent_waits():
-            return [place for place in found if not self._gates.of(place).needs_slot()]
+            return [place for place in found if not self._is_kept_for_urgent(place)]
         return found
+
+    def _is_kept_for_urgent(self, place: ReplicaLoad) -> bool:
+        """Whether a critical or high request waits for the next free slot of this replica.
+
+        An urgent request that is limited to other regions may not be sent to the replica, so it
+        does not keep other requests away from the replica.
+        """
+        if not self._gates.of(place).needs_slot():
+            return False
+        for lane in self._wait_lists.active.values():
+            for row in lane.rows[: HIGH + 1]:
+                if row is not None and row.count and self._pool.serves(place, lane.name):
+                    return True
+        return False
 
     # -- for reports, metrics and tests ---------------------------------------------------------
 

@@ -223,9 +223,9 @@ class QueueTimers:
                 wanted = max(0, wanted - row.count)
                 while missing > 0:
                     victim = preemption.victim(row.urgency, lane.name, self._pool, now)
-                    if victim is None:
+                    if victim is None:  # Tickets of other lanes may use other replicas.
                         ticked.next_at = min(ticked.next_at, now + SOON_S)
-                        return
+                        break
                     ticked.preempt.append(victim)
                     missing -= 1
 

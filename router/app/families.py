@@ -20,6 +20,7 @@ from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
 from router.observe.families.family import COUNTER, GAUGE, Family, Values
+from router.observe.metrics import REPLICAS_MAX, label
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,22 @@ def _clamped(parts: Parts) -> dict[tuple[str, ...], float]:
 def _slos(parts: Parts, attribute: str) -> dict[str, float]:
     slos = parts.context.rules.slos
     return {name: getattr(slos[n], attribute) for n, name in enumerate(CLASSES)}
+
+
+def _region_utilisation(parts: Parts) -> dict[tuple[str, ...], float]:
+    """Only fleets of several regions have values, as one region would repeat the fleet's values."""
+    nearest, now = parts.fleet.nearest, monotonic()
+    if not nearest.is_used:
+        return {}
+    return {
+        (label(model), region): used
+        for model in list(parts.fleet.panic)[:REPLICAS_MAX]
+        for region, used in nearest.utilisations(model, now).items()
+    }
+
+
+def _region_choices(parts: Parts) -> dict[tuple[str, ...], float]:
+    return {pair: float(count) for pair, count in parts.fleet.nearest.choices.items()}
 
 
 def _prefix_index(parts: Parts) -> dict[str, float]:
@@ -222,6 +239,27 @@ FLEET: Final[tuple[Family[Parts], ...]] = (
         "Time per output token, moving average.",
         _of_each("tpot_s"),
         ("replica",),
+    ),
+    Family(
+        "replica_rtt_seconds",
+        GAUGE,
+        "Measured round-trip time from the router to a replica.",
+        lambda parts: {r.id: s for r in _replicas(parts) if (s := r.round_trip.seconds)},
+        ("replica",),
+    ),
+    Family(
+        "region_utilisation_ratio",
+        GAUGE,
+        "Share of the slots or of the KV cache in use, whichever is higher, by model and region.",
+        _region_utilisation,
+        ("model", "region"),
+    ),
+    Family(
+        "region_choices",
+        COUNTER,
+        "Choices of a region, by preferred and chosen region; a request may need several.",
+        _region_choices,
+        ("preferred", "region"),
     ),
     Family(
         "prediction_error_ratio",

@@ -10,12 +10,14 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import estimates, families, queued, reload, report, usage
+from router.app import estimates, families, queued, reload, report, spot_families, usage
+from router.app.members import Members
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
+from router.config.model import Admin as AdminConfig
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import Certificate, FileProblem
+from router.config.tls import Certificate, FileProblem, admin_context
 from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
@@ -38,6 +40,7 @@ class App:
     """One router. Call `start` first, and `stop` once at the end."""
 
     parts: Parts  # The parts of the router, set by `start`.
+    members: Members  # Changes of the fleet's members, set by `start`.
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class App:
         self.draining = False
         self.port = 0
         self.admin_port = 0
+        self.probes_port = 0  # The port of `admin.probes_listen`; 0: there is none.
         self._rng = Random(seed)
         self._drain_task: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
@@ -76,7 +80,8 @@ class App:
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
-        self._admin = Admin(self, self._collector(parts))
+        self.members = Members(parts)
+        self._admin = Admin(self, self._collector(parts), parts.authority)
         try:
             if config.emulate.count:
                 await self._emulate(config)
@@ -100,6 +105,7 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
+            Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(families.LIFECYCLE, lambda: state),
         ]
         queue = parts.queue
@@ -121,7 +127,7 @@ class App:
             logging.INFO if self._is_ready_logged else logging.WARNING,
             "ready" if self._is_ready_logged else "listening, and no replica is up",
             listen=f"{split_host_port(config.listen)[0]}:{self.port}",
-            admin=f"{split_host_port(config.admin)[0]}:{self.admin_port}",
+            admin=f"{split_host_port(config.admin.listen)[0]}:{self.admin_port}",
             replicas=len(parts.fleet.replicas),
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
@@ -137,7 +143,8 @@ class App:
         except FleetError as err:
             raise OSError(str(err)) from None
         self._emulated_replicas = tuple(
-            ReplicaConfig(url=url, id=f"emulated-{n}") for n, url in enumerate(urls)
+            ReplicaConfig(url=url, id=f"emulated-{n}", region=config.region)
+            for n, url in enumerate(urls)
         )
 
     async def _listen(self) -> None:
@@ -151,9 +158,7 @@ class App:
         batch_server = self.parts.batch_server
         if batch_server is not None:
             await batch_server.open()
-        host, port = split_host_port(config.admin)
-        await self._admin.start(host, port)
-        self.admin_port = self._admin.addresses[0][1]
+        await self._listen_for_admin(config.admin)
         host, port = split_host_port(config.listen)
         front = self.parts.front
         self._server = await self.parts.loop.create_server(
@@ -165,6 +170,17 @@ class App:
         self.port = self._server.sockets[0].getsockname()[1]
         if batch_server is not None:
             await batch_server.run(self._from_within)
+
+    async def _listen_for_admin(self, admin: AdminConfig) -> None:
+        try:
+            tls = None if admin.tls is None else admin_context(admin.tls)
+        except FileProblem as err:
+            raise ConfigError([f"admin.tls.{err.field}: {err}"]) from None
+        await self._admin.start(*split_host_port(admin.listen), tls)
+        self.admin_port = self._admin.addresses[0][1]
+        if admin.probes_listen is not None:
+            await self._admin.start_probes(*split_host_port(admin.probes_listen))
+            self.probes_port = self._admin.addresses[-1][1]
 
     def _from_within(self) -> asyncio.Protocol:
         """Creates the protocol for a connection from the batch server inside this process."""

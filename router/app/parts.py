@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -18,11 +18,12 @@ import msgspec
 
 from policies.contract import RoutingPolicy
 from router.app.queued import batch_lines_waiting
+from router.app.reclaims import Reclaims
 from router.config.address import parse_replica_url
 from router.config.keys import KeyLine, KeysProblem, read_keys
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import FileProblem, replica_context, upstream_token
+from router.config.tls import FileProblem, replica_context, token_of
 from router.core.errors import ConfigError
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.token_ids import TokenIds
@@ -35,11 +36,13 @@ from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
+from router.fleet.monitor.spot_watcher import SpotWatcher
 from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.tokens.provider import TokenProvider
 from router.fleet.replica import Replica
 from router.fleet.table import POLLS_AWAITED, Fleet
+from router.observe.admin.authority import Authority
 from router.observe.events import log_event
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.log.access_log import AccessLog
@@ -54,21 +57,34 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """The credentials and TLS settings for connections to replicas.
+    """The credentials and TLS settings for connections to replicas."""
 
-    Raises ConfigError if a file that the configuration names cannot be used.
-    """
+    def __init__(self, config: Config, added: Iterable[ReplicaConfig] = ()) -> None:
+        """Reads the files that the configuration names.
 
-    def __init__(self, config: Config) -> None:
+        `added`: replicas in addition to those of the configuration. Raises ConfigError if a file
+        cannot be used.
+        """
         try:
-            self.token = upstream_token(config.upstream)
-            self.tls: ssl.SSLContext | None = None
-            if any(r.url.lower().startswith("https") for r in config.replicas):
-                self.tls = replica_context(config.upstream)
+            self.token = token_of(config.upstream)
         except FileProblem as err:
             raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+        self.tls: ssl.SSLContext | None = None
         self.server_name = config.upstream.server_name
         self.authorization = f"authorization: Bearer {self.token}".encode() if self.token else None
+        if any(needs_tls(replica) for replica in (*config.replicas, *added)):
+            self.trust(config)
+
+    def trust(self, config: Config) -> None:
+        """Loads the certificates that https replicas need. Raises ConfigError."""
+        try:
+            self.tls = replica_context(config.upstream)
+        except FileProblem as err:
+            raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+
+
+def needs_tls(replica: ReplicaConfig) -> bool:
+    return replica.url.lower().startswith("https")
 
 
 class Parts:
@@ -79,12 +95,15 @@ class Parts:
         self.metrics = metrics
         self.open_files = open_files
         self.loop = asyncio.get_running_loop()
+        # The replicas that the admin API has added, by ID.
+        self.added: dict[str, ReplicaConfig] = {}
         # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
         self.outbox = Outbox(self.loop)
         self.policies = Policies.of(config.routing)
         self.upstream = Upstream(config)
+        self.authority = Authority(admin_token(config))
         self.log = open_log(config)
         self.old_logs: list[AccessLog] = []
         self.knowledge = PrefixLookup(config.prefix)
@@ -98,8 +117,14 @@ class Parts:
             stale_s=config.polling.stale_s,
         )
         self.chooser = Chooser(
-            self.policies, config.routing.sample, self.knowledge, self.metrics, rng
+            self.policies,
+            config.routing.sample,
+            self.knowledge,
+            self.metrics,
+            rng,
+            nearest=self.fleet.nearest,
         )
+        self.fleet.nearest.adopt(config)
         self.hedge_counts = HedgeCounts()
         self.hedger = Hedger(config.hedging, self.fleet, self.hedge_counts)
         scheduler = LoopScheduler(self.loop)
@@ -124,10 +149,15 @@ class Parts:
             # Batches may use a quarter of the data port's connections. Clients get the others.
             most = min(rules.concurrency, max(1, self.max_clients(config) // 4))
             rules = msgspec.structs.replace(rules, concurrency=most)
-            waiting = None if self.queue is None else partial(batch_lines_waiting, self.queue)
+            tenants = self.dispatcher.tenants
+            waiting = None
+            if self.queue is not None:
+                waiting = partial(batch_lines_waiting, self.queue, tenants)
             self.batch_server = self.dispatcher.batch_server = BatchServer(
-                rules, self.dispatcher.tenants.token, waiting
+                rules, tenants.token, waiting
             )
+        self.reclaims = Reclaims(config.spot, self.fleet, self.dispatcher.exchanges, self.loop)
+        self.spot_watcher = SpotWatcher(config.spot, self.reclaims.noticed, _spot_problem)
         self.front = Front(
             self.dispatcher,
             self.sweeper,
@@ -198,6 +228,27 @@ class Parts:
         if self.kv_watcher is not None:
             self.kv_watcher.unwatch(replica)
 
+    def retire(self, replica: Replica) -> None:
+        """Removes a replica that no other object replaces. It finishes its requests first."""
+        self.unwatch(replica)
+        self.fleet.remove(replica.id)
+        self.metrics.forget_replica(replica.id)
+
+    def adopt_upstream(self) -> None:
+        """Uses the present settings and `upstream` for all later requests of the router itself."""
+        config, token, tls = self.config, self.upstream.token, self.upstream.tls
+        self.prober.adopt(config, token, tls)
+        self.poller.adopt(config, token, tls)
+        self.aborter.rules = config.aborts
+        self.aborter.asker.adopt(config, token, tls)
+        if self.kv_watcher is not None:
+            self.kv_watcher.adopt(config, token, tls)
+        if self.tokens is not None:
+            self.tokens.adopt(token, tls)
+        token_ids = self.dispatcher.placement.token_ids
+        if token_ids is not None:
+            token_ids.adopt(self.upstream.server_name)
+
     async def start_watching(self) -> None:
         """Probes every replica once, then starts periodic probes, polls and KV event listeners.
 
@@ -205,6 +256,7 @@ class Parts:
         """
         await self.prober.start()
         await self.poller.start()
+        self.spot_watcher.start()
         if self.tokens is not None and self.kv_watcher is not None:
             await self.tokens.start()
             self.kv_watcher.start()
@@ -214,6 +266,8 @@ class Parts:
     async def stop_watching(self) -> None:
         await self.prober.stop()
         await self.poller.stop()
+        await self.spot_watcher.stop()
+        self.reclaims.stop()
         if self.tokens is not None and self.kv_watcher is not None:
             await self.kv_watcher.stop()
             await self.tokens.stop()
@@ -224,6 +278,11 @@ class Parts:
         for policy in self.policies.all():
             self._tell(policy, ids)
         self.hedger.times.fleet_changed()
+        self.look_for_spot()
+
+    def look_for_spot(self) -> None:
+        """Updates whether any replica is a spot replica, after the fleet or a replica changed."""
+        self.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
 
     def _tell(self, policy: RoutingPolicy, ids: frozenset[str]) -> None:
         try:
@@ -241,6 +300,14 @@ class Parts:
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id, **why)
         if what == "up" and self.on_up is not None:
             self.on_up()
+
+
+def admin_token(config: Config) -> str | None:
+    """Returns the token of the admin port; `None`: none is configured. Raises ConfigError."""
+    try:
+        return token_of(config.admin)
+    except FileProblem as err:
+        raise ConfigError([f"admin.{err.field}: {err}"]) from None
 
 
 def keys_of(config: Config) -> tuple[KeyLine, ...]:
@@ -269,6 +336,12 @@ def config_hash(config: Config) -> str:
 
 def failed(err: BaseException) -> None:
     log_event(logging.ERROR, "a background task of the router failed", error=repr(err))
+
+
+def _spot_problem(source: str, why: str) -> None:
+    log_event(
+        logging.WARNING, "no answer about spot machines", key=source, source=source, error=why
+    )
 
 
 def _unresolved(host: str, why: str) -> None:

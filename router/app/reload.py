@@ -16,7 +16,7 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.app.parts import Parts, Upstream, keys_of, open_log
+from router.app.parts import Parts, Upstream, admin_token, keys_of, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -24,6 +24,7 @@ from router.config.model import Replica as ReplicaConfig
 from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
+from router.fleet.membership import kept
 from router.fleet.replica import Replica
 from router.observe.log.access_log import AccessLog
 
@@ -40,8 +41,10 @@ class Prepared(NamedTuple):
     # The TLS context with the certificate of the data port; None without TLS.
     tls: ssl.SSLContext | None
     log: AccessLog
-    wanted: Mapping[str, ReplicaConfig]  # All replicas of the new configuration, by ID.
+    wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
+    added: dict[str, ReplicaConfig]  # The remaining replicas of the admin API, by ID.
+    admin_token: str | None  # The token of the admin port; None: none is needed.
 
 
 def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> Prepared:
@@ -63,20 +66,35 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         orders = () if parts.queue is None else parts.queue.pools.orders(config)
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
-    upstream = Upstream(config)
+    added = kept(parts.added.values(), config.replicas)
+    upstream = Upstream(config, added)
     keys = keys_of(config)
+    token = admin_token(config)
     tls = None
     if config.tls is not None:
         try:
             tls = listening_context(config.tls)
         except FileProblem as err:
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
-    wanted = {replica.id: replica for replica in (*config.replicas, *emulated)}
+    wanted = {replica.id: replica for replica in (*config.replicas, *emulated, *added)}
     made = _new_replicas(parts, config, upstream, wanted)
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
-    return Prepared(config, policies, hedging, orders, upstream, keys, tls, log, wanted, made)
+    return Prepared(
+        config,
+        policies,
+        hedging,
+        orders,
+        upstream,
+        keys,
+        tls,
+        log,
+        wanted,
+        made,
+        {replica.id: replica for replica in added},
+        token,
+    )
 
 
 def _new_replicas(
@@ -95,12 +113,16 @@ def _new_replicas(
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
-    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared
+    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made, added, token = (
+        prepared
+    )
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
     parts.policies = policies
     parts.upstream = upstream
+    parts.added = added
+    parts.authority.adopt(token)
     if log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
@@ -112,6 +134,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     front.via = config.via.encode("ascii")
     parts.fleet.rules = config.health
     parts.fleet.stale_s = config.polling.stale_s
+    parts.fleet.nearest.adopt(config)
     parts.chooser.adopt(policies, config.routing.sample)
     parts.hedger.adopt(config.hedging, hedging)
     parts.dispatcher.adopt(config, upstream.authorization, keys)
@@ -131,15 +154,15 @@ def _diff_fleet(
     fleet = parts.fleet
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)
-        if successor is not None or replica_id not in wanted:
+        if successor is not None:
             parts.unwatch(replica)
-            if successor is not None and successor.config.url == replica.config.url:
+            if successor.config.url == replica.config.url:
                 successor.continues(replica)
+                parts.reclaims.passes(replica, successor)
             fleet.remove(replica_id, successor)
-            if successor is None:
-                parts.metrics.forget_replica(replica_id)
-            else:
-                parts.watch(successor)
+            parts.watch(successor)
+        elif replica_id not in wanted:
+            parts.retire(replica)
         else:
             replica.adopt(wanted[replica_id], config.health)
             replica.pool.adopt(config.limits, config.timeouts)
@@ -147,16 +170,8 @@ def _diff_fleet(
     fleet.add_all(added)
     for replica in added:
         parts.watch(replica)
-    token, tls = parts.upstream.token, parts.upstream.tls
-    parts.prober.adopt(config, token, tls)
-    parts.poller.adopt(config, token, tls)
-    parts.aborter.rules = config.aborts
-    parts.aborter.asker.adopt(config, token, tls)
-    if parts.kv_watcher is not None:
-        parts.kv_watcher.adopt(config, token, tls)
-    if parts.tokens is not None:
-        parts.tokens.adopt(token, tls)
-    token_ids = parts.dispatcher.placement.token_ids
-    if token_ids is not None:
-        token_ids.adopt(parts.upstream.server_name)
+    parts.adopt_upstream()
+    parts.look_for_spot()
+    parts.spot_watcher.adopt(config.spot)
+    parts.reclaims.rules = config.spot
     fleet.rebuild()

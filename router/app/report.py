@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any
 
 from router.app import predictions, queued
 from router.app.parts import Parts
 from router.dispatch.attempts.engine_priority import dialect_of, is_honoured
+from router.fleet.replica import Replica
 from router.fleet.utilisation import slots_of, utilisation
 
-STATES = ("ready", "unknown", "down", "asleep", "ejected", "half_open", "draining")
+STATES = (
+    *("ready", "unknown", "down", "asleep", "ejected", "half_open"),
+    *("cordoned", "draining", "drained"),
+)
 
 
 def census(parts: Parts) -> dict[str, int]:
@@ -37,7 +42,9 @@ def census(parts: Parts) -> dict[str, int]:
         "aborts": parts.aborter.running,
         "kept_text": parts.context.store.held,
         "probes": parts.prober.running,
-        "polls": parts.poller.running + (parts.kv_watcher.running if parts.kv_watcher else 0),
+        "polls": parts.poller.running
+        + parts.spot_watcher.running
+        + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,
         "parties": len(parts.sweeper.parties),
     }
@@ -46,50 +53,69 @@ def census(parts: Parts) -> dict[str, int]:
 def replicas(parts: Parts) -> list[dict[str, Any]]:
     """Returns the data of GET /replicas. An unknown value is null."""
     now = monotonic()
-    exact = parts.knowledge.exact
     closed = queued.closed(parts.queue)
     return [
-        {
-            "id": r.id,
-            "url": r.config.url,
-            "state": r.state(now),
-            "breaker": r.health.breaker(now),
-            "engine": r.engine,
-            "priority": {
-                "dialect": dialect_of(r).name,
-                "honoured": is_honoured(r),
-                "last_sent": r.last_priority.decode("ascii") or None,
-            },
-            "models": sorted(r.models) if r.models is not None else None,
-            "inflight": r.inflight,
-            "max_inflight": r.config.max_inflight,
-            # How many requests the replica runs at once, as reported by the engine or learned.
-            "slots": slots_of(r),
-            "slots_reported": r.signals.slots,
-            "closed_to": closed.get(r.id, {}),
-            "waiting": r.waiting,
-            "load": r.load,
-            "pending_tokens": r.pending_tokens,
-            "kv_usage": r.kv_polled,  # KV cache usage as the engine last reported it.
-            # The estimate of the KV cache usage now, used by gates and policies.
-            "kv_usage_estimate": r.kv_usage,
-            "kv_tokens": r.kv_tokens,
-            "prefix_blocks": parts.knowledge.prefixes.holding(r),
-            "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
-            "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
-            "ttft_s": r.ttft_s,
-            "tpot_s": r.tpot_s,
-            "speed": predictions.report(r),  # The learned speed, and the error of predictions.
-            "weight": r.weight,
-            "served": r.served,
-            "failures_in_a_row": r.health.failures,
-            "races_lost_in_a_row": r.health.races_lost,
-            "busy_s": max(0.0, round(r.health.busy_until - now, 3)),
-            "ejections": r.health.ejections,
-            "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
-        }
+        _described(parts, r, closed.get(r.id, {}), now)
         for r in (*parts.fleet.replicas.values(), *parts.fleet.leaving)
     ]
+
+
+def replica(parts: Parts, r: Replica) -> dict[str, Any]:
+    """Returns the data of GET /replicas for one replica."""
+    closed = queued.closed(parts.queue)
+    return _described(parts, r, closed.get(r.id, {}), monotonic())
+
+
+def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) -> dict[str, Any]:
+    exact = parts.knowledge.exact
+    return {
+        "id": r.id,
+        "url": r.config.url,
+        "origin": None if r.removed else "api" if r.id in parts.added else "file",
+        "state": r.state(now),
+        "spot": r.is_spot,
+        # Seconds until the machine goes away, according to a notice; null: there is no notice.
+        "reclaimed_in_s": parts.reclaims.seconds_left(r),
+        "up": r.health.up,  # The result of the last probes; a cordoned replica is probed, too.
+        "breaker": r.health.breaker(now),
+        "engine": r.engine,
+        "priority": {
+            "dialect": dialect_of(r).name,
+            "honoured": is_honoured(r),
+            "last_sent": r.last_priority.decode("ascii") or None,
+        },
+        "models": sorted(r.models) if r.models is not None else None,
+        "region": r.region or None,
+        "zone": r.config.zone or None,
+        # The measured round-trip time from the router.
+        "rtt_ms": round(r.round_trip.seconds * 1000.0, 3) or None,
+        "inflight": r.inflight,
+        "max_inflight": r.config.max_inflight,
+        # How many requests the replica runs at once, as reported by the engine or learned.
+        "slots": slots_of(r),
+        "slots_reported": r.signals.slots,
+        "closed_to": closed,
+        "waiting": r.waiting,
+        "load": r.load,
+        "pending_tokens": r.pending_tokens,
+        "kv_usage": r.kv_polled,  # KV cache usage as the engine last reported it.
+        # The estimate of the KV cache usage now, used by gates and policies.
+        "kv_usage_estimate": r.kv_usage,
+        "kv_tokens": r.kv_tokens,
+        "prefix_blocks": parts.knowledge.prefixes.holding(r),
+        "exact_blocks": exact.entries(r) if exact is not None and r in exact else None,
+        "signals_age_s": round(now - r.signals_at, 3) if r.signals_at else None,
+        "ttft_s": r.ttft_s,
+        "tpot_s": r.tpot_s,
+        "speed": predictions.report(r),  # The learned speed, and the error of predictions.
+        "weight": r.weight,
+        "served": r.served,
+        "failures_in_a_row": r.health.failures,
+        "races_lost_in_a_row": r.health.races_lost,
+        "busy_s": max(0.0, round(r.health.busy_until - now, 3)),
+        "ejections": r.health.ejections,
+        "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
+    }
 
 
 def classes(parts: Parts) -> str:

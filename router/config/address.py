@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 
 # A label of a host name. RFC 1123 does not allow the underscore, but Docker Compose uses it in
 # names, and every resolver accepts the underscore.
@@ -64,6 +64,14 @@ def split_host_port(text: str) -> tuple[str, int]:
     if not host:
         raise ValueError(f"{text!r} has no host; write 0.0.0.0:{port} for every interface")
     return parse_host(host), _parse_port(port, lowest=0)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to `host`, a result of `split_host_port`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def join_host_port(host: str, port: int) -> str:

@@ -19,12 +19,32 @@ from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
-from router.config.address import ReplicaUrl, parse_host, parse_replica_url, split_host_port
+from router.config.address import (
+    ReplicaUrl,
+    is_loopback,
+    parse_host,
+    parse_replica_url,
+    split_host_port,
+)
 from router.config.annotations import hints, unit_of
-from router.config.keys import KeysProblem, read_keys
-from router.config.model import Config, Hedging, PolicyChoice, Routing, in_file
+from router.config.keys import REGION, REGION_RULE, KeysProblem, read_keys
+from router.config.model import (
+    Admin,
+    Config,
+    Hedging,
+    PolicyChoice,
+    Routing,
+    Upstream,
+    in_file,
+)
 from router.config.problems import Problems
-from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
+from router.config.tls import (
+    FileProblem,
+    admin_context,
+    listening_context,
+    replica_context,
+    token_of,
+)
 from router.config.units import amount_text, duration_text
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
@@ -63,6 +83,8 @@ _NOT_SEEN = frozenset(
         "x-slo-ttft-ms",
         "x-slo-tpot-ms",
         "x-ttft-estimate",
+        "x-region",
+        "x-served-region",
     ]
 )
 _VISIBLE = re.compile(r"/[!-~]*\Z")
@@ -73,7 +95,9 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
 
     `serves`: a router will run with this configuration, so replicas are required."""
     _check_listeners(config, problems)
-    _check_replicas(config, problems, serves)
+    _check_admin(config, problems)
+    check_replicas(config, problems, serves)
+    _check_regions(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
@@ -82,32 +106,64 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_exact(config, problems)
     _check_priority(config, problems)
     _check_keys(config, problems)
+    _check_spot(config, problems)
     _check_order(config, problems)
     _check_files(config, problems)
     _check_texts(config, problems)
 
 
 def _check_listeners(config: Config, problems: Problems) -> None:
-    found = []
-    for path in ("listen", "admin"):
+    listeners = [("listen", config.listen), ("admin.listen", config.admin.listen)]
+    if config.admin.probes_listen is not None:
+        listeners.append(("admin.probes_listen", config.admin.probes_listen))
+    found: list[tuple[str, str, str, int]] = []
+    for path, text in listeners:
         if problems.is_spoiled(path):
             continue
         try:
-            if path == "admin" and config.admin.isdigit():
+            if path == "admin.listen" and text.isdigit():
                 raise ValueError(
-                    f"a port alone would listen on every interface; write 127.0.0.1:{config.admin}"
+                    f"a port alone would listen on every interface; write 127.0.0.1:{text}"
                 )
-            found.append(split_host_port(getattr(config, path)))
+            host, port = split_host_port(text)
         except ValueError as err:
             problems.add(path, str(err))
-    if len(found) == 2:
-        (host, port), (admin_host, admin_port) = found
-        is_shared = host == admin_host or not _WILDCARDS.isdisjoint((host, admin_host))
-        if port and port == admin_port and is_shared:
-            problems.add("admin", f"has the port of listen ({config.listen}); use another port")
+            continue
+        for other, other_text, other_host, other_port in found:
+            is_shared = host == other_host or not _WILDCARDS.isdisjoint((host, other_host))
+            if port and port == other_port and is_shared:
+                problems.add(path, f"has the port of {other} ({other_text}); use another port")
+        found.append((path, text, host, port))
 
 
-def _check_replicas(config: Config, problems: Problems, serves: bool) -> None:
+def _check_admin(config: Config, problems: Problems) -> None:
+    """Checks the files of the admin port, and that other machines need a token or a certificate."""
+    admin = config.admin
+    tls = admin.tls
+    if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
+        _try("admin.tls", lambda: admin_context(tls), problems)
+    _check_token("admin", admin, problems)
+    if problems.is_spoiled("admin.listen", "admin.token", "admin.token_file", "admin.tls"):
+        return
+    host, _ = split_host_port(admin.listen)
+    has_token = admin.token is not None or admin.token_file is not None
+    if not (has_token or is_loopback(host) or (tls is not None and tls.client_ca is not None)):
+        problems.add(
+            "admin.token",
+            f"is missing: other machines can reach admin.listen ({admin.listen}). "
+            "Set admin.token_file or admin.tls.client_ca, or listen on 127.0.0.1; "
+            "admin.probes_listen needs no token",
+        )
+
+
+def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
+    """Adds every problem of `replicas`, which the admin API can extend."""
+    _check_entries(config, problems, serves)
+    _check_replica_regions(config, problems)
+    _check_kv_events(config, problems)
+
+
+def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
     if problems.is_spoiled("replicas"):
         return
     if serves and not config.replicas and config.emulate.count == 0:
@@ -156,6 +212,46 @@ def _replica_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
     except ValueError as err:
         problems.add(path, str(err))
         return None
+
+
+def _check_replica_regions(config: Config, problems: Problems) -> None:
+    for index, replica in enumerate(config.replicas):
+        if not problems.is_spoiled(f"replicas[{index}]"):
+            _check_region(f"replicas[{index}].region", replica.region, problems)
+
+
+def _check_region(path: str, name: str, problems: Problems) -> None:
+    """Adds a problem if `name` is not a valid name of a region. "": no region is stated."""
+    if name and not problems.is_spoiled(path) and not REGION.match(name):
+        problems.add(path, REGION_RULE)
+
+
+def _check_regions(config: Config, problems: Problems) -> None:
+    named = [("region", config.region)]
+    regions = config.regions
+    if not problems.is_spoiled("regions.networks"):
+        for text, region in regions.networks.items():
+            path = f"regions.networks.{text}"
+            named.append((path, region or " "))
+            try:
+                ip_network(text)
+            except ValueError as err:
+                problems.add(path, str(err))
+    for index, distance in enumerate(regions.distances):
+        path = f"regions.distances[{index}]"
+        if not problems.is_spoiled(path):
+            named.append((f"{path}.start", distance.start or " "))
+            named.append((f"{path}.end", distance.end or " "))
+            if distance.start == distance.end:
+                problems.add(path, "start and end must be two regions")
+    for path, name in named:
+        _check_region(path, name, problems)
+    if regions.return_at > regions.spill_at and not problems.is_spoiled(
+        "regions.return_at", "regions.spill_at"
+    ):
+        problems.add(
+            "regions.return_at", f"must be at most regions.spill_at ({regions.spill_at:g})"
+        )
 
 
 def _check_routing(config: Config, problems: Problems) -> None:
@@ -236,8 +332,7 @@ def _check_slos(config: Config, problems: Problems) -> None:
                 before, before_path = slo_s, path
 
 
-def _check_exact(config: Config, problems: Problems) -> None:
-    """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
+def _check_kv_events(config: Config, problems: Problems) -> None:
     for index, replica in enumerate(config.replicas):
         events = replica.kv_events
         if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):
@@ -246,6 +341,10 @@ def _check_exact(config: Config, problems: Problems) -> None:
             address = getattr(events, field)
             if address is not None and not _TCP.match(address):
                 problems.add(f"replicas[{index}].kv_events.{field}", "must be tcp://host:port")
+
+
+def _check_exact(config: Config, problems: Problems) -> None:
+    """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
     if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
         missing = [name for name in _EXACT_NEEDS if find_spec(name) is None]
         if missing:
@@ -296,6 +395,16 @@ def _check_keys(config: Config, problems: Problems) -> None:
             problems.add("keys.file", f"a key's tier {tier!r} is not among priority.tiers")
 
 
+def _check_spot(config: Config, problems: Problems) -> None:
+    for index, each in enumerate(config.spot.metadata):
+        path = f"spot.metadata[{index}]"
+        if problems.is_spoiled("spot", path):
+            continue
+        _replica_url(each.url, f"{path}.url", problems)
+        if each.replica and each.node:
+            problems.add(f"{path}.node", "give either replica or node, not both")
+
+
 def _check_header(path: str, name: str, problems: Problems) -> None:
     if not _TOKEN.match(name):
         problems.add(path, "is not the name of a header field")
@@ -328,11 +437,8 @@ def _check_order(config: Config, problems: Problems) -> None:
 
 def _check_files(config: Config, problems: Problems) -> None:
     upstream = config.upstream
+    _check_token("upstream", upstream, problems)
     if not problems.is_spoiled("upstream"):
-        if upstream.token is not None and upstream.token_file is not None:
-            problems.add("upstream.token_file", "give either token or token_file, not both")
-        else:
-            _try("upstream", lambda: upstream_token(upstream), problems)
         if upstream.ca_file is not None and not upstream.verify:
             problems.add("upstream.ca_file", "has no effect when upstream.verify is false")
         elif upstream.ca_file is not None:
@@ -350,6 +456,15 @@ def _check_files(config: Config, problems: Problems) -> None:
             problems.add("access_log.path", f"{log!r} is a directory")
         elif not Path(log).parent.is_dir():
             problems.add("access_log.path", f"there is no directory {str(Path(log).parent)!r}")
+
+
+def _check_token(path: str, section: Upstream | Admin, problems: Problems) -> None:
+    if problems.is_spoiled(path):
+        return
+    if section.token is not None and section.token_file is not None:
+        problems.add(f"{path}.token_file", "give either token or token_file, not both")
+    else:
+        _try(path, lambda: token_of(section), problems)
 
 
 def _try(section: str, action: Callable[[], object], problems: Problems) -> None:

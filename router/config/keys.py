@@ -29,6 +29,10 @@ LONGEST: Final = 512
 _BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SloMs = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
+# A valid name of a region. Names appear in metric labels, in response headers and in the names of
+# the queue's lanes.
+REGION: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+REGION_RULE: Final = "the name of a region is 1 to 64 letters, digits and ._-"
 # A valid name of a key. Names appear in log lines and metric labels.
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@+-]{1,100}\Z")
 
@@ -61,6 +65,11 @@ class KeyLine(
     ttft_slo_ms: SloMs | None = None
     tpot_slo_ms: SloMs | None = None
     names_users: bool = False  # whether requests with this key may name a user of the tenant
+    # The region that requests with this key prefer; "": the region of the client's network.
+    region: str = ""
+    # The only regions to which requests with this key may be sent (data residency); None: all
+    # regions. A request is refused rather than sent to another region.
+    allowed_regions: tuple[str, ...] | None = None
     may_hedge: bool = False  # whether requests with this key may ask for hedging (`x-hedge: on`)
 
 
@@ -131,4 +140,11 @@ def _line(text: bytes, number: int) -> KeyLine:
         raise KeysProblem(f"line {number}: a name is 1 to 100 letters, digits and ._:@+-")
     if not _HASH.match(line.hash):
         raise KeysProblem(f"line {number}: a hash is sha256: and 64 hexadecimal digits")
+    allowed = line.allowed_regions
+    if not all(map(REGION.match, (*(allowed or ()), *([line.region] if line.region else ())))):
+        raise KeysProblem(f"line {number}: {REGION_RULE}")
+    if allowed == ():
+        raise KeysProblem(f"line {number}: allowed_regions is empty; name regions, or remove it")
+    if allowed is not None and line.region and line.region not in allowed:
+        raise KeysProblem(f"line {number}: region is not among allowed_regions")
     return line

@@ -46,6 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--weight", type=float, default=1.0, help="share relative to other tenants (default: 1)")
     add("--ttft-slo-ms", type=float, metavar="N", help="SLO for the time to first token")
     add("--tpot-slo-ms", type=float, metavar="N", help="SLO for the time per output token")
+    add("--region", default="", help="the region that its clients prefer")
+    add(
+        "--allowed-region",
+        action="append",
+        metavar="NAME",
+        help="a region to which its requests may be sent; repeat for each (default: all)",
+    )
     add("--names-users", action="store_true", help="requests with this key may name their user")
     add("--may-hedge", action="store_true", help="requests with this key may ask for hedging")
     add("--stdin", action="store_true", help="read the key from standard input, do not create one")
@@ -72,6 +79,8 @@ def main(args: argparse.Namespace) -> int:
         "tpot_slo_ms": args.tpot_slo_ms,
         "names_users": args.names_users,
         "may_hedge": args.may_hedge,
+        "region": args.region,
+        "allowed_regions": args.allowed_region,
     }
     try:
         text = line_of(msgspec.convert(given, KeyLine))

@@ -7,18 +7,19 @@ It does not stop at the first error. The start, the command `hedgerow check` and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
 
 import msgspec
 
 from router.config.address import parse_replica_url
-from router.config.checks import check
+from router.config.checks import check, check_replicas
 from router.config.decode import decode
 from router.config.document import MAX_BYTES, parse_document
-from router.config.model import Config
+from router.config.model import Config, Replica
 from router.config.problems import Problems
+from router.core.errors import ConfigError
 
 
 def load(
@@ -46,11 +47,28 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
     data = parse_document(text, problems)
     if problems.is_unreadable:
         problems.raise_if_any()
-    data = _expanded(_merged(data, overrides or {}))
+    data = _merged(_expanded(data), _expanded(dict(overrides or {})))
     config = decode(Config, data, problems)
     check(config, problems, serves=serves)
     problems.raise_if_any()
-    return _completed(config)
+    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config.region))
+
+
+def parse_replica(entry: object, config: Config) -> Replica:
+    """Reads one entry of `replicas` that comes from the admin API, not from the file.
+
+    The entry has the same fields as an entry in the file, and the fields are checked in the same
+    way. `config`: the configuration in force. Raises ConfigError with all problems. The path of a
+    problem begins with the name of a field.
+    """
+    problems = Problems()
+    found = decode(Config, _expanded({"replicas": [entry]}), problems).replicas
+    check_replicas(msgspec.structs.replace(config, replicas=found), problems, serves=True)
+    path = "replicas[0]"
+    lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]
+    if lines:
+        raise ConfigError([line.removeprefix(": ") for line in lines])
+    return _completed(found, config.region)[0]
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
@@ -85,20 +103,35 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """Replaces each replica that is written as only a URL by a mapping with that URL."""
-    replicas = data.get("replicas")
+    """Replaces each replica, and the admin port, by a mapping if it is written as only an address.
+
+    The mapping contains only that address.
+    """
+    replicas, admin = data.get("replicas"), data.get("admin")
+    expanded = dict(data)
     if isinstance(replicas, list | tuple):
-        short = [{"url": item} if isinstance(item, str) else item for item in replicas]
-        return {**data, "replicas": short}
-    return data
+        expanded["replicas"] = [_at("url", item) for item in replicas]
+    if isinstance(admin, str):
+        expanded["admin"] = _at("listen", admin)
+    return expanded
 
 
-def _completed(config: Config) -> Config:
-    """Sets the ID of each replica that has none in the file."""
-    replicas = tuple(
+def _at(field: str, value: Any) -> Any:
+    return {field: value} if isinstance(value, str) else value
+
+
+def _completed(replicas: Iterable[Replica], region: str) -> tuple[Replica, ...]:
+    """Sets the ID and the region of each replica that has none.
+
+    `region`: the region of the router, which replicas without a region get.
+    """
+    return tuple(
         replica
-        if replica.id
-        else msgspec.structs.replace(replica, id=parse_replica_url(replica.url).default_id)
-        for replica in config.replicas
+        if replica.id and replica.region
+        else msgspec.structs.replace(
+            replica,
+            id=replica.id or parse_replica_url(replica.url).default_id,
+            region=replica.region or region,
+        )
+        for replica in replicas
     )
-    return msgspec.structs.replace(config, replicas=replicas)

@@ -103,6 +103,11 @@ class Replica(Frozen, frozen=True):
     node: str = ""
     # The zone of the replica. The second copy of a hedged request prefers another zone.
     zone: str = ""
+    # Whether the machine of the replica can be reclaimed at short notice. Among the replicas on
+    # which no request waits, requests of class batch prefer such replicas, and requests of class
+    # critical avoid them.
+    spot: bool = False
+    region: str = ""  # The region of the replica. "": the region of the router.
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -121,6 +126,28 @@ class Routing(Frozen, frozen=True):
     # Number of replicas, drawn at random, that a policy compares. Replicas that have the prompt's
     # prefix in their cache are compared in addition.
     sample: Count = 64
+
+
+class RegionDistance(Frozen, frozen=True):
+    """The distance between two regions, in both directions."""
+
+    start: str  # A region.
+    end: str  # Another region.
+    rtt_s: Seconds  # The round-trip time between the two regions.
+
+
+class Regions(Frozen, frozen=True):
+    """Which region a request goes to. The nearest region is used until it is full."""
+
+    # A region is full for a model when this share of its slots or of its KV caches is in use.
+    # Requests for the model then go to the next nearest region.
+    spill_at: Share = 0.7
+    return_at: Share = 0.6  # A full region is used again below this utilisation.
+    # The regions of clients by their network, such as 10.0.0.0/8. The region in the header
+    # `x-region` and the region of the API key take precedence.
+    networks: dict[str, str] = {}
+    # Distances between regions. Unset: the measured round-trip times from the router.
+    distances: tuple[RegionDistance, ...] = ()
 
 
 class Polling(Frozen, frozen=True):
@@ -589,6 +616,31 @@ class Tls(Frozen, frozen=True):
     key: str  # The PEM file with the private key.
 
 
+class AdminTls(Tls, frozen=True):
+    """HTTPS on the admin port."""
+
+    # A file with the PEM certificates of the authorities that sign the certificates of clients.
+    # Unset: clients need no certificate.
+    client_ca: str | None = None
+
+
+class Admin(Frozen, frozen=True):
+    """The admin port: metrics, health, the fleet, reload and drain. Clients must not reach it.
+
+    `admin` may also be only the address. If a token is set, it is needed for every request that
+    changes something, and for `/usage` and `/queue`, which name tenants.
+    """
+
+    # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
+    listen: Annotated[str, Restart] = "127.0.0.1:9901"
+    token: str | None = None  # Admin requests send it as `Authorization: Bearer`.
+    token_file: str | None = None  # The same token, read from a file at start and at every reload.
+    # A second address, which has only `/livez`, `/readyz` and `/metrics`, and needs no token.
+    # Unset: there is no second address.
+    probes_listen: Annotated[str, Restart] | None = None
+    tls: Annotated[AdminTls, Restart] | None = None
+
+
 class Upstream(Frozen, frozen=True):
     """How the router connects to replicas."""
 
@@ -654,6 +706,38 @@ class Drain(Frozen, frozen=True):
     grace_s: SecondsOrOff = 600.0
 
 
+class SpotMetadata(Frozen, frozen=True):
+    """A metadata service that announces that its machine is reclaimed.
+
+    Without `replica` and `node`, its notices apply to all spot replicas, because the router runs on
+    their machine.
+    """
+
+    provider: Literal["aws", "gcp", "azure"]  # The cloud; it determines the paths and formats.
+    url: str  # The address of the service, such as http://169.254.169.254.
+    replica: str = ""  # The ID of the replica that is reclaimed.
+    node: str = ""  # The `node` of the replicas that are reclaimed.
+    machine: str = ""  # For azure: the name of the machine in events. "": any machine.
+
+
+class Spot(Frozen, frozen=True):
+    """How the router learns that a spot machine is reclaimed.
+
+    The replicas of the machine get no new requests, and requests that would not end in time are
+    moved to other replicas.
+    """
+
+    # A file that announces a reclaim when it appears. An empty file means all spot replicas. JSON
+    # such as {"replicas": ["gpu-1:8000"], "seconds": 30} names replicas; `node` names a machine.
+    # Unset: no file is read.
+    notice_file: str | None = None
+    metadata: tuple[SpotMetadata, ...] = ()  # The metadata services that the router queries.
+    interval_s: Seconds = 1.0  # The time between two queries of each source.
+    timeout_s: Seconds = 2.0  # The longest time that one query may take.
+    notice_s: Seconds = 30.0  # Time until the machine goes away, if not stated.
+    margin_s: SecondsOrOff = 2.0  # Requests should end this long before the machine goes away.
+
+
 class Emulator(Frozen, frozen=True):
     """The fleet of the flag `--emulate N`: emulated engines in a separate process."""
 
@@ -665,9 +749,12 @@ class Config(Frozen, frozen=True):
     """The top-level settings of the configuration file."""
 
     listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
-    # The admin port: metrics, health, reload and drain. Clients must not reach this port.
-    admin: Annotated[str, Restart] = "127.0.0.1:9901"
+    admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
+    region: str = ""  # The region of the router, which clients without a region prefer.
+    # The zone of the router. Replicas of this zone in the router's region are nearest.
+    zone: str = ""
+    regions: Regions = Regions()
     routing: Routing = Routing()
     limits: Limits = Limits()
     timeouts: Timeouts = Timeouts()
@@ -688,6 +775,7 @@ class Config(Frozen, frozen=True):
     access_log: AccessLog = AccessLog()
     batches: Annotated[Batches, Restart] = Batches()
     drain: Drain = Drain()
+    spot: Spot = Spot()
     emulate: Annotated[Emulator, Restart] = Emulator()
     # Paths of the engines' control endpoints that clients may use. All others return 404.
     allow_paths: tuple[str, ...] = ()

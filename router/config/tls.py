@@ -1,4 +1,4 @@
-"""Makes TLS contexts and reads the upstream token, from the files that the configuration names.
+"""Makes TLS contexts and reads the bearer tokens, from the files that the configuration names.
 
 `hedgerow check` and the start of the router call the same functions, so they report the same
 errors. Every error is a ValueError, whose message is printed after the path of the setting. A
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 
-from router.config.model import Tls, Upstream
+from router.config.model import Admin, AdminTls, Tls, Upstream
 
 _MAX_TOKEN_BYTES = 16 * 1024
 
@@ -37,6 +37,15 @@ def listening_context(tls: Tls) -> ssl.SSLContext:
         if err.reason == "KEY_VALUES_MISMATCH":
             raise FileProblem("key", "is not the key of tls.cert") from None
         raise FileProblem("cert", f"no usable PEM certificate and key ({err.reason})") from None
+    return context
+
+
+def admin_context(tls: AdminTls) -> ssl.SSLContext:
+    """Returns the TLS context of the admin port. Raises FileProblem."""
+    context = listening_context(tls)
+    if tls.client_ca is not None:
+        _trust(context, "client_ca", tls.client_ca)
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
@@ -70,26 +79,30 @@ def replica_context(upstream: Upstream) -> ssl.SSLContext:
     elif upstream.ca_file is None:
         context.load_default_certs()
     else:
-        _read("ca_file", upstream.ca_file)
-        try:
-            context.load_verify_locations(upstream.ca_file)
-        except ssl.SSLError as err:
-            raise FileProblem("ca_file", f"no usable PEM certificates ({err.reason})") from None
+        _trust(context, "ca_file", upstream.ca_file)
     return context
 
 
-def upstream_token(upstream: Upstream) -> str | None:
-    """Returns the token to send to replicas, from the configuration or from a file.
+def _trust(context: ssl.SSLContext, field: str, path: str) -> None:
+    _read(field, path)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError as err:
+        raise FileProblem(field, f"no usable PEM certificates ({err.reason})") from None
+
+
+def token_of(section: Upstream | Admin) -> str | None:
+    """Returns the token of a section, from the configuration or from a file.
 
     Raises FileProblem.
     """
-    if upstream.token_file is not None:
-        raw = _read("token_file", upstream.token_file)
+    if section.token_file is not None:
+        raw = _read("token_file", section.token_file)
         if len(raw) > _MAX_TOKEN_BYTES:
             raise FileProblem("token_file", "is too large to be a token")
         return _usable("token_file", raw.decode("latin-1").strip())
-    if upstream.token is not None:
-        return _usable("token", upstream.token)
+    if section.token is not None:
+        return _usable("token", section.token)
     return None
 
 

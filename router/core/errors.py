@@ -42,6 +42,8 @@ class Reason(StrEnum):
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
+    # No replica serves the model in the regions to which the API key is limited.
+    REGION_NOT_ALLOWED = "region_not_allowed"
     KEY_CONCURRENCY = "key_concurrency"  # The API key has reached its limit of concurrent requests.
     KEY_REQUESTS = "key_requests"  # The API key has reached its limit of requests per minute.
     KEY_TOKENS = "key_tokens"  # The API key has reached its limit of tokens per minute.
@@ -89,7 +91,8 @@ class Reason(StrEnum):
 
     # Reasons caused by the router.
     HEDGE_LOST = "hedge_lost"  # The attempt was cancelled, because another copy answered first.
-    # The attempt was cancelled and its request was queued again, to serve a more urgent request.
+    # The attempt was cancelled, to serve a more urgent request or because the replica's machine is
+    # reclaimed. Its request was queued again, or is continued at another replica.
     PREEMPTED = "preempted"
     NO_REPLICA = "no_replica"  # No replica is up.
     # The model is known, but no replica serves it at the moment.
@@ -130,6 +133,7 @@ STATUS: dict[Reason, int] = {
     Reason.BAD_PRIORITY: 400,
     Reason.KEY_REQUIRED: 401,
     Reason.MODEL_NOT_ALLOWED: 403,
+    Reason.REGION_NOT_ALLOWED: 403,
     Reason.KEY_CONCURRENCY: 429,
     Reason.KEY_REQUESTS: 429,
     Reason.KEY_TOKENS: 429,

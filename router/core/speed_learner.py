@@ -5,7 +5,8 @@ these samples:
 
 - The first token of a stream is a sample of the prefill. Its features are the prompt tokens that
   had to be prefilled before, the stream's own uncached and cached prompt tokens, and the number of
-  sequences that decoded when the request was sent.
+  sequences that decoded when the request was sent. The time of the sample does not include the
+  measured round-trip time to the replica.
 - A complete stream with a known number of tokens is a sample of the decode step. It has the mean
   time per token, the mean numbers of sequences and context tokens meanwhile, and the prompt tokens
   that were prefilled per step.
@@ -50,6 +51,7 @@ from router.core.relative_fit import RelativeFit
 from router.core.replica_load import ReplicaLoad
 
 LEAST: Final = 8  # Coefficients count as learned after this many samples.
+LEAST_S: Final = 1e-4  # The shortest time that an engine can need for the first token, in seconds.
 # A stream with fewer output tokens is no sample, because the gaps between tokens differ too much.
 OUTPUT_LEAST: Final = 8
 DELAY_WEIGHT: Final = 0.01  # Weight of a new stream in the mean `delay_share`.
@@ -201,14 +203,18 @@ class SpeedLearner:
         if is_timed and sample.is_prefill:
             if sample.ttft_s > 0.0:
                 self.ttft_error.add(sample.ttft_s, ttft_s)
-            self.prefill.learn(sample.features(), ttft_s, now)
+            self.prefill.learn(sample.features(), self._without_network(ttft_s), now)
             self._renew_prefill()
 
     def cut(self, sample: SpeedSample, waited_s: float, now: float) -> None:
         """Learn from an attempt that ended without content after `waited_s` seconds."""
         if sample.is_prefill:
-            self.prefill.learn_longer(sample.features(), waited_s, now)
+            self.prefill.learn_longer(sample.features(), self._without_network(waited_s), now)
             self._renew_prefill()
+
+    def _without_network(self, seconds: float) -> float:
+        """Return a time to first token without the round-trip time to the replica."""
+        return max(LEAST_S, seconds - self.speed.rtt_s)
 
     def ended(
         self, place: ReplicaLoad, sample: SpeedSample, output: int, is_timed: bool, now: float

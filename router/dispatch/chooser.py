@@ -3,7 +3,9 @@
 The policy learns which replicas hold the prompt's prefix. If a policy raises or returns an invalid
 choice, the request goes to a random candidate; the failure is counted and logged. In large fleets,
 a policy gets only a sample of the candidates, and the candidates that hold the prefix. Examining a
-thousand replicas would cost more than the slightly better choice is worth.
+thousand replicas would cost more than the slightly better choice is worth. In a fleet of several
+regions, a policy gets only candidates of the nearest region that is not full
+(`fleet/regions/nearest.py`).
 
 Must never: do I/O, or count load (the lease counts it).
 """
@@ -19,7 +21,9 @@ from typing import Final, NamedTuple
 from policies.contract import Context, RequestView, RoutingPolicy, make_policy
 from router.config.model import Routing
 from router.core.replica_load import ReplicaLoad
+from router.dispatch.spot_preference import preferred
 from router.fleet.prefix.lookup import PrefixLookup
+from router.fleet.regions.nearest import Nearest
 from router.fleet.replica import Replica
 from router.observe.events import log_event
 from router.observe.metrics import Metrics
@@ -56,7 +60,10 @@ class Chooser:
         metrics: Metrics,
         rng: Random,
         clock: Callable[[], float] = monotonic,
+        nearest: Nearest | None = None,
     ) -> None:
+        """`nearest`: the order of the regions; `None`: all candidates are equally near."""
+        self._nearest = nearest
         self._knowledge = knowledge
         self._metrics = metrics
         self._rng = rng
@@ -69,6 +76,7 @@ class Chooser:
         self._places: dict[Replica, int] = {}  # The index of each replica in `_crowd`.
         # The sum of the policies' `plan_changes`, after the last call of `closed_to`.
         self.plan_changes = 0
+        self.has_spot = False  # Whether any replica of the fleet is a spot replica.
         self.adopt(policies, sample)
 
     def adopt(self, policies: Policies, sample: int) -> None:
@@ -85,12 +93,15 @@ class Chooser:
         """Return the policy's choice among `candidates`, or a random one if the policy fails."""
         if len(candidates) == 1:
             return candidates[0]
+        candidates = self.nearby(view, candidates)
         policy = self._policy_of(view)
         blocks = view.blocks
         held = self._knowledge.held(view) if blocks else _NOBODY
         self._asked, self._held = blocks, held
         if len(candidates) > self._sample and not policy.sees_all:
             candidates = self._window(candidates, held)
+        if self.has_spot:
+            candidates = preferred(candidates, view.urgency)
         ctx = self._ctx
         ctx.now = self._clock()
         ctx.held = held
@@ -103,6 +114,13 @@ class Chooser:
             problem = repr(err)
         self._failed(policy, problem)
         return self._rng.choice(candidates)
+
+    def nearby(self, view: RequestView, candidates: Sequence[Replica]) -> Sequence[Replica]:
+        """Return the candidates that are in the nearest region that is not full."""
+        nearest = self._nearest
+        if nearest is None or not nearest.is_used:
+            return candidates
+        return nearest.narrow(view, candidates, self._clock())
 
     def closed_to(self, replica: ReplicaLoad, leaving: int = -1) -> int:
         """Return the priority classes of which a replica gets no more requests now, as bits.

@@ -124,6 +124,7 @@ class Completion:
                 None if estimate is None else milliseconds(before_s + estimate.estimate_s),
                 None if estimate is None else milliseconds(before_s + estimate.low_s),
                 None if estimate is None else milliseconds(before_s + estimate.high_s),
+                winner.at.region if winner is not None else "",
             )
         )
 

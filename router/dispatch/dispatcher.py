@@ -208,6 +208,11 @@ class Dispatcher(Handler, ExchangeOwner):
         exchange = Exchange(self, context, client, asked, body, request_id, arrived, urgency)
         client.exchange = exchange
         self.exchanges.add(exchange)
+        if key is not None:
+            exchange.view.allowed = key.allowed_regions
+        nearest = context.fleet.nearest
+        if nearest.is_used:
+            exchange.view.region = tenants.region(key, head, client.peer, nearest.regions)
         if is_inference:
             routing = head.routing
             if key is not None or routing.ttft_slo_s > 0.0 or routing.tpot_slo_s > 0.0:

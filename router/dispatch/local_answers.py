@@ -42,7 +42,7 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
                     Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                 )
             # This call raises RouterError with the reason why the model is missing.
-            fleet.eligible(fleet.routed(name))
+            fleet.eligible(fleet.routed(name), exchange.view.allowed)
             return False
         body = found
     answer_locally(exchange, client, body)

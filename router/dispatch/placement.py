@@ -3,7 +3,7 @@
 The first rule that applies decides:
 
 1. A request that refers to a stored response goes to the replica of that response.
-2. A request that uses no GPU goes to the least loaded replica.
+2. A request that uses no GPU goes to the least loaded replica of the nearest region.
 3. An inference request goes to the queue, if the queue is enabled.
 4. For any other request, the routing policy of its model chooses the replica.
 
@@ -15,6 +15,7 @@ Must never: choose the replica of a retry, a hedge or a continuation (`driver/re
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -47,7 +48,7 @@ class Placement:
         fields = asked.fields
         if self.token_ids is not None and view.blocks:
             place = partial(self._place_with_tokens, exchange)
-            question = self.token_ids.ask(view.kind, fields, body, place)
+            question = self.token_ids.ask(view.kind, fields, body, view.allowed, place)
             if question is not None and not question.is_done:
                 exchange.question = question
                 fields.drop()
@@ -108,7 +109,8 @@ class Placement:
             stored = asked.path[len(STORED_PREFIX) :].partition(b"/")[0].decode("ascii", "replace")
         if stored is None:
             return None
-        exchange.pinned = owner = self._context.fleet.owner_of(stored, asked.flow.party)
+        party, allowed = asked.flow.party, exchange.view.allowed
+        exchange.pinned = owner = self._context.fleet.owner_of(stored, party, allowed)
         if owner is None and self._tenants.requires_keys:
             # The response may have been created before this process started; then its owner is
             # unknown.
@@ -116,19 +118,19 @@ class Placement:
         return owner
 
     def _least_loaded(self, exchange: Exchange) -> Replica:
-        """Return the least loaded fit replica, for a request that uses no GPU.
+        """Return the least loaded replica of the nearest region, for a request without GPU work.
 
         A request that uses no GPU never waits, even if all replicas are at their limits. Raises
         RouterError if no replica is fit.
         """
-        fleet, model = self._context.fleet, exchange.view.model
+        fleet, view = self._context.fleet, exchange.view
         if has_judged_body(exchange.asked.head.method):
-            fleet.check(model)
-        fit = fleet.serving(model)
+            fleet.check(view.model, view.allowed)
+        fit: Sequence[Replica] = fleet.serving(view.model, view.allowed)
         if not fit:
             # This call raises RouterError with the reason why no replica is fit.
             fit = tuple(exchange.candidates(()))
-        return min(fit, key=_load)
+        return min(self._context.chooser.nearby(view, fit), key=_load)
 
 
 def _load(replica: Replica) -> tuple[int, int]:

@@ -100,7 +100,8 @@ class ProxiedRequest(AttemptedRequest):
         model = self.view.model
         # A request that is not inference and names no model can go to any replica.
         anyone = model is None and not has_judged_body(self.asked.head.method)
-        return self.context.fleet.eligible(model, tried, anyone=anyone)
+        allowed = self.view.allowed
+        return self.context.fleet.eligible(model, allowed, tried, anyone=anyone)
 
     # -- the interface for the attempts --------------------------------------------------------
 

@@ -68,6 +68,7 @@ class Reply:
         "is_work",
         "keep_alive",
         "progress",
+        "region",
         "status",
     )
 
@@ -94,6 +95,8 @@ class Reply:
         # The value of the header with the estimated time to first token, set before the head is
         # written; b"": the client does not ask for it, or there is no estimate.
         self.estimate = b""
+        # The region of the replica, set before the head is written; "": not requested.
+        self.region = ""
         self.keep_alive = False  # Whether the response's head allows the connection to be reused.
         self.is_complete = False  # Whether all of the response was written.
         # Whether the response is an engine's answer for which tokens are counted.
@@ -154,6 +157,7 @@ class Reply:
             keep_alive=self.keep_alive,
             http_1_0=self._http_1_0,
             replica=replica,
+            region=self.region,
             estimate=self.estimate,
         )
         if whole and length is not None and not bodyless:

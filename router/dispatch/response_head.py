@@ -16,12 +16,14 @@ def response_head(
     keep_alive: bool,
     http_1_0: bool = False,
     replica: str | None = None,
+    region: str = "",
     estimate: bytes = b"",
 ) -> bytes:
     """Build a response head.
 
     `length`: bytes of the body; `None` if the body ends with the last chunk or with the connection.
-    `estimate`: the value of the header with the estimated time to first token; b"": no header.
+    `region`: the region of the replica; "": no header. `estimate`: the value of the header with the
+    estimated time to first token; b"": no header.
     """
     if chunked:
         framing = b"\r\ntransfer-encoding: chunked"
@@ -38,6 +40,8 @@ def response_head(
         framing += b"\r\ndate: " + date()
     if replica is not None:
         framing += b"\r\nx-router-replica: " + replica.encode("ascii", "replace")
+    if region:
+        framing += b"\r\nx-served-region: " + region.encode("ascii", "replace")
     if estimate:
         framing += b"\r\n" + _ESTIMATE + estimate
     return b"HTTP/1.1 %b%b\r\nx-request-id: %b%b\r\n\r\n" % (

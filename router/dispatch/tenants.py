@@ -17,13 +17,14 @@ Must never: answer a client, or keep data of a request that has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from math import ceil
 from secrets import token_hex
 from typing import Final
 
+from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.admission.limits import Account, Grant, LimitCheck
 from router.config.keys import KeyLine
@@ -36,6 +37,7 @@ from router.intake.authority import check_adapters, check_no_priority
 from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow, Flows, Pending, header_of, user_of
 from router.intake.keys import Key, Keyring
+from router.intake.regions import NetworkRegions
 from router.intake.urgency import Judge
 from router.intake.values import output_tokens_of
 from router.wire.http1.heads import RequestHead
@@ -109,7 +111,9 @@ class Tenants:
         "_accounts",
         "_header",
         "_keys",
+        "_limits_regions",
         "_names_users",
+        "_networks",
         "flows",
         "forwards",
         "judge",
@@ -146,6 +150,9 @@ class Tenants:
         self._keys = Keyring(lines)
         self.requires_keys = rules.required
         self._names_users = rules.names_users
+        self._networks = NetworkRegions(config.regions.networks)
+        keys = self._keys.by_name.values()
+        self._limits_regions = any(key.allowed_regions is not None for key in keys)
         self._header = b"\r\n%b:" % rules.user_header.lower().encode("ascii")
         # Whether the client's key is forwarded to replicas.
         self.forwards = rules.forward or not len(self._keys)
@@ -164,6 +171,16 @@ class Tenants:
     @property
     def has_keys(self) -> bool:
         return len(self._keys) > 0
+
+    @property
+    def limits_regions(self) -> bool:
+        """Whether any key is limited to some regions."""
+        return self._limits_regions
+
+    def allowed_of(self, owner: str) -> AllowedRegions | None:
+        """Return the regions that the batches of an owner may use; `None`: all regions."""
+        key = self._keys.by_name.get(owner.removeprefix(_NAMED.decode()))
+        return None if key is None else key.allowed_regions
 
     @property
     def under_way(self) -> int:
@@ -254,6 +271,23 @@ class Tenants:
             # of a credential.
             authorization = head.owner
         return self.flows.of(key, authorization, head.api_key, peer, head.forwarded_for, user)
+
+    def region(self, key: Key | None, head: RequestHead, peer: str, known: Collection[str]) -> str:
+        """Return the region that a client prefers; "": the region of the router.
+
+        The header decides, then the key, then the client's network. `known`: the regions of the
+        fleet; another region in the header is ignored.
+        """
+        named = head.routing.region
+        if named is not None:
+            region = named.decode("ascii", "replace")
+            if region in known:
+                return region
+        if key is not None and key.region:
+            return key.region
+        if not self._networks.is_used:
+            return ""
+        return self._networks.of(self.flows.addresses.of(peer, head.forwarded_for))
 
     def check_read(
         self, key: Key | None, fields: Unread, *, is_inference: bool, is_known: bool

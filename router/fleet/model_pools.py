@@ -36,7 +36,7 @@ class ModelPool:
     def judge(
         self, away: Collection[Replica], ejected: Collection[Replica], panic_share: float
     ) -> None:
-        """Determine the members that may get requests. `away`: replicas that are down or asleep."""
+        """Determine the members that may get requests. `away`: see `Replica.is_away`."""
         up = fit = members = self.members
         if away or ejected:
             up = [r for r in members if r not in away]

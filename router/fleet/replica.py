@@ -15,6 +15,7 @@ from router.config.model import Health as HealthRules
 from router.config.model import Replica as Config
 from router.core.progress import SMOOTHING, Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
+from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import Engine
@@ -22,6 +23,7 @@ from router.fleet.engines.common.registry import engine_of
 from router.fleet.health import Health
 from router.fleet.learned_capacity import LearnedCapacity
 from router.fleet.listed import served
+from router.fleet.membership import Duty, duty_word
 from router.fleet.signals import NO_SIGNALS
 from router.wire.pool import Pool
 from router.wire.sweep import NEVER
@@ -48,10 +50,13 @@ class Replica(ReplicaLoad):
         "checks_keys",
         "config",
         "descriptor",
+        "duty",
         "expected_hits",
+        "group",
         "health",
         "hit_seen_at",
         "host_line",
+        "is_spot",
         "is_unlisted",
         "last_priority",
         "last_signals",
@@ -64,7 +69,9 @@ class Replica(ReplicaLoad):
         "polls_awaited",
         "progress",
         "refuses_priority",
+        "region",
         "removed",
+        "round_trip",
         "served",
         "signals",
         "signals_at",
@@ -75,6 +82,12 @@ class Replica(ReplicaLoad):
         """`pool`: the connections of the replica; `None` if it has none, as in a simulation."""
         super().__init__(config.id, weight=config.weight)
         self.config = config
+        self.is_spot = config.spot
+        self.region = config.region  # "": unknown; the replica is in no allowed region.
+        # The region of the replica, or the region and the zone of the router, as set by
+        # `regions/nearest.py`.
+        self.group = config.region
+        self.round_trip = RoundTrip()  # The measured round-trip time; `speed.rtt_s` has a copy.
         self.address = parse_replica_url(config.url)
         self.host_line = b"host: " + self.address.authority.encode("ascii")
         self.base_path = self.address.base_path.encode("ascii")
@@ -94,6 +107,7 @@ class Replica(ReplicaLoad):
         self.is_unlisted = False
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
+        self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
         self.served = 0  # Number of attempts that succeeded.
         # How many more polls may fail before the engine is treated as one without metrics.
         self.polls_awaited = 0
@@ -142,13 +156,15 @@ class Replica(ReplicaLoad):
             # priorities no longer counts.
             self.refuses_priority = False
         self.config = config
+        self.is_spot = config.spot
+        self.region = config.region
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.models = served(config, self.listed)
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
-        """Copy from `other` the models that it serves, whether it is up, and its learned speed.
+        """Copy from `other` its models, whether it is up, its round-trip time and learned speed.
 
         Both objects stand for the same engine, with other connection settings.
         """
@@ -157,8 +173,11 @@ class Replica(ReplicaLoad):
         self.adapters = other.adapters
         self.models = served(self.config, self.listed)
         self.engine = self.engine or other.engine
+        self.duty = other.duty
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
+        self.round_trip = other.round_trip
+        self.speed.rtt_s = other.speed.rtt_s
         self.speed_learner.start(
             other.speed_learner.prefill.coefficients() if other.speed.is_known else [],
             other.speed_learner.decode.coefficients() if other.speed_learner.decode.samples else [],
@@ -308,6 +327,14 @@ class Replica(ReplicaLoad):
         return max(rules.suspect_min_s, rules.suspect_factor * usual)
 
     @property
+    def is_away(self) -> bool:
+        """Whether the replica is down, asleep or cordoned.
+
+        Such a replica gets no request, even if no other replica is fit.
+        """
+        return not self.health.up or self.signals.asleep or self.duty != Duty.IN_SERVICE
+
+    @property
     def limit_now(self) -> int:
         """Return the maximum number of attempts in progress now.
 
@@ -321,7 +348,9 @@ class Replica(ReplicaLoad):
     def state(self, now: float) -> str:
         """Return the state of the replica as one word, for people and metrics."""
         if self.removed:
-            return "draining"
+            return duty_word(Duty.DRAINING, self.inflight)
+        if self.duty != Duty.IN_SERVICE:
+            return duty_word(self.duty, self.inflight)
         if self.health.is_new:
             return "unknown"
         if not self.health.up:

@@ -13,6 +13,10 @@ For each model, the table keeps the fit replicas, and the preferred ones among t
 suspect or busy replica gets no request while another replica of the model is neither suspect nor
 busy.
 
+A request may be limited to some regions (`RequestView.allowed`). Every method that returns replicas
+for a request has the argument `allowed` without a default, so no caller can forget it. The lists
+for limited requests are made when they are first needed (`regions/residents.py`).
+
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
 
@@ -26,6 +30,7 @@ from random import Random
 from time import monotonic, time
 from typing import Any
 
+from policies.regions import AllowedRegions
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.kv_estimate import report_kv
@@ -39,6 +44,7 @@ from router.fleet.engines.common.models import MODELS_MOST, adapters
 from router.fleet.engines.common.orca import read_load_header
 from router.fleet.health import BLAMED, RACES, SILENT
 from router.fleet.listed import ANY, served, served_text
+from router.fleet.membership import Duty
 from router.fleet.model_list import ModelList
 from router.fleet.model_pools import ModelPools
 from router.fleet.model_speeds import ModelSpeeds
@@ -46,6 +52,9 @@ from router.fleet.monitor.same_engine import SameEngine
 from router.fleet.monitor.signal_changes import has_worked, restarted
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.response_affinity import ResponseAffinity
+from router.fleet.regions.nearest import Nearest
+from router.fleet.regions.region_absences import RegionAbsences
+from router.fleet.regions.residents import Residents, not_allowed, preferred_of, without
 from router.fleet.replica import Replica
 from router.fleet.signals import NO_SIGNALS, Signals
 from router.wire.http1.retry_after import seconds_of
@@ -116,6 +125,10 @@ class Fleet:
         # For each model, the replicas that are fit but not preferred. A request uses them after it
         # tried all preferred replicas. Key None: the whole fleet.
         self._passed_over: dict[str | None, tuple[Replica, ...]] = {}
+        # The lists of replicas for requests that are limited to some regions, by model and regions.
+        self._residents: dict[tuple[str | None, str], Residents] = {}
+        self._region_absences = RegionAbsences()
+        self.nearest = Nearest(self._serving_everywhere)  # The order of regions by distance.
         self._known_models: dict[str, None] = {}
         # The answer to /v1/models; `None`: it is made at the next request for it.
         self._model_list: ModelList | None = None
@@ -181,6 +194,12 @@ class Fleet:
         if replica.health.is_new:
             self._decided()
 
+    def set_duty(self, replica: Replica, duty: int) -> None:
+        """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""
+        if duty != replica.duty:
+            replica.duty = duty
+            self.rebuild()
+
     def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
         """Note the release of a lease, whose attempt was dispatched at `dispatched`."""
         if replica.removed and not replica.inflight:
@@ -202,22 +221,28 @@ class Fleet:
     # -- selection ----------------------------------------------------------------------------
 
     def eligible(
-        self, model: str | None, tried: Collection[object] = (), *, anyone: bool = False
+        self,
+        model: str | None,
+        allowed: AllowedRegions | None,
+        tried: Collection[object] = (),
+        *,
+        anyone: bool = False,
     ) -> Sequence[Replica]:
         """Return the fit replicas for a model that are not in `tried`.
 
-        `model`: `None` if the request names no model. `anyone`: the request needs no model, so any
-        fit replica can take it. Raises RouterError if no replica can take the request.
+        `model`: `None` if the request names no model. `allowed`: the regions to which the request
+        may be sent; `None`: all regions. `anyone`: the request needs no model, so any fit replica
+        can take it. Raises RouterError if no replica can take the request.
         """
         if model is None and not self._one_pool and not anyone:
             raise _unnamed()
-        found: Sequence[Replica] = self.serving(model)
+        found: Sequence[Replica] = self.serving(model, allowed)
         if tried:
             found = [r for r in found if r not in tried]
-            if not found and self._passed_over:
-                found = [r for r in self._passed_over.get(model, ()) if r not in tried]
+            if not found:
+                found = [r for r in self._passed_over_by(model, allowed) if r not in tried]
         if not found:
-            raise self._none_for(model)
+            raise self._none_for(model, allowed)
         if self._has_limits:
             found = [r for r in found if r.inflight < r.limit]
             if not found:
@@ -226,28 +251,37 @@ class Fleet:
                 )
         return found
 
-    def check(self, model: str | None) -> None:
+    def check(self, model: str | None, allowed: AllowedRegions | None) -> None:
         """Raise RouterError if waiting would not help: replicas are ready, but none lists the
-        model, or the request must name a model."""
+        model; no replica of the allowed regions serves it; or the request must name a model."""
         if model is None:
             if not self._one_pool:
                 raise _unnamed()
         elif self._is_unknown(model):
-            raise self._none_for(model)
+            raise self._none_for(model, None)
+        if allowed is not None and not self._resident(model, allowed).is_served:
+            raise not_allowed(model, allowed)
 
-    def refusal(self, model: str) -> RouterError | None:
-        """Return the error for requests that wait for a model that does not exist; `None`: keep
-        waiting.
+    def refusal(self, model: str | None, allowed: AllowedRegions | None) -> RouterError | None:
+        """Return the error for requests that wait for a model that no allowed region has.
+
+        The result is `None` if the requests must continue to wait.
 
         The result is `None` while the first probe of a replica is pending, because that replica may
         list the model.
         """
-        if self.awaits_probe or not self._is_unknown(model):
+        if self.awaits_probe:
             return None
-        return self._none_for(model)
+        if model is not None and self._is_unknown(model):
+            return self._none_for(model, None)
+        if allowed is not None and not self._resident(model, allowed).is_served:
+            return not_allowed(model, allowed)
+        return None
 
     def _is_unknown(self, model: str) -> bool:
-        return bool(self.ready) and model not in self._known_models and not self.serving(model)
+        return (
+            bool(self.ready) and model not in self._known_models and not self.serving(model, None)
+        )
 
     def routed(self, model: str | None) -> str | None:
         """Return the model by which a request is queued and routed: the named model, or the model
@@ -256,20 +290,52 @@ class Fleet:
             return model
         return self.aliases.of(model)
 
-    def serving(self, model: str | None) -> tuple[Replica, ...]:
-        """Return the fit replicas for a model, including those that have reached their limit of
-        requests. The tuple stays the same object until the fleet changes."""
+    def serving(self, model: str | None, allowed: AllowedRegions | None) -> tuple[Replica, ...]:
+        """Return the fit replicas for a model in the allowed regions (`None`: all regions),
+        including those that have reached their limit of requests. The tuple stays the same object
+        until the fleet changes."""
+        if allowed is not None:
+            return self._resident(model, allowed).preferred
+        return self._serving_everywhere(model)
+
+    def _serving_everywhere(self, model: str | None) -> tuple[Replica, ...]:
         if model is None:
             return self.ready
         return self._by_model.get(model) or self._any_model
 
-    def absent_since(self, model: str | None) -> float:
-        """Return the time since which no fit replica serves a model.
+    def _passed_over_by(
+        self, model: str | None, allowed: AllowedRegions | None
+    ) -> tuple[Replica, ...]:
+        """Return the fit replicas for a model that are not preferred."""
+        if allowed is not None:
+            return self._resident(model, allowed).others
+        return self._passed_over.get(model, ())
 
-        `model`: `None` means any model. Infinity: a fit replica serves the model.
+    def _resident(self, model: str | None, allowed: AllowedRegions) -> Residents:
+        """Return the replicas for a model in the allowed regions."""
+        if model is not None and model not in self._by_model:
+            model = ""  # Clients may invent names of models, so these names share one entry.
+        key = (model, allowed.lane)
+        found = self._residents.get(key)
+        if found is None:
+            fit: list[Replica] = [*self._serving_everywhere(model)]
+            fit += self._passed_over.get(model, ())
+            known = [r for r in self.replicas.values() if _may_serve(r, model)]
+            found = self._residents[key] = Residents(fit, known, allowed, self._clock())
+        return found
+
+    def absent_since(self, model: str | None, allowed: AllowedRegions | None) -> float:
+        """Return the time since which no fit replica of the allowed regions serves a model.
+
+        `model`: `None` means any model. `allowed`: `None` means all regions. Infinity: a fit
+        replica serves the model.
         """
-        if self.serving(model):
+        if self.serving(model, allowed):
             return NEVER
+        if allowed is not None and self.nearest.is_used:
+            lost = self._region_absences.since(model, allowed)
+            if lost is not None:
+                return lost
         since = None if model is None else self._absent_models.since(model)
         return self._absent_since if since is None else since
 
@@ -283,7 +349,14 @@ class Fleet:
         since = self._absent_replicas.since(replica_id)
         return -NEVER if since is None else since
 
-    def _none_for(self, model: str | None) -> RouterError:
+    def _none_for(self, model: str | None, allowed: AllowedRegions | None) -> RouterError:
+        if allowed is not None:
+            residents = self._resident(model, allowed)
+            if not residents.is_served:
+                return not_allowed(model, allowed)
+            if self.ready and not residents.preferred:
+                words = f"no replica is up in the regions that this key may use ({allowed})"
+                return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
         if not self.ready:
             return RouterError(Reason.NO_REPLICA, "no replica is up", retry_after_s=RETRY_AFTER_S)
         if model is not None and model not in self._known_models:
@@ -296,17 +369,19 @@ class Fleet:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    def owner_of(self, response: str, party: str) -> Replica | None:
+    def owner_of(self, response: str, party: str, allowed: AllowedRegions | None) -> Replica | None:
         """Return the fit replica that holds a stored response; `None` if no holder is known.
 
-        Raises RouterError if the replica is known but not available, or if the response belongs to
-        another client (`party`).
+        Raises RouterError if the replica is known but not available, if it is not in an allowed
+        region, or if the response belongs to another client (`party`).
         """
         replica_id = self.response_affinity.find(response, party)
         if replica_id is None:
             return None
         ready = self.ready_ids.get(replica_id)
         if ready is not None:
+            if allowed is not None and not allowed.allows(ready.region):
+                raise not_allowed(None, allowed)
             return ready
         if replica_id in self.replicas:
             raise RouterError(
@@ -492,6 +567,8 @@ class Fleet:
         """
         if reason not in BLAMED or replica.removed:
             return
+        if reason is Reason.CONNECT_FAILED and replica.duty != Duty.IN_SERVICE:
+            return  # Requests that wait for a connection leave a reclaimed replica.
         now = self._clock()
         if reason in SILENT:
             worked_at = replica.progress.at
@@ -617,6 +694,11 @@ class Fleet:
             self.rebuild()
         self._room(replica)
 
+    def timed(self, replica: Replica, round_trip_s: float) -> None:
+        """Store a measured round-trip time to the replica, in seconds."""
+        replica.round_trip.add(round_trip_s, self._clock())
+        replica.speed.rtt_s = replica.round_trip.seconds
+
     def load_reported(self, replica: Replica, value: bytes) -> None:
         """Read the header `endpoint-load-metrics` of a response. vLLM sends this header if the
         client's request asked for it."""
@@ -647,8 +729,7 @@ class Fleet:
 
     def _may_eject(self, replica: Replica, now: float) -> bool:
         """Return whether each pool that the replica serves keeps enough other replicas."""
-        health = replica.health
-        is_fit = health.up and not replica.signals.asleep and not health.is_ejected(now)
+        is_fit = not replica.is_away and not replica.health.is_ejected(now)
         share = self.rules.eject_share
         pools = self._pools.of(replica.models)
         return len(pools) > 0 and all(pool.may_eject(is_fit, share) for pool in pools)
@@ -685,7 +766,7 @@ class Fleet:
         awaits_list = False
         for replica in self.replicas.values():
             health = replica.health
-            if not health.up or replica.signals.asleep:
+            if replica.is_away:
                 away.add(replica)
                 awaits_list = awaits_list or replica.models is None
             if health.is_ejected(now):
@@ -700,19 +781,20 @@ class Fleet:
         self._pools = pools
         self._by_model = {}
         self._passed_over = {}
+        self._residents = {}
         candidates: set[Replica] = set()
         for pool in pools.all:
             pool.judge(away, ejected, self.rules.panic_share)
             found = pool.candidates
             candidates.update(found)
-            preferred = tuple(_preferred(found, now))
+            preferred = tuple(preferred_of(found, now))
             for name in pool.names:
                 self._by_model[name] = preferred
             if len(preferred) < len(found):
-                others = _without(found, preferred)
+                others = without(found, preferred)
                 for name in pool.names:
                     self._passed_over[name] = others
-        self._any_model = tuple(_preferred(pools.any.candidates, now))
+        self._any_model = tuple(preferred_of(pools.any.candidates, now))
         ready = [r for r in self.replicas.values() if r in candidates]
         if not ready and self.ready_ids:
             self._absent_since = now
@@ -723,9 +805,9 @@ class Fleet:
         if listing != self._listing:
             self._listing = listing
             self._model_list = None
-        self.ready = tuple(_preferred(ready, now))
+        self.ready = tuple(preferred_of(ready, now))
         if len(self.ready) < len(ready):
-            self._passed_over[None] = _without(ready, self.ready)
+            self._passed_over[None] = without(ready, self.ready)
         self._has_limits = any(r.limit != UNLIMITED for r in ready)
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
         self._remember(awaits_list)
@@ -733,6 +815,8 @@ class Fleet:
         served = known if self._any_model else {m for m, found in self._by_model.items() if found}
         self._absent_models.update(known, served, now)
         self._absent_replicas.update(self.replicas, self.ready_ids, now)
+        self.nearest.rebuilt(list(self.replicas.values()))
+        self._region_absences.update(pools.all if self.nearest.is_used else (), now)
         self._arm(now)
         self._room(None)
 
@@ -795,21 +879,17 @@ def _unnamed() -> RouterError:
     )
 
 
-def _preferred(fit: Sequence[Replica], now: float) -> Sequence[Replica]:
-    """Return the fit replicas that are neither suspect nor busy.
-
-    If there are none, return the busy replicas that are not suspect, else the suspect ones.
-    """
-    trusted = [r for r in fit if not r.health.is_suspect(now)] or fit
-    return [r for r in trusted if not r.health.is_busy(now)] or trusted
-
-
 def _by(request_id: bytes) -> str:
     """Return text for people that names the request by its id; "" if the request has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
-def _without(fit: Sequence[Replica], preferred: Sequence[Replica]) -> tuple[Replica, ...]:
-    """Return the fit replicas that are not in `preferred`."""
-    asked = set(preferred)
-    return tuple([r for r in fit if r not in asked])
+def _may_serve(replica: Replica, model: str | None) -> bool:
+    """Whether a replica serves a model, or may serve it because its models are not known yet.
+
+    The replica need not be fit. `model`: `None` means any model.
+    """
+    models = replica.models
+    if models is None:
+        return not replica.is_unlisted
+    return model is None or model in models

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
+from policies.regions import AllowedRegions
 from router.config.keys import LONGEST, KeyLine
 from router.core.urgency import NUMBERS
 
@@ -24,12 +25,14 @@ class Key:
     """The rights of one key. All keys with the same name share one object."""
 
     __slots__ = (
+        "allowed_regions",
         "ceiling",
         "concurrency",
         "may_hedge",
         "models",
         "name",
         "names_users",
+        "region",
         "requests_per_minute",
         "tier",
         "tokens_per_minute",
@@ -53,6 +56,10 @@ class Key:
         self.tpot_slo_s = 0.0 if line.tpot_slo_ms is None else line.tpot_slo_ms / 1000.0
         self.names_users = line.names_users
         self.may_hedge = line.may_hedge
+        self.region = line.region
+        self.allowed_regions: AllowedRegions | None = None
+        if line.allowed_regions is not None:
+            self.allowed_regions = AllowedRegions(line.allowed_regions)
 
     @property
     def is_limited(self) -> bool:

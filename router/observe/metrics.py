@@ -312,14 +312,20 @@ class Metrics(Tally):
                 classed.estimates_kept += 1
             classed.estimate_width_s += width_s
 
-    def attempt(self, replica_id: str, kind: str, reason: Reason) -> None:
-        """Counts the end of one attempt. `kind` is one of ATTEMPT_KINDS."""
+    def attempt(self, replica_id: str, kind: str, reason: Reason, is_removed: bool = False) -> None:
+        """Counts the end of one attempt. `kind` is one of ATTEMPT_KINDS.
+
+        `is_removed`: whether the replica has left the fleet. Such a replica gets no new label
+        value, because no later call of `forget_replica` would free the value. The attempt is
+        counted for the label value `other`.
+        """
         try:
             self.attempts[replica_id, kind, reason] += 1
         except KeyError:
             if kind not in ATTEMPT_KINDS:
                 kind = OTHER
-            key = (self._known_replica(replica_id), kind, reason)
+            is_free = is_removed and replica_id not in self._replicas
+            key = (OTHER if is_free else self._known_replica(replica_id), kind, reason)
             self.attempts[key] = self.attempts.get(key, 0) + 1
 
     def retries(self, cause: Reason) -> None:

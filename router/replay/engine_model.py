@@ -147,4 +147,5 @@ def _group(
         max_inflight=like.max_inflight,
         zone=like.zone,
         node=like.node,
+        region=like.region,
     )

@@ -147,7 +147,7 @@ def _is_equal(one: LoggedGroup, other: LoggedGroup) -> bool:
         and _is_like(one.kv_tokens, other.kv_tokens)
         and all(
             getattr(one.like, name) == getattr(other.like, name)
-            for name in ("weight", "max_inflight", "zone", "node")
+            for name in ("weight", "max_inflight", "zone", "node", "region")
         )
     )
 

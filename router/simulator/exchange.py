@@ -264,7 +264,7 @@ class SimulatedExchange(RoutedRequest):
         return True
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.context.fleet.eligible(self.view.model, tried)
+        return self.context.fleet.eligible(self.view.model, self.view.allowed, tried)
 
     def check_by(self, due: float) -> None:
         self._set_timer(due)

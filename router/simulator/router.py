@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from policies.contract import RequestView
-from router.config.model import Health, Prefix
+from router.config.model import Config, Prefix
 from router.config.model import Replica as ReplicaConfig
 from router.core.errors import RouterError
 from router.core.urgency import BATCH, NUMBERS, Urgency
@@ -90,14 +90,24 @@ class SimulatedRouter(RouterPort):
             config.polling.stale_s,
             clock,
         )
+        self.fleet.nearest.adopt(config)
         self.chooser = Chooser(
-            self.policies, config.routing.sample, self.knowledge, self.metrics, rng, clock
+            self.policies,
+            config.routing.sample,
+            self.knowledge,
+            self.metrics,
+            rng,
+            clock,
+            self.fleet.nearest,
         )
         self.hedger = Hedger(config.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
         each = [group for group in scenario.groups for _ in range(group.replicas)]
         for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
-            self.engines[_replica(index, group, config.health)] = engine
+            replica = _replica(index, group, config)
+            self.engines[replica] = engine
+            # A probe of an idle engine measures the delay of the network in both directions.
+            self.fleet.timed(replica, 2.0 * scenario.network_of(group))
         self.fleet.add_all(list(self.engines))
         # Deadlines that are not on the clock yet, by whole second: times and request numbers.
         self._far: dict[int, tuple[array[float], array[int]]] = {}
@@ -127,6 +137,8 @@ class SimulatedRouter(RouterPort):
         if arrival.priority_number >= 0.0:  # not NaN
             urgency = Urgency(arrival.priority_number, _SOURCE)
         view = self.view(arrival)
+        if key is not None:
+            view.allowed, view.region = key.allowed_regions, key.region
         share: TenantShare | None = None
         refused: RouterError | None = None
         try:
@@ -246,6 +258,7 @@ class SimulatedRouter(RouterPort):
             except Exception:  # as in the proxy, the error is only counted
                 self.metrics.policy_errors += 1
         self.hedger.times.fleet_changed()
+        self.chooser.has_spot = any(r.is_spot for r in self.fleet.replicas.values())
 
     def _fleet_event(self, what: str, replica: Replica) -> None:
         if what == "ejected":
@@ -288,9 +301,9 @@ class SimulatedRouter(RouterPort):
         return found
 
 
-def _replica(index: int, group: Group, health: Health) -> Replica:
+def _replica(index: int, group: Group, config: Config) -> Replica:
     """The router's replica object for the replica number `index` of the fleet."""
-    config = ReplicaConfig(
+    settings = ReplicaConfig(
         url=f"http://replica-{index}",
         id=f"r{index}",
         models=group.models,
@@ -298,8 +311,9 @@ def _replica(index: int, group: Group, health: Health) -> Replica:
         max_inflight=group.max_inflight,
         zone=group.zone,
         node=group.node,
+        region=group.region or config.region,
     )
-    return Replica(config, health, None)
+    return Replica(settings, config.health, None)
 
 
 def _prefix_rules(scenario: Scenario) -> Prefix:

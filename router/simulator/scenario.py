@@ -133,12 +133,17 @@ class Group:
     max_inflight: int | None = None
     zone: str = ""
     node: str = ""
+    region: str = ""
+    # One-way delay between the routers and these engines; None: `Scenario.network_s`.
+    network_s: float | None = None
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
             raise ValueError("a group must have at least one replica")
         if self.models is not None and not self.models:
             raise ValueError("a group must serve at least one model")
+        if self.network_s is not None and not 0.0 <= self.network_s < float("inf"):
+            raise ValueError("network_s must be 0 or more seconds, and finite")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +161,8 @@ class Scenario:
     keys: Mapping[str, KeyLine] = field(default_factory=dict)
     routers: int = 1  # number of routers of the fleet; each request goes to a random router
     shared: bool = False  # True: the routers share all state, so a single router is simulated
-    network_s: float = NETWORK_S  # one-way delay between router and engine, in seconds
+    # One-way delay between router and engine, in seconds. A group can have a delay of its own.
+    network_s: float = NETWORK_S
     polls: Polls = Polls()
     faults: tuple[Fault, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
@@ -184,6 +190,10 @@ class Scenario:
     def replicas(self) -> int:
         """The number of replicas in all groups."""
         return sum(group.replicas for group in self.groups)
+
+    def network_of(self, group: Group) -> float:
+        """The one-way delay between the routers and the engines of a group, in seconds."""
+        return self.network_s if group.network_s is None else group.network_s
 
     def on_node(self, node: str) -> list[int]:
         """The numbers of the replicas on this node."""

@@ -130,12 +130,13 @@ class Simulation:
         # once.
         core = replace(group.core, token_events=False, leap=True, kv_events=False)
         scenario = self.scenario
+        network_s = scenario.network_of(group)
         for _ in range(group.replicas):
             yield SimulatedEngine(
                 self.clock,
                 core,
                 group.timing,
-                scenario.network_s,
+                network_s,
                 scenario.straggling,
                 scenario.seed,
             )

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from router.app import App
-from router.config.model import AccessLog, Config, Replica, Tls
+from router.config.model import AccessLog, Admin, Config, Replica, Tls
 from router.core.errors import ConfigError
 from router.observe.families.collector import Collector
 from tests.harness.behaviours import chat_either, hang, json_ok, stream_then_hang
@@ -68,8 +68,13 @@ async def test_nothing_is_begun_while_it_stops() -> None:
 @scenario
 async def test_a_port_that_is_taken_leaves_nothing() -> None:
     async with running(json_ok) as router:
-        for field in ("listen", "admin"):
-            other = App(replace(router.config, **{field: f"127.0.0.1:{router.port}"}))
+        free, taken = "127.0.0.1:0", f"127.0.0.1:{router.port}"
+        for listeners in (
+            {"listen": taken},
+            {"admin": Admin(listen=taken)},
+            {"admin": Admin(listen=free, probes_listen=taken)},
+        ):
+            other = App(replace(router.config, **listeners))
             with pytest.raises(OSError):
                 await other.start()
             assert sum(other.census().values()) == 0
@@ -79,7 +84,7 @@ async def test_a_port_that_is_taken_leaves_nothing() -> None:
 async def test_a_certificate_that_cannot_be_used_leaves_nothing() -> None:
     config = Config(
         listen="127.0.0.1:0",
-        admin="127.0.0.1:0",
+        admin=Admin(listen="127.0.0.1:0"),
         replicas=(Replica(url="http://127.0.0.1:9", id="r"),),
         access_log=AccessLog(path=""),
         tls=Tls(cert=CERT, key=str(CERTIFICATES / "other.key")),

@@ -104,9 +104,10 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
         (["--emulate", "1", "--listen", "gpu-1"], "listen: 'gpu-1' has no port"),
         (
             ["--emulate", "1", "--admin", "9901"],
-            "admin: a port alone would listen on every interface",
+            "admin.listen: a port alone would listen on every interface",
         ),
-        (["--emulate", "1", "--admin", "x:y"], "admin: 'y' is not a port"),
+        (["--emulate", "1", "--admin", "x:y"], "admin.listen: 'y' is not a port"),
+        (["--emulate", "1", "--admin", "0.0.0.0:9901"], "admin.token: is missing"),
         (["--emulate", "1", "--policy", "best"], "routing.policy: unknown policy 'best'"),
         (
             ["--emulate", "1", "--replica", "http://a"],

@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 
 from router.app import App
-from router.config.model import AccessLog, Config, Prefix, Replica
+from router.config.model import AccessLog, Admin, Config, Prefix, Replica
 from router.emulator.spawn import EmulatedFleet
 from tests.harness import clocks
 from tests.harness.replica import eventually
@@ -20,7 +20,7 @@ LONG = "The quick brown fox jumps over the lazy dog. " * 60
 def config(urls: list[str], **prefix: Any) -> Config:
     return Config(
         listen="127.0.0.1:0",
-        admin="127.0.0.1:0",
+        admin=Admin(listen="127.0.0.1:0"),
         replicas=tuple(Replica(url=url, id=f"r{n}") for n, url in enumerate(urls)),
         access_log=AccessLog(path=""),
         polling=clocks.polling(),

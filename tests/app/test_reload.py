@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,8 @@ from policies.contract import make_policy
 from router.config.load import load
 from router.config.model import (
     AccessLog,
+    Admin,
+    AdminTls,
     Limits,
     Routing,
     Tls,
@@ -146,13 +147,21 @@ async def test_a_broken_configuration_keeps_the_old(
         assert answer.json()["error"]["problems"] == refused.value.problems
 
 
-@pytest.mark.parametrize("field", ["listen", "admin", "tls"])
+FIXED = {
+    "listen": {"listen": "127.0.0.1:1"},
+    "admin.listen": {"admin": Admin(listen="127.0.0.1:1")},
+    "admin.probes_listen": {"admin": Admin(listen="127.0.0.1:0", probes_listen="127.0.0.1:1")},
+    "admin.tls": {"admin": Admin(listen="127.0.0.1:0", tls=AdminTls(cert=CERT, key=KEY))},
+    "tls": {"tls": Tls(cert=CERT, key=KEY)},
+}
+
+
+@pytest.mark.parametrize("field", FIXED)
 @scenario
 async def test_what_is_fixed_is_refused(field: str) -> None:
     async with running(json_ok) as router:
         before = router.app.config
-        value: Any = Tls(cert=CERT, key=KEY) if field == "tls" else "127.0.0.1:1"
-        router.change(**{field: value, "replicas": ()})
+        router.change(**FIXED[field], replicas=())
         with pytest.raises(ConfigError) as refused:
             await router.app.reload()
         assert refused.value.problems == [f"{field}: cannot change without a restart"]

@@ -59,6 +59,7 @@ def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
         ("tls.key", data / "one.key"),
         ("ca.pem", data / "one.pem"),
         ("token", tmp_path / "token"),
+        ("admin-token", tmp_path / "token"),
         ("keys.jsonl", tmp_path / "keys"),
     ):
         text = text.replace(f"/etc/hedgerow/{name}", str(path))
@@ -175,4 +176,4 @@ def test_the_image_does_not_run_as_root_and_gets_its_signals() -> None:
     # The shell form would make a shell process 1, which does not forward signals.
     assert found["ENTRYPOINT"] == '["hedgerow"]'
     assert found["CMD"].startswith("[")
-    assert f"http://{Config().admin}/livez" in found["HEALTHCHECK"]
+    assert f"http://{Config().admin.listen}/livez" in found["HEALTHCHECK"]

@@ -206,10 +206,17 @@ allow_paths: [metrics]
         ("12: 1", "12: unknown key"),
         ("listen: 8080", "listen: must be text, not a whole number"),
         ("listen:", "listen: must be text, not nothing"),
-        ("listen: 'a:1'\nadmin: 'A:1'", "admin: has the port of listen (a:1); use another port"),
+        (
+            "listen: 'localhost:1'\nadmin: 'LocalHost:1'",
+            "admin.listen: has the port of listen (localhost:1); use another port",
+        ),
         (
             "admin: 127.0.0.1:8080",
-            "admin: has the port of listen (0.0.0.0:8080); use another port",
+            "admin.listen: has the port of listen (0.0.0.0:8080); use another port",
+        ),
+        (
+            "admin: {probes_listen: '0.0.0.0:9901'}",
+            "admin.probes_listen: has the port of admin.listen (127.0.0.1:9901); use another port",
         ),
         ("routing: p2c", "routing: must be a mapping, not text"),
         ("routing: {options: []}", "routing.options: must be a mapping, not a list"),
@@ -246,6 +253,24 @@ allow_paths: [metrics]
         ("emulate: {count: 2}", "emulate.count: cannot be used with replicas"),
         ("emulate: {count: 65}", "emulate.count: must be at most 64"),
         ("tls: {cert: /none}", "tls.key: is missing"),
+        ("region: e u", "region: the name of a region is 1 to 64 letters"),
+        ("regions: {spill_at: 2}", "regions.spill_at: must be at most 1"),
+        ("regions: {spill_at: 0.5}", "regions.return_at: must be at most regions.spill_at (0.5)"),
+        ("regions: {networks: {eu: eu}}", "regions.networks.eu: 'eu' does not appear to be"),
+        ("regions: {networks: {10.0.0.0/8: ''}}", "regions.networks.10.0.0.0/8: the name of"),
+        (
+            "regions: {distances: [{start: eu, end: eu, rtt: 1ms}]}",
+            "regions.distances[0]: start and end must be two regions",
+        ),
+        (
+            "regions: {distances: [{start: eu, end: 'u/s', rtt: 1ms}]}",
+            "regions.distances[0].end: the name of a region",
+        ),
+        (
+            "regions: {distances: [{start: eu, end: us, rtt: fast}]}",
+            "regions.distances[0].rtt: must be a duration",
+        ),
+        ("keys: {user_header: x-region}", "keys.user_header: x-region cannot be used"),
     ],
 )
 def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
@@ -289,6 +314,7 @@ def test_one_mistake_gives_one_line(text: str, problem: str) -> None:
             "[{url: 'http://a', kv_events: {endpoint: 'a:5557'}}]",
             "replicas[0].kv_events.endpoint: must be tcp://host:port",
         ),
+        ("[{url: 'http://a', region: 'e/u'}]", "replicas[0].region: the name of a region is"),
         ("[{ur: 'http://a', url: 'http://a'}]", "replicas[0].ur: unknown key; did you mean url?"),
         ("[{url: 'http://a', model: m}]", "replicas[0].model: unknown key; did you mean models?"),
     ],
@@ -297,6 +323,13 @@ def test_a_bad_fleet_is_named(replicas: str, problem: str) -> None:
     problems = problems_of(f"replicas: {replicas}")
     assert len(problems) == 1
     assert problems[0].startswith(problem)
+
+
+def test_a_replica_without_a_region_is_in_that_of_the_router() -> None:
+    text = "replicas: [{url: 'http://a'}, {url: 'http://b', region: us}]"
+    assert [replica.region for replica in parse(text).replicas] == ["", "us"]
+    found = parse(f"{text}\nregion: eu").replicas
+    assert [(replica.id, replica.region) for replica in found] == [("a:80", "eu"), ("b:80", "us")]
 
 
 def test_a_bad_file_of_keys_is_named(tmp_path: Path) -> None:

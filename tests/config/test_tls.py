@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.config.model import Tls, Upstream
-from router.config.tls import FileProblem, listening_context, replica_context, upstream_token
+from router.config.tls import FileProblem, listening_context, replica_context, token_of
 
 DATA = Path(__file__).parent / "data"
 TLS = Tls(cert=str(DATA / "one.pem"), key=str(DATA / "one.key"))
@@ -64,9 +64,9 @@ def test_tls_below_1_2_is_refused() -> None:
 def test_a_token_comes_from_its_file_without_the_line_end(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("sk-1\n")
-    assert upstream_token(Upstream(token_file=str(file))) == "sk-1"
-    assert upstream_token(Upstream(token="sk-2")) == "sk-2"
-    assert upstream_token(Upstream()) is None
+    assert token_of(Upstream(token_file=str(file))) == "sk-1"
+    assert token_of(Upstream(token="sk-2")) == "sk-2"
+    assert token_of(Upstream()) is None
 
 
 @pytest.mark.parametrize("content", ["", "\n", "two words", "a\nb", "\u00e9", "x" * 20_000])
@@ -74,6 +74,6 @@ def test_a_file_that_holds_no_token_is_refused(tmp_path: Path, content: str) -> 
     file = tmp_path / "token"
     file.write_text(content)
     with pytest.raises(FileProblem) as caught:
-        upstream_token(Upstream(token_file=str(file)))
+        token_of(Upstream(token_file=str(file)))
     assert caught.value.field == "token_file"
     assert "two" not in str(caught.value)

@@ -31,13 +31,14 @@ class Engine:
         is_timed: bool = True,
         output: int = 20,
         times: float = 1.0,
+        network_s: float = 0.0,
     ) -> None:
-        """Answer one stream."""
+        """Answer one stream. `network_s`: the time of the first token on its way."""
         tokens = self.rng.randint(100, 4000)
         place, learner = self.place, self.learner
         lease = Lease(place, tokens)
         sample = learner.dispatched(place, tokens, 0, slots, self.now)
-        ttft_s = times * (BASE_S + TOKEN_S * tokens)
+        ttft_s = times * (BASE_S + TOKEN_S * tokens) + network_s
         self.now += ttft_s
         lease.begun()
         learner.shown(place, sample, ttft_s, is_timed, self.now)
@@ -54,6 +55,18 @@ def taught(streams: int = 40) -> Engine:
     for _ in range(streams):
         engine.serve()
     return engine
+
+
+def test_the_distance_is_not_learned_as_the_speed_of_the_engine() -> None:
+    near, far = taught(), Engine()
+    far.place.speed.rtt_s = 0.5
+    for _ in range(40):
+        far.serve(network_s=0.5)
+    for tokens in (200, 3000):
+        engine_s = far.place.speed.prefill_s(0, tokens, 0, 0)
+        assert engine_s == pytest.approx(near.ttft_s(tokens), rel=0.01)
+        assert far.ttft_s(tokens) == pytest.approx(near.ttft_s(tokens) + 0.5, rel=0.01)
+    assert far.learner.ttft_error.absolute < 0.05
 
 
 def test_streams_teach_both_speeds() -> None:

@@ -19,6 +19,7 @@ from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
+from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -228,7 +229,7 @@ class Driven(RoutedRequest):
         return self.is_kept
 
     def candidates(self, tried: Collection[object]) -> Sequence[Replica]:
-        return self.world.fleet.eligible(self.view.model, tried)
+        return self.world.fleet.eligible(self.view.model, self.view.allowed, tried)
 
     def check_by(self, due: float) -> None:
         if due < self._timer.due:
@@ -409,8 +410,11 @@ class World:
         health: Health | None = None,
         most: int | None = None,
         seed: int = 1,
+        regions: Sequence[str] = ("",),
+        models: tuple[str, ...] = ("m",),
     ) -> None:
-        """`most`: maximum number of requests at one replica; None: unlimited.
+        """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
+        replicas join these regions in turn. `models`: the models of each replica.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -432,6 +436,8 @@ class World:
         self.refusing: set[str] = set()  # replicas that refuse connections before `open` returns
         self.concurrency = Concurrency(1)  # concurrency limit of a key that tests may use
         self._most = most
+        self._regions = regions
+        self._models = models
         rng = Random(seed)
         self.metrics = Metrics()
         knowledge = PrefixLookup(Prefix())
@@ -451,6 +457,7 @@ class World:
             self.metrics,
             rng,
             self.time.now,
+            self.fleet.nearest,
         )
         self.replicas: list[Replica] = []  # includes removed replicas
         for number in range(replicas):
@@ -475,7 +482,12 @@ class World:
     def joins(self, id: str, *, is_tried: bool = True) -> Replica:
         """A replica joins. Without `is_tried`, its first probe is still running."""
         config = ReplicaConfig(
-            url=f"http://{id}:1", id=id, models=("m",), engine="vllm", max_inflight=self._most
+            url=f"http://{id}:1",
+            id=id,
+            models=self._models,
+            engine="vllm",
+            max_inflight=self._most,
+            region=self._regions[len(self.replicas) % len(self._regions)],
         )
         replica = Replica(config, self.config.health, None)
         if not is_tried:
@@ -514,6 +526,9 @@ class World:
         light: bool = False,
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
+        model: str = "m",
+        allowed: AllowedRegions | None = None,
+        region: str = "",
     ) -> Driven:
         request = Driven(
             self,
@@ -528,6 +543,8 @@ class World:
             light=light,
         )
         request.view.blocks = blocks
+        request.view.model = self.fleet.routed(model)
+        request.view.allowed, request.view.region = allowed, region
         request.concurrency = concurrency
         self.requests.append(request)
         self.all.append(request)

@@ -57,6 +57,7 @@ def test_the_replicas_fields_stand_before_the_routers() -> None:
         ),
         ({"replica": "gpu-1"}, 200, [b"content-length: 5", b"x-router-replica: gpu-1"]),
         ({"replica": "gpü"}, 200, [b"content-length: 5", b"x-router-replica: gp?"]),
+        ({"region": "eu"}, 200, [b"content-length: 5", b"x-served-region: eu"]),
         (
             {"estimate": b"8; low=4; high=19"},
             200,

@@ -70,7 +70,7 @@ class Table:
     def ids(self, model: str | None, *tried: str) -> list[str]:
         """IDs of the replicas that may serve a model, sorted."""
         known = [self.fleet.replicas[id] for id in tried]
-        return sorted(r.id for r in self.fleet.eligible(model, known))
+        return sorted(r.id for r in self.fleet.eligible(model, None, known))
 
     def lease(self, replica: Replica) -> Lease:
         return Lease(replica)

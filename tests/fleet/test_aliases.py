@@ -53,7 +53,7 @@ async def test_who_stands_for_it(
     fleet = table.fleet
     routed = fleet.routed(name)
     assert routed == (name if stands is None else stands)
-    assert bool(fleet.serving(routed)) == (stands is not None)
+    assert bool(fleet.serving(routed, None)) == (stands is not None)
     assert fleet.routed(None) is None
     table.close()
 
@@ -68,7 +68,7 @@ async def test_it_follows_what_is_learned() -> None:
     replica.engine = "vllm"
     fleet.unobserved(replica, "status", 0.0)
     assert fleet.routed("x") == "x"
-    assert not fleet.serving("x")
+    assert not fleet.serving("x", None)
     replica.adopt(replace(replica.config, unknown_models="forward"), table.rules)
     fleet.rebuild()
     assert fleet.routed("x") == "*"

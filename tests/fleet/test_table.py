@@ -104,25 +104,25 @@ async def test_only_a_model_that_was_removed_ends_a_wait() -> None:
     a = table.add("a", ("m",))
     lost = table.add("b", ("other",))
     fleet = table.fleet
-    assert fleet.refusal("other") is None
+    assert fleet.refusal("other", None) is None
     take_down(table, lost)
-    assert fleet.refusal("other") is None  # the replica comes back
+    assert fleet.refusal("other", None) is None  # the replica comes back
     new = table.add("c", None, is_new=True)
     fleet.remove("b")
-    assert fleet.refusal("other") is None  # the new replica may list it
+    assert fleet.refusal("other", None) is None  # the new replica may list it
     fleet.probed(new, False)
     fleet.remove("c")
-    err = fleet.refusal("other")
+    err = fleet.refusal("other", None)
     assert err is not None
     assert (err.reason, err.status, err.param) == (Reason.MODEL_NOT_FOUND, 404, "model")
-    assert fleet.refusal("m") is None
+    assert fleet.refusal("m", None) is None
     late = table.add("d", ("n",), is_new=True)
-    assert fleet.refusal("other") is None  # no refusal before the replica's first probe
+    assert fleet.refusal("other", None) is None  # no refusal before the replica's first probe
     fleet.probed(late, True)
-    assert fleet.refusal("other") is not None
+    assert fleet.refusal("other", None) is not None
     take_down(table, late)
     take_down(table, a)
-    assert fleet.refusal("other") is None  # no replica is up
+    assert fleet.refusal("other", None) is None  # no replica is up
     table.close()
 
 
@@ -226,7 +226,7 @@ async def test_limits_are_kept() -> None:
 async def test_the_list_of_one_request_is_not_changed_by_another() -> None:
     table = Table()
     table.add("a")
-    found = table.fleet.eligible("m")
+    found = table.fleet.eligible("m", None)
     table.add("b")
     assert [r.id for r in found] == ["a"]
     table.close()
@@ -442,13 +442,13 @@ async def test_the_owner_of_a_stored_response() -> None:
     table.add("a")
     replica = table.add("b")
     fleet = table.fleet
-    assert fleet.owner_of("resp_1", "") is None
+    assert fleet.owner_of("resp_1", "", None) is None
     fleet.response_affinity.learn("resp_1", "b")
-    assert fleet.owner_of("resp_1", "") is replica
+    assert fleet.owner_of("resp_1", "", None) is replica
     take_down(table, replica)
-    assert refusal(lambda: fleet.owner_of("resp_1", "")).reason is Reason.NO_REPLICA
+    assert refusal(lambda: fleet.owner_of("resp_1", "", None)).reason is Reason.NO_REPLICA
     fleet.remove("b")
-    err = refusal(lambda: fleet.owner_of("resp_1", ""))
+    err = refusal(lambda: fleet.owner_of("resp_1", "", None))
     assert (err.reason, err.status) == (Reason.STATE_LOST, 404)
     table.close()
 
@@ -499,7 +499,7 @@ def test_invariants_hold_under_random_operations(events: list[tuple[str, int]]) 
             assert fleet.ready_ids == {r.id: r for r in ready}
             assert all(r.inflight for r in fleet.leaving)
             if ready:
-                assert set(fleet.eligible("m")) == ready
+                assert set(fleet.eligible("m", None)) == ready
         for one, lease in held:
             lease.release()
             fleet.attempt_ended(one)

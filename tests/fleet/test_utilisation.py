@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from router.core.lease import Lease
 from router.fleet.replica import Replica
 from router.fleet.signals import Signals
-from router.fleet.utilisation import capacity, slots_of, utilisation
+from router.fleet.utilisation import capacity, kv_occupancy, slots_of, utilisation
 from tests.fleet.helpers import Table
 from tests.fleet.test_learned_capacity import polls, queue
 from tests.harness.running import scenario
@@ -70,4 +72,17 @@ async def test_polls_teach_it_and_a_restart_ends_it() -> None:
     assert utilisation([a]) == 11 / 8  # running and waiting requests
     table.fleet.observed(a, Signals(running=0, waiting=0, started_at=200.0), 5, 5.0)
     assert capacity(a) is None
+    table.close()
+
+
+@scenario
+async def test_the_occupancy_of_caches_is_weighted_by_their_sizes() -> None:
+    table = Table()
+    a, b, c = table.add("a"), table.add("b"), table.add("c")
+    assert kv_occupancy([a, b, c]) is None
+    a.kv_usage, a.kv_tokens = 0.8, 300
+    b.kv_usage, b.kv_tokens = 0.4, 100
+    assert kv_occupancy([a, b, c]) == pytest.approx(0.7), "a replica without metrics is left out"
+    c.kv_usage = 0.5  # its size is unknown
+    assert kv_occupancy([c]) == 0.5
     table.close()

@@ -28,6 +28,7 @@ import uvloop
 from router.app import App
 from router.config.model import (
     AccessLog,
+    Admin,
     Config,
     Drain,
     Limits,
@@ -154,11 +155,15 @@ class Router:
         client.close()
         return response
 
-    async def admin(self, path: str, method: str = "GET") -> Response:
-        """Send one request to the admin port."""
+    async def admin(
+        self, path: str, method: str = "GET", *fields: str, body: Any = None
+    ) -> Response:
+        """Send one request to the admin port; `body`: bytes, or a value that is sent as JSON."""
         client = await RawClient.connect(self.app.admin_port)
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
         try:
-            await client.send(request(path, "Connection: close", method=method))
+            await client.send(request(path, "Connection: close", *fields, method=method, body=body))
             return await client.recv_response(method)
         finally:
             client.close()
@@ -265,6 +270,7 @@ async def running(
     replica: dict[str, Any] | None = None,
     drain: dict[str, Any] | None = None,
     access_log: dict[str, Any] | None = None,
+    admin: Admin = Admin(listen="127.0.0.1:0"),  # noqa: B008  (frozen)
     policy: str = Routing().policy,
     replicas: tuple[Replica, ...] | None = None,
     quiet_control_plane: str = "",
@@ -295,7 +301,7 @@ async def running(
         log_path = Path(folder) / "access.log"
         settings = Config(
             listen="127.0.0.1:0",
-            admin="127.0.0.1:0",
+            admin=admin,
             replicas=replicas
             or tuple(
                 Replica(**{"url": url, "id": f"r{n}", **(replica or {})})

@@ -49,6 +49,8 @@ def test_a_line_says_everything_and_is_read_as_it_was_written() -> None:
         tpot_slo_ms=25.0,
         names_users=True,
         may_hedge=True,
+        region="eu",
+        allowed_regions=("eu", "us"),
     )
     assert parse_keys(text_of(line)) == (line,)
     assert json.loads(line_of(a_line())) == {"name": "acme", "hash": hash_of(SECRET.encode())}
@@ -76,6 +78,13 @@ GOOD = line_of(a_line())
         (GOOD[:-1] + ',"requests_per_minute":0}', "line 1: Expected `float` > 0"),
         (GOOD[:-1] + ',"ttft_slo_ms":0}', "line 1: Expected `float` >= 0.001"),
         (GOOD[:-1] + ',"color":"red"}', "line 1: Object contains unknown field"),
+        (GOOD[:-1] + ',"region":"e u"}', "line 1: the name of a region is"),
+        (GOOD[:-1] + ',"allowed_regions":["eu",""]}', "line 1: the name of a region is"),
+        (GOOD[:-1] + ',"allowed_regions":[]}', "line 1: allowed_regions is empty"),
+        (
+            GOOD[:-1] + ',"region":"us","allowed_regions":["eu"]}',
+            "line 1: region is not among allowed_regions",
+        ),
         ("\xff", "line 1: "),
     ],
 )
@@ -104,7 +113,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_the_command_makes_a_key_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    words = "key --name acme --tier pro --model m --model n --concurrency 3 --names-users"
+    words = "key --name acme --tier pro --model m --model n --concurrency 3 --names-users "
+    words += "--region eu --allowed-region eu --allowed-region uk"
     assert main(words.split()) == 0
     out, err = capsys.readouterr()
     key = err.split()[-1]
@@ -115,6 +125,8 @@ def test_the_command_makes_a_key_and_its_line(capsys: pytest.CaptureFixture[str]
         models=("m", "n"),
         concurrency=3,
         names_users=True,
+        region="eu",
+        allowed_regions=("eu", "uk"),
     )
     assert key not in out
     assert Keyring([line]).find(f"authorization: Bearer {key}".encode(), None) is not None

@@ -60,6 +60,14 @@ def test_each_term_of_the_first_token(
     assert speed(**coefficients).ttft_s(*facts) == pytest.approx(expected)
 
 
+def test_the_distance_delays_the_first_token_and_is_no_work_of_the_engine() -> None:
+    found = speed(base_s=0.5, step_s=0.02)
+    found.rtt_s = 0.08
+    assert found.ttft_s(0, 100, 0, 0) == pytest.approx(0.58)
+    assert found.prefill_s(0, 100, 0, 0) == pytest.approx(0.5)
+    assert found.tpot_s(1, 0) == pytest.approx(0.02)
+
+
 def test_prefills_delay_tokens_by_their_share_of_the_time() -> None:
     found = speed(step_s=0.02, sequence_s=0.001, context_s=1e-6)
     assert found.tpot_s(10, 10_000) == pytest.approx(0.04)

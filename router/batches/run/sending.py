@@ -57,8 +57,9 @@ TURNS: Final = 4
 # A response with more bytes is handled in the worker's thread, or it would block the event loop.
 LARGE: Final = 256 * 1024
 
-# The type of the function that returns how many requests of class batch wait for a model.
-Waiting = Callable[[str], int]
+# The type of the function that returns how many requests of class batch wait before the requests of
+# an owner, for a model.
+Waiting = Callable[[str, str], int]
 
 
 class Sending:
@@ -192,7 +193,7 @@ class Sending:
         waiting = self._waiting
         if waiting is None or pace.under_way < LEAST:
             return True
-        if len(self._leaving) + waiting(line.model) < AHEAD:
+        if len(self._leaving) + waiting(batch.owner, line.model) < AHEAD:
             return True
         self._crowded = True
         return False

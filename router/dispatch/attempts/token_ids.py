@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from policies.regions import AllowedRegions
 from router.core.unreadable import NOT_JSON
 from router.fleet.engines.common.models import adapters
 from router.fleet.prefix.kv_events.chains import TokenChains
@@ -51,12 +52,14 @@ class TokenIds:
         kind: str,
         fields: Fields,
         body: list[bytes],
+        allowed: AllowedRegions | None,
         done: Callable[[TokenChains | None], None],
     ) -> Question | None:
         """Ask for the token ids of a request's prompt.
 
-        Returns `None` if the token ids cannot be determined. If the token ids are already known,
-        the returned `Question` is done.
+        `allowed`: the regions to which the prompt may be sent; `None`: all regions. Returns `None`
+        if the token ids cannot be determined. If the token ids are already known, the returned
+        `Question` is done.
         """
         if kind not in ("chat", "completions") or any(map(_OTHERWISE.search, body)):
             return None
@@ -78,7 +81,7 @@ class TokenIds:
             done,
             lora=self._adapter(fields.model),
             salt=salt,
-            target=self._target(fields.model),
+            target=self._target(fields.model, allowed),
         )
 
     def _adapter(self, model: str | None) -> str:
@@ -92,13 +95,15 @@ class TokenIds:
                     return model if model in adapters(replica.objects) else ""
         return ""
 
-    def _target(self, model: str | None) -> Target | None:
-        """Return a fit replica that serves the model and has /tokenize; `None` if there is none.
+    def _target(self, model: str | None, allowed: AllowedRegions | None) -> Target | None:
+        """Return a fit replica of the allowed regions that serves the model and has /tokenize.
+
+        `allowed`: `None` means all regions. The result is `None` if there is no such replica.
 
         Successive calls return different replicas, so that one failing replica does not affect all
         requests.
         """
-        able = [r for r in self._fleet.serving(model) if r.descriptor.tokenize]
+        able = [r for r in self._fleet.serving(model, allowed) if r.descriptor.tokenize]
         if not able:
             return None
         self._turn += 1

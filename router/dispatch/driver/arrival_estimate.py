@@ -54,7 +54,7 @@ def if_it_waits(
     view: RequestView, chooser: Chooser, fleet: Fleet, now: float
 ) -> WaitForecast | None:
     """Return the forecast that the queue completes if a stream has to wait; `None`: unknown."""
-    replicas = fleet.serving(view.model)
+    replicas = fleet.serving(view.model, view.allowed)
     if not view.stream or not replicas:
         return None
     uncached = chooser.uncached_at_best(view)

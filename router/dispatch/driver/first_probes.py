@@ -22,7 +22,14 @@ WAIT_S: Final = 2.0
 # Maximum number of waiting requests. The bytes of their bodies have their own limit.
 _REQUESTS: Final = 10_000
 # Errors that the first probe of a new replica may make obsolete.
-HELPED: Final = frozenset({Reason.MODEL_NOT_FOUND, Reason.MODEL_RESTARTING, Reason.NO_REPLICA})
+HELPED: Final = frozenset(
+    {
+        Reason.MODEL_NOT_FOUND,
+        Reason.MODEL_RESTARTING,
+        Reason.NO_REPLICA,
+        Reason.REGION_NOT_ALLOWED,
+    }
+)
 
 
 class FirstProbes:

@@ -141,9 +141,10 @@ class RequestDriver(RunningAttempts):
         now = context.scheduler.now()
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
-        pool = context.fleet.serving(request.view.model)
+        view = request.view
+        pool = context.fleet.serving(view.model, view.allowed)
         request.see_work_of(pool)
-        others = context.hedger.backup(request.view, first, pool, now)
+        others = context.hedger.backup(view, first, pool, now)
         if others and first.index:
             tried = self._tried()
             others = [replica for replica in others if replica not in tried]
@@ -152,9 +153,9 @@ class RequestDriver(RunningAttempts):
             if asks_at != NEVER:
                 self._set_alarm(asks_at, False)
             return
-        replica = context.chooser.choose(request.view, others)
+        replica = context.chooser.choose(view, others)
         hedge = self._enter(replica, now, True)
-        context.hedger.sent(request.view, hedge, now)
+        context.hedger.sent(view, hedge, now)
         request.open(hedge, False)
 
     def won(self, attempt: Attempt, now: float) -> bool:
@@ -443,12 +444,66 @@ class RequestDriver(RunningAttempts):
         if isinstance(rest, Outcome):
             context.metrics.continuation(rest if has_begun else Outcome.FAILED)
             return False
-        now = context.scheduler.now()
-        replica = context.chooser.choose(request.view, others)
+        self._begin_rest(others, rest, context.scheduler.now())
+        return True
+
+    def _begin_rest(self, others: Sequence[Replica], rest: list[bytes], now: float) -> None:
+        """Send the body `rest` to one of `others`, which generates the rest of the stream."""
+        request = self._request
+        replica = self._context.chooser.choose(request.view, others)
         following = self._enter(replica, now, False, True)
         following.rest = rest
         request.awaits_rest(now)
         request.open(following, True)
+
+    # -- leaving a replica that goes away -----------------------------------------------------
+
+    def at(self, replica: Replica) -> Attempt | None:
+        """Return the running attempt at a replica; `None` if there is none."""
+        for attempt in self.live:
+            if attempt.at is replica:
+                return attempt
+        return None
+
+    def leave(self, attempt: Attempt, now: float) -> bool:
+        """Move the request away from the replica of an attempt, because that replica will go away.
+
+        Another replica continues a stream; a request without content is sent again. A move is not a
+        failure, so it needs no retry budget. Returns False if the request stays at the replica,
+        because it may not be moved, because no other replica takes it now, or because another
+        attempt of the request is running.
+        """
+        if len(self.live) != 1 or self._context.closing:
+            return False
+        if self.state.winner is attempt:
+            return self._continue_elsewhere(attempt, now)
+        request, context = self._request, self._context
+        is_repeatable = request.route.repeatable and self.state.kept_error is None
+        if not is_repeatable or not self._can_send_again():
+            return False
+        others = self._others()
+        if not others:
+            return False
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            return queue.withdraw(request, attempt.at, others, now)
+        self.recall(now)
+        self.begin(context.chooser.choose(request.view, others))
+        return True
+
+    def _continue_elsewhere(self, attempt: Attempt, now: float) -> bool:
+        request = self._request
+        if not request.is_continued() or self.state.continuations >= self._rules.continuations:
+            return False
+        others = [replica for replica in self._others() if replica.descriptor.continues]
+        if not others:
+            return False
+        rest = request.rest()
+        if isinstance(rest, Outcome):
+            return False
+        request.drop(attempt)
+        self._end_attempt(attempt, Reason.PREEMPTED, reused=False, received=True)
+        self._begin_rest(others, rest, now)
         return True
 
     def _rest(self, has_others: bool) -> list[bytes] | Outcome:

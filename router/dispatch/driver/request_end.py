@@ -68,7 +68,7 @@ def end_request(
         usage = work.usage
         samples_ended(state.attempts, reason, usage.output_tokens, usage.exact, now)
     for attempt in state.attempts:
-        metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason)
+        metrics.attempt(attempt.replica_id, attempt.kind, attempt.reason, attempt.at.removed)
 
 
 def status_of(sent: int, reason: Reason) -> int:

@@ -42,8 +42,16 @@ class RunningAttempts:
     # -- beginning -----------------------------------------------------------------------------
 
     def _enter(self, replica: Replica, now: float, hedge: bool, continues: bool = False) -> Attempt:
-        """Create an attempt: take its lease, and add its prompt to the replica's prefix index."""
+        """Create an attempt: take its lease, and add its prompt to the replica's prefix index.
+
+        Every attempt begins here. Raises RuntimeError if the request may not be sent to the
+        replica's region.
+        """
         request, context = self._request, self._context
+        allowed = request.view.allowed
+        if allowed is not None and not allowed.allows(replica.region):
+            # Every list of candidates is filtered, so this is a defect. The prompt is not sent.
+            raise RuntimeError(f"{replica.id} is not in the regions {allowed} of the request")
         tokens, held = context.chooser.dispatched(request.view, replica)
         attempt = self.state.begin(
             replica,

@@ -119,10 +119,14 @@ def obstacle(primary: Replica, other: Replica, kv_usage: float, now: float) -> R
 
 def apart(primary: Replica, able: list[Replica]) -> list[Replica]:
     """Return the replicas in another zone than `primary`; if there are none, those on another node;
-    else all."""
+    else all. Zones of different regions are different, even if they have the same name."""
     zone, node = primary.config.zone, primary.config.node
     if zone:
-        found = [r for r in able if r.config.zone and r.config.zone != zone]
+        found = [
+            r
+            for r in able
+            if r.config.zone and (r.config.zone != zone or r.region != primary.region)
+        ]
         if found:
             return found
     if node:

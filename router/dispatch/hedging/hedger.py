@@ -164,9 +164,9 @@ class Hedger:
     ) -> Sequence[Replica]:
         """Return the replicas of `pool` that may take a copy of an attempt that is late.
 
-        `pool`: all replicas that serve the model. An empty result means that no copy is sent; the
-        reason is counted, and `asks_again_at` returns when to call `backup` again. With `dry_run`
-        the result is always empty, and the copy is only counted.
+        `pool`: all replicas of the allowed regions that serve the model. An empty result means that
+        no copy is sent; the reason is counted, and `asks_again_at` returns when to call `backup`
+        again. With `dry_run` the result is always empty, and the copy is only counted.
         """
         self._refused = None
         if self._idle or primary.copy_due:
@@ -218,12 +218,17 @@ class Hedger:
         return used >= min(most, self._rules.utilisation)
 
     def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
-        """Return some ready replicas that hold the prefix and serve the model."""
-        ready, model = self._fleet.ready_ids, view.model
+        """Return some ready replicas that hold the prefix and serve the model.
+
+        All of them are in the allowed regions.
+        """
+        ready, model, allowed = self._fleet.ready_ids, view.model, view.allowed
         return {
             r: None
             for r in islice(held, HOLDERS)
-            if ready.get(r.id) is r and (r.models is None or model is None or model in r.models)
+            if ready.get(r.id) is r
+            and (r.models is None or model is None or model in r.models)
+            and (allowed is None or allowed.allows(r.region))
         }
 
     def _able(
@@ -266,8 +271,8 @@ class Hedger:
     ) -> list[Offer]:
         """Return the offers for which the policy allows a copy, the fastest offer first."""
         for offer in offers:
-            factor = self.times.factor(offer.replica, ttfts.is_streamed)
-            offer.takes_s = ttfts.predict(offer.tokens + offer.replica.pending_tokens, factor)
+            tokens = offer.tokens + offer.replica.pending_tokens
+            offer.takes_s = self.times.predict_at(ttfts, offer.replica, tokens)
         offers.sort(key=_takes_s)
         policy, curve = self._policy, ttfts.curve
         # Binary search: if the policy rejects an offer, it also rejects all slower offers.

@@ -3,7 +3,8 @@
 The times are learned from all requests, hedgeable or not, because requests without a copy show the
 whole tail of the distribution. Before there are answers, a model's times are assumed
 (`ttft_prior.py`). The prediction for a replica is its model's prediction (`ttfts.py`) times a
-factor of the replica (`speed.py`).
+factor of the replica (`speed.py`), and the round-trip time to it. The learned times do not contain
+the round-trip time, because replicas of all regions share them.
 
 Must never: read a clock, decide whether a copy is sent, or keep data of removed replicas or of more
 than `MODELS_MAX` models.
@@ -25,6 +26,7 @@ MODELS_MAX: Final = 256
 # Seconds without a request after which the learned times of a model may be replaced by those of
 # another model.
 _IDLE_S: Final = 60.0
+_LEAST_S: Final = 1e-4  # The shortest possible time to first content, in seconds.
 
 
 class LearnedTimes:
@@ -83,8 +85,16 @@ class LearnedTimes:
     # -- predictions --------------------------------------------------------------------------
 
     def predict(self, ttfts: Ttfts, attempt: Attempt) -> float:
-        """Return the predicted seconds from an attempt's dispatch to its first content."""
-        return ttfts.predict(attempt.ahead, self.factor(attempt.at, ttfts.is_streamed))
+        """Return the predicted seconds from an attempt's dispatch to its first content.
+
+        The round-trip time to the replica is included.
+        """
+        return self.predict_at(ttfts, attempt.at, attempt.ahead)
+
+    def predict_at(self, ttfts: Ttfts, replica: Replica, tokens: int) -> float:
+        """Return the prediction of `predict` for a replica. `tokens`: see `Attempt.ahead`."""
+        factor = self.factor(replica, ttfts.is_streamed)
+        return ttfts.predict(tokens, factor) + replica.speed.rtt_s
 
     def factor(self, replica: Replica, is_streamed: bool) -> float:
         """Return the speed factor of a replica; 1.0 if nothing was learned."""
@@ -116,7 +126,7 @@ class LearnedTimes:
 
     def shown(self, ttfts: Ttfts, attempt: Attempt, now: float) -> None:
         """Learn from an attempt that shows its first content now."""
-        took_s = now - attempt.began
+        took_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
         line_s = ttfts.fit.predict(attempt.ahead)
         ttfts.shown(attempt.ahead, took_s, speed.factor, now)
@@ -127,7 +137,7 @@ class LearnedTimes:
         """Learn from an attempt that ends now, before it showed content."""
         if not attempt.is_timed:
             return
-        waited_s = now - attempt.began
+        waited_s = _without_network(now - attempt.began, attempt.at)
         speed = self._speed(attempt.at, ttfts.is_streamed)
         line_s = ttfts.fit.predict(attempt.ahead)
         ttfts.cut(attempt.ahead, waited_s, speed.factor, now)
@@ -141,3 +151,8 @@ class LearnedTimes:
             if not replica.removed:
                 self._speeds[replica] = speeds
         return speeds.streams if is_streamed else speeds.wholes
+
+
+def _without_network(seconds: float, replica: Replica) -> float:
+    """Return a time to first content without the round-trip time to the replica."""
+    return max(_LEAST_S, seconds - replica.speed.rtt_s)

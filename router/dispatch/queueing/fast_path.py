@@ -30,14 +30,15 @@ def fast_path(
     `may_pass`: whether the concurrency limit of the request's API key allows another request.
     Raises RouterError if no replica serves the model and the request may not wait for one.
     """
-    model = view.model
-    fleet.check(model)
+    model, allowed = view.model, view.allowed
+    fleet.check(model, allowed)
     queue = pools.of(model or "")
-    fit = fleet.serving(model)
+    fit = fleet.serving(model, allowed)
     if fit and may_pass and queue.is_passable:
         replica = chooser.choose(view, fit)
         if queue.passes(replica, rank, now):
             return replica
-    if not fit and now >= fleet.absent_since(model) + queue.absent_s(rank):
-        fleet.eligible(model)  # This call raises RouterError with the reason why no replica is fit.
+    if not fit and now >= fleet.absent_since(model, allowed) + queue.absent_s(rank):
+        # This call raises RouterError with the reason why no replica is fit.
+        fleet.eligible(model, allowed)
     return None

@@ -1,7 +1,9 @@
 """Implements the admission queue's view of the fleet: which replicas a ticket of a lane may use.
 
 A lane is a model's name, `""` for requests that name no model, or `pinned(replica)` for requests
-that only one replica can answer, such as those about a stored response.
+that only one replica can answer, such as those about a stored response. Requests that are limited
+to some regions have lanes of their own (`policies/regions.py`), so they delay no other request
+while they wait for their regions.
 
 Must never: wait, or filter replicas by load (the admission gate does).
 """
@@ -12,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from policies.facts import RequestView
+from policies.regions import AllowedRegions, read_lane
 from router.admission.pool import Pool
 from router.core.errors import RouterError
 from router.core.replica_load import ReplicaLoad
@@ -29,6 +32,23 @@ def pinned(replica: Replica) -> str:
     return _PIN + replica.id
 
 
+class LaneSet:
+    """The replicas that are fit for a lane, as a tuple and as a set.
+
+    `replicas` is a tuple of the fleet table. The table makes a new tuple when anything changes, so
+    the tuple shows whether the set is current.
+    """
+
+    __slots__ = ("allowed", "as_set", "model", "replicas")
+
+    def __init__(self, lane: str) -> None:
+        model, allowed = read_lane(lane)
+        self.model: str | None = model or None
+        self.allowed: AllowedRegions | None = allowed
+        self.replicas: Sequence[Replica] = ()
+        self.as_set: frozenset[ReplicaLoad] = frozenset()
+
+
 class Places(Pool):
     """Implements the `Pool` interface for a fleet table."""
 
@@ -40,36 +60,44 @@ class Places(Pool):
         """
         self._fleet = fleet
         self._chooser = chooser
-        # Lane -> the replicas that are fit for the lane, as a tuple and as a set. The fleet table
-        # makes a new tuple when anything changes, so the tuple shows whether the set is current.
-        self._sets: dict[str, tuple[Sequence[Replica], frozenset[ReplicaLoad]]] = {}
+        self._sets: dict[str, LaneSet] = {}  # Lane -> its replicas.
+
+    def _set(self, lane: str) -> LaneSet:
+        known = self._sets.get(lane)
+        if known is None:
+            if len(self._sets) >= _LANES:
+                self._sets.clear()
+            known = self._sets[lane] = LaneSet(lane)
+        return known
 
     def eligible(self, lane: str) -> Sequence[Replica]:
         if lane.startswith(_PIN):
             replica = self._fleet.ready_ids.get(lane[1:])
             return () if replica is None else (replica,)
-        return self._fleet.serving(lane or None)
+        known = self._set(lane)
+        return self._fleet.serving(known.model, known.allowed)
 
     def refusal(self, lane: str) -> RouterError | None:
-        if not lane or lane.startswith(_PIN):
+        if lane.startswith(_PIN):
             return None
-        return self._fleet.refusal(lane)
+        known = self._set(lane)
+        return self._fleet.refusal(known.model, known.allowed)
 
     def absent_since(self, lane: str) -> float:
         if lane.startswith(_PIN):
             return self._fleet.replica_absent_since(lane[1:])
-        return self._fleet.absent_since(lane or None)
+        known = self._set(lane)
+        return self._fleet.absent_since(known.model, known.allowed)
 
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
         if lane.startswith(_PIN):
             return self._fleet.ready_ids.get(lane[1:]) is place
-        found = self._fleet.serving(lane or None)
-        known = self._sets.get(lane)
-        if known is None or known[0] is not found:
-            if len(self._sets) >= _LANES:
-                self._sets.clear()
-            known = self._sets[lane] = (found, frozenset(found))
-        return place in known[1]
+        known = self._set(lane)
+        found = self._fleet.serving(known.model, known.allowed)
+        if known.replicas is not found:
+            known.replicas = found
+            known.as_set = frozenset(found)
+        return place in known.as_set
 
     def closed_to(self, place: ReplicaLoad, leaving: int = -1) -> int:
         chooser = self._chooser

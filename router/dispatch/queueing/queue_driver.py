@@ -34,6 +34,7 @@ from typing import Final, cast
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
+from policies.regions import lane_of
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.wait_forecast import WaitForecast
@@ -133,8 +134,11 @@ class QueueDriver:
         lane: str | None,
         excluded: tuple[Replica, ...] = (),
     ) -> Replica | None:
+        """`lane`: `None` means the lane of the model and of the request's allowed regions."""
         now = self._scheduler.now()
         self._changes.catch_up(now)
+        if lane is None:
+            lane = lane_of(model, x.view.allowed)
         ticket = x.make_ticket(model, lane)
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
@@ -382,7 +386,7 @@ class QueueDriver:
         now = self._scheduler.now()
         ticket = x.ticket
         model = x.view.model or "" if ticket is None else ticket.model
-        lane = model if ticket is None else ticket.lane
+        lane = lane_of(model, x.view.allowed) if ticket is None else ticket.lane
         rank = x.urgency.rank if ticket is None else ticket.urgency
         self._changes.catch_up(now)
         found = self.pools.open_to(model, lane, rank, others)
@@ -431,6 +435,42 @@ class QueueDriver:
             return False
         x.begin_wait(now)
         self.changed(replica)
+        return True
+
+    def expected_output(self, x: QueuedRequest) -> int:
+        """Return the expected output tokens of a request."""
+        predicted = x.view.output_tokens
+        if predicted >= 0:
+            return predicted
+        return self.pools.of(x.view.model or "").expected_output(x.flow_identity())
+
+    def withdraw(
+        self, x: QueuedRequest, replica: Replica, others: Sequence[Replica], now: float
+    ) -> bool:
+        """Take a request without content away from `replica`, which will go away.
+
+        A request with a ticket is queued again. A request without a ticket is sent to one of
+        `others`. Returns False if the request stays, because no other replica accepts it now.
+        """
+        ticket = x.ticket
+        if ticket is not None:
+            if ticket.state != SENT or ticket.run is None:
+                return False
+            x.recall(now)
+            if self.pools.requeue(ticket, now):
+                x.begin_wait(now)
+            self.changed(replica)
+            self._arm()
+            return True
+        model = x.view.model or ""
+        lane = lane_of(model, x.view.allowed)
+        self._changes.catch_up(now)
+        found = self.pools.open_to(model, lane, x.urgency.rank, others)
+        if not found:
+            return False
+        x.recall(now)
+        self._uncount(x, now)
+        x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found)), now))
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:

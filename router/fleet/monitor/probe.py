@@ -5,7 +5,8 @@ request. The first round of probes runs before the router listens, so the router
 states. A replica that is not up, because it is new or was down, is reported as good only after its
 model list was read. A good health probe alone is enough if the replica's models are configured, or
 if the fleet has one replica. The engine's descriptor sets the health path and its timeout (SGLang's
-/health generates a token). The model list shows in most cases which engine the replica runs.
+/health generates a token). The duration of a probe is a measurement of the round-trip time to the
+replica. The model list shows in most cases which engine the replica runs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.detect import detect
 from router.fleet.engines.common.models import CONTEXT, Entries, context_tokens, owners, read_models
 from router.fleet.engines.common.registry import engine_of
-from router.fleet.monitor.ask import Asker, NoAnswer, keep
+from router.fleet.monitor.ask import Asker, NoAnswer, Sink, keep
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
@@ -158,10 +159,29 @@ class Prober:
         """Return the status of a GET (0: no answer), and the problem as text; "" if there is
         none."""
         try:
-            status = await self._asker.get(replica, path, timeout_s)
+            status = await self._get(replica, path, timeout_s)
         except NoAnswer as none:
             return 0, f"{path}: {none.detail}"
         return status, f"{path} answered {status}"
+
+    async def _get(
+        self,
+        replica: Replica,
+        path: str,
+        timeout_s: float,
+        sink: Sink | None = None,
+        size: int = 0,
+    ) -> int:
+        """Send a GET over a new connection, and measure the round trip to the replica.
+
+        The arguments are those of `Asker.get`. Raises NoAnswer.
+        """
+        began = monotonic()
+        status = await self._asker.get(replica, path, timeout_s, sink, size)
+        # TCP and TLS 1.3 need one round trip each before the request.
+        trips = 3.0 if replica.address.is_tls else 2.0
+        self._fleet.timed(replica, (monotonic() - began) / trips)
+        return status
 
     async def _read_models(self, replica: Replica) -> Entries | None:
         """Read /v1/models, and return the entries; the result is empty for an engine without a
@@ -173,7 +193,7 @@ class Prober:
         pieces: list[bytes] = []
         path, timeout_s = _MODELS_CHECK.path, self._rules.timeout_s
         try:
-            status = await self._asker.get(replica, path, timeout_s, keep(pieces), _MODELS_BYTES)
+            status = await self._get(replica, path, timeout_s, keep(pieces), _MODELS_BYTES)
         except NoAnswer as none:
             return {} if none.problem in ("garbage", "too_large") else None
         if status != 200:

@@ -9,8 +9,47 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
 
+class Refused(Exception):
+    """The router refuses an admin request. `problems`: one line for each invalid field."""
+
+    def __init__(
+        self, status: int, code: str, message: str, problems: Sequence[str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.problems = problems
+
+
+class MemberActions(Protocol):
+    """Changes of the fleet's members.
+
+    Every call returns the replica as a value that can be encoded as JSON, or raises Refused.
+    """
+
+    def show(self, replica_id: str) -> Mapping[str, Any]:
+        """Returns one replica, also while it finishes its requests after `remove`."""
+
+    def add(self, entry: object) -> Mapping[str, Any]:
+        """Adds a replica. `entry`: like an entry of `replicas` in the configuration file."""
+
+    def remove(self, replica_id: str) -> Mapping[str, Any]:
+        """Removes a replica. It gets no new request, and finishes its present requests."""
+
+    def set_duty(self, replica_id: str, action: str) -> Mapping[str, Any]:
+        """Cordons, uncordons or drains a replica. `action`: one of `membership.ACTIONS`."""
+
+    def reclaim(self, replica_id: str, seconds: float | None) -> Mapping[str, Any]:
+        """Drains a replica whose machine goes away after `seconds`; `None`: as configured."""
+
+
 class AdminActions(Protocol):
     """The router's operations that the admin listener calls."""
+
+    @property
+    def members(self) -> MemberActions:
+        """Changes of the fleet's members."""
 
     def ready(self) -> tuple[bool, str]:
         """Returns whether the router accepts new requests, and if not, the reason."""

@@ -1,51 +1,73 @@
-"""Starts and stops the admin listener.
+"""Starts and stops the admin listeners.
 
-aiohttp is imported only when the listener starts, because the import costs 12 MB of memory and 150
+aiohttp is imported only when a listener starts, because the import costs 12 MB of memory and 150
 ms. The command `hedgerow check` does not need it. The routes are in `routes.py`. Clients of the
-data port cannot reach the admin listener, and the data plane does not depend on it.
+data port cannot reach the admin listeners, and the data plane does not depend on them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import TYPE_CHECKING
 
 from router.observe.admin.actions import AdminActions
+from router.observe.admin.authority import Authority
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from router.observe.families.collector import Collector
 
-CLOSE_TIMEOUT_S = 1.0  # how many seconds requests in progress may take when the listener stops
+CLOSE_TIMEOUT_S = 1.0  # how many seconds requests in progress may take when a listener stops
 
 
 class Admin:
-    """The admin listener. Call `start`, then `stop` once."""
+    """The admin listeners. Call `start`, then `start_probes` if needed, and at last `stop`."""
 
-    def __init__(self, actions: AdminActions, collector: Collector) -> None:
+    def __init__(
+        self, actions: AdminActions, collector: Collector, authority: Authority | None = None
+    ) -> None:
+        """`authority`: decides which requests need a token; `None`: no request needs a token."""
         self._actions = actions
         self._collector = collector
-        self._runner: web.AppRunner | None = None
+        self._authority = authority or Authority(None)
+        self._runners: list[web.AppRunner] = []
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Returns the host and the port of every listening socket."""
-        if self._runner is None:
-            return []
-        return [(address[0], address[1]) for address in self._runner.addresses]
+        """Returns the host and the port of every listening socket, in the order of the starts."""
+        return [
+            (address[0], address[1]) for runner in self._runners for address in runner.addresses
+        ]
 
-    async def start(self, host: str, port: int) -> None:
-        """Begins to listen. Port 0 selects a free port.
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """Begins to listen, with all routes. Port 0 selects a free port.
 
         Raises OSError if the address is not available.
         """
+        from router.observe.admin.routes import build
+
+        await self._listen(build(self._actions, self._collector, self._authority), host, port, tls)
+
+    async def start_probes(self, host: str, port: int) -> None:
+        """Begins to listen, with only the routes that need no token: probes and scrapes.
+
+        Port 0 selects a free port. Raises OSError if the address is not available.
+        """
+        from router.observe.admin.routes import build_probes
+
+        await self._listen(build_probes(self._actions, self._collector), host, port, None)
+
+    async def _listen(
+        self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None
+    ) -> None:
         from aiohttp import web
 
-        from router.observe.admin.routes import KEEP_ALIVE_S, LINGER_S, build
+        from router.observe.admin.routes import KEEP_ALIVE_S, LINGER_S
 
         runner = web.AppRunner(
-            build(self._actions, self._collector),
+            app,
             access_log=None,
             handle_signals=False,
             keepalive_timeout=KEEP_ALIVE_S,
@@ -54,16 +76,19 @@ class Admin:
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, ssl_context=tls).start()
         except BaseException:
             await runner.cleanup()
             raise
-        self._runner = runner
+        self._runners.append(runner)
 
     async def stop(self) -> None:
-        """Stops listening and ends open requests. It takes at most about three CLOSE_TIMEOUT_S."""
-        runner, self._runner = self._runner, None
-        if runner is not None:
+        """Stops listening and ends open requests.
+
+        It takes at most about three CLOSE_TIMEOUT_S for each listener.
+        """
+        runners, self._runners = self._runners, []
+        for runner in runners:
             try:
                 await asyncio.wait_for(runner.cleanup(), 3 * CLOSE_TIMEOUT_S)
             except TimeoutError:

@@ -1,8 +1,9 @@
 """The routes of the admin port: metrics, health, the fleet, reload, drain.
 
 Every error is JSON of the form {"error": {"code", "message"}}. Request bodies are read (at most 64
-KiB, for at most 5 s) and ignored. A POST with an Origin header comes from a web page and returns
-403. Otherwise a web page in a browser could drain a router on the same machine.
+KiB, for at most 5 s); most routes ignore them. A request that may change something and has an
+Origin header comes from a web page and returns 403. Otherwise a web page in a browser could drain a
+router on the same machine. `authority.py` decides which requests need a token.
 
 Import only through `listener.py`: this module imports aiohttp.
 """
@@ -13,11 +14,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from router.core.errors import ConfigError
-from router.observe.admin.actions import AdminActions
+from router.observe.admin.actions import AdminActions, Refused
+from router.observe.admin.answers import answered, refused
+from router.observe.admin.authority import Authority
+from router.observe.admin.member_routes import MEMBERS, add_member_routes
 from router.observe.events import log_event
 from router.observe.families.collector import Collector
 
@@ -29,7 +33,7 @@ LINGER_S = 1.0
 # An idle connection is closed after this many seconds: longer than Prometheus's scrape interval.
 KEEP_ALIVE_S = 75.0
 
-_INDEX = """hedgerow admin
+_INDEX = f"""hedgerow admin
 GET  /metrics   Prometheus metrics
 GET  /livez     200 while the process runs
 GET  /readyz    200 if new requests are accepted, else 503 and the reason
@@ -37,19 +41,23 @@ GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON
 GET  /queue     waiting requests by class and tenant, as JSON
 GET  /usage     tokens, requests and cost by tenant and class, as JSON
-POST /reload    read the configuration again
+{MEMBERS}POST /reload    read the configuration again
 POST /drain     accept no new requests, finish those under way
 """
+
+_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # RFC 9110 section 9.2.1
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def build(actions: AdminActions, collector: Collector) -> web.Application:
-    """Returns the aiohttp application, which calls `actions` and `collector`."""
+def build_probes(actions: AdminActions, collector: Collector) -> web.Application:
+    """Returns the aiohttp application with the routes that need no token: probes and scrapes."""
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guarded(Authority(None))])
+    _add_probes(app.router, actions, collector)
+    return app
 
-    async def index(request: web.Request) -> web.Response:
-        return web.Response(text=_INDEX)
 
+def _add_probes(router: web.UrlDispatcher, actions: AdminActions, collector: Collector) -> None:
     async def metrics(request: web.Request) -> web.Response:
         body, content_type = await collector.render(request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
@@ -61,68 +69,108 @@ def build(actions: AdminActions, collector: Collector) -> web.Application:
         ready, why = actions.ready()
         return web.Response(status=200 if ready else 503, text=f"{why or 'ready'}\n")
 
+    router.add_get("/metrics", metrics)
+    router.add_get("/livez", livez)
+    router.add_get("/readyz", readyz)
+
+
+def build(actions: AdminActions, collector: Collector, authority: Authority) -> web.Application:
+    """Returns the aiohttp application with all routes, which calls `actions` and `collector`."""
+
+    async def index(request: web.Request) -> web.Response:
+        return web.Response(text=_INDEX)
+
     async def replicas(request: web.Request) -> web.Response:
-        return _json(list(actions.replicas()))
+        return answered(list(actions.replicas()))
 
     async def hedging(request: web.Request) -> web.Response:
-        return _json(actions.hedging())
+        return answered(actions.hedging())
 
     async def queue(request: web.Request) -> web.Response:
-        return _json(actions.queue())
+        return answered(actions.queue())
 
     async def usage(request: web.Request) -> web.Response:
-        return _json(await actions.usage())
+        return answered(await actions.usage())
 
     async def reload(request: web.Request) -> web.Response:
         try:
             config_hash = await actions.reload()
         except ConfigError as err:
-            return _error(
+            return refused(
                 400,
                 "bad_config",
                 "the configuration is invalid; the previous one stays in use",
                 problems=err.problems,
             )
-        return _json({"ok": True, "hash": config_hash})
+        return answered({"ok": True, "hash": config_hash})
 
     async def drain(request: web.Request) -> web.Response:
         actions.drain()
-        return _json({"ok": True}, status=202)
+        return answered({"ok": True}, status=202)
 
-    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guard])
+    app = web.Application(client_max_size=BODY_BYTES_MAX, middlewares=[_guarded(authority)])
+    _add_probes(app.router, actions, collector)
     app.router.add_get("/", index)
-    app.router.add_get("/metrics", metrics)
-    app.router.add_get("/livez", livez)
-    app.router.add_get("/readyz", readyz)
     app.router.add_get("/replicas", replicas)
     app.router.add_get("/hedging", hedging)
     app.router.add_get("/queue", queue)
     app.router.add_get("/usage", usage)
     app.router.add_post("/reload", reload)
     app.router.add_post("/drain", drain)
+    add_member_routes(app.router, actions)
     return app
 
 
-@web.middleware
-async def _guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Reads the body within its limits, refuses web pages, and turns every error into JSON."""
-    try:
-        if request.method == "POST" and "Origin" in request.headers:
-            return _error(403, "forbidden", "requests from web pages are refused")
-        await _read_body(request)
-        return await handler(request)
-    except web.HTTPException as err:
-        if err.status < 400:
-            raise
-        response = _error(err.status, err.reason.lower().replace(" ", "_"), err.reason)
-        if isinstance(err, web.HTTPMethodNotAllowed):
-            response.headers["Allow"] = err.headers["Allow"]
-        if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
-            response.force_close()  # the rest of the request's body is not read
-        return response
-    except Exception as err:
-        log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))
-        return _error(500, "internal", "the router failed on this request; see its log")
+def _guarded(authority: Authority) -> Middleware:
+    """Returns the middleware of every route.
+
+    It refuses web pages and requests without the token, reads the body within its limits, and turns
+    every error into JSON.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+        try:
+            if request.method not in _SAFE and "Origin" in request.headers:
+                return refused(403, "forbidden", "requests from web pages are refused")
+            if not authority.allows(request.method, _path(request), _authorization(request)):
+                return _without_token()
+            await _read_body(request)
+            return await handler(request)
+        except Refused as no:
+            return refused(no.status, no.code, no.message, no.problems)
+        except web.HTTPException as err:
+            if err.status < 400:
+                raise
+            response = refused(err.status, err.reason.lower().replace(" ", "_"), err.reason)
+            if isinstance(err, web.HTTPMethodNotAllowed):
+                response.headers["Allow"] = err.headers["Allow"]
+            if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
+                response.force_close()  # the rest of the request's body is not read
+            return response
+        except Exception as err:
+            log_event(logging.ERROR, "admin request failed", key=request.path, error=repr(err))
+            return refused(500, "internal", "the router failed on this request; see its log")
+
+    return guard
+
+
+def _path(request: web.Request) -> str:
+    """Returns the path of the request's route, or of the request if there is no route."""
+    resource = request.match_info.route.resource
+    return request.path if resource is None else resource.canonical
+
+
+def _authorization(request: web.Request) -> str:
+    return request.headers.get("Authorization", "")
+
+
+def _without_token() -> web.Response:
+    text = "this request needs the admin token (admin.token) as `Authorization: Bearer`"
+    response = refused(401, "unauthorized", text)
+    response.headers["WWW-Authenticate"] = 'Bearer realm="hedgerow admin"'
+    response.force_close()  # the request's body is not read
+    return response
 
 
 async def _read_body(request: web.Request) -> None:
@@ -131,15 +179,3 @@ async def _read_body(request: web.Request) -> None:
             await request.read()
     except TimeoutError:
         raise web.HTTPRequestTimeout from None
-
-
-def _json(value: object, status: int = 200) -> web.Response:
-    body = msgspec.json.encode(value) + b"\n"
-    return web.Response(body=body, status=status, content_type="application/json")
-
-
-def _error(status: int, code: str, message: str, problems: list[str] | None = None) -> web.Response:
-    error: dict[str, object] = {"code": code, "message": message}
-    if problems is not None:
-        error["problems"] = problems
-    return _json({"error": error}, status)

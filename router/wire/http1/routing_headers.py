@@ -24,12 +24,14 @@ class RoutingHeaders:
         "hedge",
         "model",
         "priority",
+        "region",
         "sdk_timeout_s",
         "session",
         "timeout_s",
         "tpot_slo_s",
         "ttft_slo_s",
         "wants_estimate",
+        "wants_region",
     )
 
     def __init__(self) -> None:
@@ -46,6 +48,9 @@ class RoutingHeaders:
         self.tpot_slo_s = 0.0
         # Whether the response must have a header field with the estimated time to first token.
         self.wants_estimate = False
+        self.region: bytes | None = None  # the region that the client prefers
+        # Whether the response's head must have the region of the replica.
+        self.wants_region = False
 
 
 class RoutingHeader:
@@ -122,6 +127,16 @@ class _TtftEstimate(RoutingHeader):
         into.wants_estimate = value.lower() == b"true"
 
 
+class _Region(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.region = value
+
+
+class _ServedRegion(RoutingHeader):
+    def read(self, value: bytes, into: RoutingHeaders) -> None:
+        into.wants_region = value.lower() == b"true"
+
+
 DECLARED: Final[tuple[RoutingHeader, ...]] = (
     _Model(b"x-router-model", is_memoized=False),
     _Session(b"x-session-id", passes=True, is_memoized=False),
@@ -136,6 +151,10 @@ DECLARED: Final[tuple[RoutingHeader, ...]] = (
     # This header is not forwarded, because a second router behind this router would add its own
     # estimate.
     _TtftEstimate(b"x-ttft-estimate"),
+    # x-region is not forwarded, because a second router behind this router is nearest to the region
+    # that this router has chosen.
+    _Region(b"x-region"),
+    _ServedRegion(b"x-served-region"),
     # x-request-timeout-ms is not forwarded, because the remaining time decreases while the request
     # is in this router.
     _Timeout(b"x-request-timeout-ms", is_memoized=False),

@@ -70,7 +70,7 @@ async def test_a_replica_that_dies_and_returns() -> None:
         await engine.server.stop_listening()
         await eventually(lambda: not replica.health.up, "down")
         with pytest.raises(RouterError) as refused:
-            table.fleet.eligible("m")
+            table.fleet.eligible("m", None)
         assert refused.value.reason is Reason.NO_REPLICA
         engine.answers = {"/health": OK, "/v1/models": models("other")}
         engine.server.start(port)

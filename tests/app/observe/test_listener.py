@@ -29,6 +29,7 @@ class Actions:
     readiness: tuple[bool, str] = (True, "")
     fleet: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    members: Any = None  # tests/app/members tests these routes on a whole router
     reloads: int = 0
     drains: int = 0
 

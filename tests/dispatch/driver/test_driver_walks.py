@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from policies.queueing.ticket import SENT, WAITING
+from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -63,6 +64,12 @@ TIMES = {
     "endless": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0),
     "4 s": Timeouts(first_token_s=2.0, whole_s=3.0, token_gap_s=1.0, total_s=4.0),
 }
+REGIONS = (("",), ("eu", "us"), ("eu", "us", "asia"))
+ALLOWED = {
+    "all": None,
+    "eu": AllowedRegions(["eu"]),
+    "us, asia": AllowedRegions(["us", "asia"]),
+}
 LIVELY = 6  # maximum number of concurrent requests
 KNOWN = 6  # maximum number of replicas
 OWN = ("primary", "retry")
@@ -77,6 +84,8 @@ class Walk(RuleBasedStateMachine):
         timeouts=st.sampled_from(list(TIMES)),
         most=st.sampled_from([None, 1, 2]),
         ejects=st.booleans(),
+        regions=st.sampled_from(REGIONS),
+        models=st.sampled_from([("m",), ("m", "*")]),
     )
     def begins(
         self,
@@ -87,6 +96,8 @@ class Walk(RuleBasedStateMachine):
         timeouts: str,
         most: int | None,
         ejects: bool,
+        regions: tuple[str, ...],
+        models: tuple[str, ...],
     ) -> None:
         self.world = World(
             replicas,
@@ -98,6 +109,8 @@ class Walk(RuleBasedStateMachine):
             classes=CLASSES_OF[queue],
             health=Health(eject_after=2 if ejects else 1000, eject_base_s=1.0, suspect_min_s=1.0),
             most=most,
+            regions=regions,
+            models=models,
         )
         self.concurrency = Concurrency(2)  # concurrency limit of the key "k"
         self.joined = replicas
@@ -121,6 +134,9 @@ class Walk(RuleBasedStateMachine):
         key=st.sampled_from(["", "k"]),
         pinned=st.sampled_from([False, False, False, True]),
         light=st.sampled_from([False, False, False, True]),
+        allowed=st.sampled_from(list(ALLOWED)),
+        region=st.sampled_from(["", "eu", "us", "elsewhere"]),
+        model=st.sampled_from(["m", "m", "another name"]),
         data=st.data(),
     )
     def arrives(
@@ -132,6 +148,9 @@ class Walk(RuleBasedStateMachine):
         key: str,
         pinned: bool,
         light: bool,
+        allowed: str,
+        region: str,
+        model: str,
         data: st.DataObject,
     ) -> None:
         world = self.world
@@ -147,8 +166,17 @@ class Walk(RuleBasedStateMachine):
             key=key,
             light=light,
             concurrency=self.concurrency if is_limited else None,
-            pinned=self.any_replica(data) if with_owner else None,
+            pinned=self.owner(data, ALLOWED[allowed]) if with_owner else None,
+            allowed=ALLOWED[allowed],
+            region=region,
+            model=model,
         )
+
+    def owner(self, data: st.DataObject, allowed: AllowedRegions | None) -> str | None:
+        """A replica that holds a stored response. The fleet refuses a replica of another region."""
+        known = self.world.fleet.replicas.values()
+        found = sorted(r.id for r in known if allowed is None or allowed.allows(r.region))
+        return data.draw(st.sampled_from(found), label="owner") if found else None
 
     asked = precondition(lambda self: bool(self.world.requests))
 
@@ -303,6 +331,7 @@ class Walk(RuleBasedStateMachine):
         world.check()
         assert all(r.ended is not None for r in world.all if r not in world.requests)
         self.check_times()
+        self.check_regions()
         self.check_copies()
         self.check_tickets()
 
@@ -312,6 +341,16 @@ class Walk(RuleBasedStateMachine):
             for attempt in request.driver.live:
                 if attempt not in request.won:
                     assert attempt.first_due == attempt.began + request.first_s
+
+    def check_regions(self) -> None:
+        """No attempt is made in a region that its request may not use.
+
+        This applies to first attempts, retries, copies and continuations.
+        """
+        for request in self.world.all:
+            allowed = request.view.allowed
+            for attempt in request.driver.state.attempts:
+                assert allowed is None or allowed.allows(attempt.at.region)
 
     def check_copies(self) -> None:
         """The budget has paid for the running copies, and for those that reached a replica."""

@@ -145,6 +145,15 @@ def test_another_zone_then_another_node_is_preferred(
 
 
 @scenario
+async def test_zones_of_another_region_are_other_zones() -> None:
+    table = Table()
+    first = table.add("a", zone="z1", region="eu")
+    near, far = table.add("b", zone="z1", region="eu"), table.add("c", zone="z1", region="us")
+    assert apart(first, [near, far]) == [far]
+    table.close()
+
+
+@scenario
 async def test_a_large_pool_is_examined_a_few_replicas_at_a_time() -> None:
     table = Table()
     pool = [table.add(f"r{number}") for number in range(WINDOW + 10)]

@@ -126,6 +126,27 @@ async def test_the_first_requests_have_a_time_to_ask() -> None:
 
 
 @scenario
+async def test_the_distance_is_a_part_of_the_prediction_and_not_of_the_line() -> None:
+    """All replicas of a model share one fitted line, at any distance."""
+    near, far = World(budget=1.0), World(budget=1.0)
+    far.a.speed.rtt_s = 0.5
+    for w, took_s in ((near, TOOK_S), (far, TOOK_S + 0.5)):
+        for _ in range(40):
+            state, attempt, _ = w.dispatch(w.a)
+            w.now += took_s
+            w.answer(state, attempt, w.a)
+    predicted = []
+    for w, replica in ((near, near.a), (far, far.b), (far, far.a)):
+        state, attempt, _ = w.dispatch(replica)
+        predicted.append(attempt.predicted_s)
+        state.end(Reason.CLIENT_GONE, w.now)
+    assert predicted[1] == pytest.approx(predicted[0], rel=0.02)
+    assert predicted[2] == pytest.approx(predicted[0] + 0.5, rel=0.02)
+    near.close()
+    far.close()
+
+
+@scenario
 async def test_an_answer_that_took_long_makes_those_that_wait_less_late() -> None:
     """A large model takes ten times the assumed time.
 

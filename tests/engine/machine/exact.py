@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from router.app import App
-from router.config.model import AccessLog, Config, Prefix
+from router.config.model import AccessLog, Admin, Config, Prefix
 from router.config.model import Replica as ReplicaConfig
 from router.fleet.prefix.kv_events.chains import TokenChains, pack
 from router.fleet.replica import Replica
@@ -24,7 +24,7 @@ async def knowing(*engines: Engine) -> AsyncIterator[App]:
     """An app that receives the KV events of `engines`; replica IDs are the engines' names."""
     config = Config(
         listen="127.0.0.1:0",
-        admin="127.0.0.1:0",
+        admin=Admin(listen="127.0.0.1:0"),
         replicas=tuple(ReplicaConfig(url=engine.url, id=engine.name) for engine in engines),
         access_log=AccessLog(path=""),
         prefix=Prefix(exact=True),

@@ -31,6 +31,7 @@ def test_headers_that_only_the_router_may_obey_are_not_forwarded() -> None:
     assert kept == {
         *(b"x-router-model", b"x-priority", b"x-hedge", b"x-request-timeout-ms"),
         *(b"x-slo-ttft-ms", b"x-slo-tpot-ms", b"x-ttft-estimate"),
+        *(b"x-region", b"x-served-region"),
     }
 
 
@@ -58,6 +59,12 @@ def test_hedge_is_read_in_lower_case() -> None:
 @pytest.mark.parametrize(("value", "wanted"), [(b"true", True), (b"TRUE", True), (b"0", False)])
 def test_an_estimate_is_wanted_only_if_the_client_says_so(value: bytes, wanted: bool) -> None:
     assert read((b"x-ttft-estimate", value)).wants_estimate is wanted
+
+
+@pytest.mark.parametrize(("value", "wanted"), [(b"true", True), (b"TRUE", True), (b"0", False)])
+def test_the_region_is_named_only_if_the_client_says_so(value: bytes, wanted: bool) -> None:
+    found = read((b"x-region", b"eu"), (b"x-served-region", value))
+    assert (found.region, found.wants_region) == (b"eu", wanted)
     assert not read().wants_estimate
 
 

@@ -1,0 +1,107 @@
+"""Applies the admin API's changes of the fleet's members: add, remove, cordon, drain.
+
+The decisions are in `fleet/membership.py`. A change is applied in one turn of the event loop, so no
+request sees a part of the change. `fleet/membership.py` also decides which replicas of the admin
+API remain in the fleet at a reload.
+
+Must never: change the configuration that is in force, or write a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from router.app import report
+from router.app.parts import Parts, needs_tls
+from router.app.reclaims import ADMIN
+from router.config.load import parse_replica
+from router.core.errors import ConfigError
+from router.fleet.membership import conflict, duty_after
+from router.fleet.replica import Replica
+from router.fleet.spot.notice import UNSTATED
+from router.observe.admin.actions import Refused
+from router.observe.events import log_event
+
+
+class Members:
+    """The fleet's members, for the admin API (`MemberActions`). Every call raises Refused."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def show(self, replica_id: str) -> Mapping[str, Any]:
+        return report.replica(self._parts, self._find(replica_id, or_leaving=True))
+
+    def add(self, entry: object) -> Mapping[str, Any]:
+        parts = self._parts
+        try:
+            config = parse_replica(entry, parts.config)
+            if parts.upstream.tls is None and needs_tls(config):  # The first https replica.
+                parts.upstream.trust(parts.config)
+                parts.adopt_upstream()
+        except ConfigError as err:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            text = "the replica is invalid"
+            raise Refused(status, "bad_replica", text, err.problems) from None
+        why = conflict(config, [replica.config for replica in parts.fleet.replicas.values()])
+        if why:
+            raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+        replica = parts.make_replica(config, parts.config, parts.upstream)
+        parts.added[config.id] = config
+        parts.fleet.add(replica)
+        parts.watch(replica)
+        _log("replica added", replica)
+        return report.replica(parts, replica)
+
+    def remove(self, replica_id: str) -> Mapping[str, Any]:
+        parts = self._parts
+        replica = self._find(replica_id, or_leaving=True)
+        if not replica.removed:
+            parts.retire(replica)
+            parts.added.pop(replica_id, None)
+            _log("replica removed", replica)
+        return report.replica(parts, replica)
+
+    def set_duty(self, replica_id: str, action: str) -> Mapping[str, Any]:
+        parts = self._parts
+        replica = self._find(replica_id)
+        before = replica.duty
+        parts.reclaims.decided(replica, action)
+        parts.fleet.set_duty(replica, duty_after(action, before))
+        if replica.duty != before:
+            _log(f"replica {action}", replica)
+        return report.replica(parts, replica)
+
+    def reclaim(self, replica_id: str, seconds: float | None) -> Mapping[str, Any]:
+        parts = self._parts
+        replica = self._find(replica_id)
+        parts.reclaims.reclaim(replica, UNSTATED if seconds is None else seconds, ADMIN)
+        return report.replica(parts, replica)
+
+    def _find(self, replica_id: str, *, or_leaving: bool = False) -> Replica:
+        """Returns a replica.
+
+        `or_leaving`: a removed replica that still finishes its requests is returned, too.
+        """
+        fleet = self._parts.fleet
+        replica = fleet.replicas.get(replica_id)
+        if replica is None and or_leaving:
+            replica = next((r for r in fleet.leaving if r.id == replica_id), None)
+        if replica is None:
+            text = f"there is no replica {replica_id!r}"
+            raise Refused(HTTPStatus.NOT_FOUND, "replica_not_found", text)
+        return replica
+
+
+def _log(what: str, replica: Replica) -> None:
+    log_event(
+        logging.INFO,
+        what,
+        key=None,
+        replica=replica.id,
+        url=replica.config.url,
+        inflight=replica.inflight,
+    )

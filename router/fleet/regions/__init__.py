@@ -1,0 +1,1 @@
+"""The distances between regions, their utilisation, and the replicas of allowed regions."""

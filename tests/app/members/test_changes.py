@@ -1,0 +1,196 @@
+"""The admin API adds, removes, cordons and drains replicas of a running router."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.harness.behaviours import chat_either, json_ok
+from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
+from tests.harness.replica import HostileReplica, ReplicaConnection, eventually
+from tests.harness.running import Router, running, scenario
+
+
+def states(router: Router) -> dict[str, str]:
+    return {shown["id"]: shown["state"] for shown in router.app.replicas()}
+
+
+async def post(router: Router, path: str, body: Any = None) -> dict[str, Any]:
+    answer = await router.admin(path, "POST", body=body)
+    assert answer.status in (200, 201, 202), answer
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+class Streams:
+    """A replica whose streams end when the test lets them."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while await connection.recv_request():
+            await connection.send(SSE_HEAD, chunk(token("a")))
+            await self.go.wait()
+            await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
+
+
+@scenario
+async def test_an_added_replica_is_probed_and_serves() -> None:
+    other = HostileReplica(json_ok)
+    other.start()
+    async with running(json_ok, policy="round_robin", health={"slow_start_s": 0.0}) as router:
+        entry = {"url": other.url, "id": "new", "max_inflight": 7}
+        answer = await router.admin("/replicas", "POST", body=entry)
+        assert answer.status == 201
+        shown = answer.json()
+        assert (shown["id"], shown["origin"], shown["max_inflight"]) == ("new", "api", 7)
+        await eventually(lambda: states(router).get("new") == "ready", "the first probe")
+        for _ in range(4):
+            assert (await router.ask()).status == 200
+        assert len(other.requests) == 2
+        assert router.app.census()["probes"] == 2
+        assert (await router.admin("/replicas/new")).json()["origin"] == "api"
+        assert (await router.admin("/replicas/r0")).json()["origin"] == "file"
+    await other.stop()
+
+
+@scenario
+async def test_a_removed_replica_finishes_its_stream() -> None:
+    streams = Streams()
+    async with running(streams, json_ok, policy="round_robin") as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        gone = await router.admin("/replicas/r0", "DELETE")
+        assert (gone.status, gone.json()["state"], gone.json()["inflight"]) == (202, "draining", 1)
+        # A second removal has no effect while the replica finishes its requests.
+        assert (await router.admin("/replicas/r0", "DELETE")).status == 202
+        assert (await router.admin("/replicas/r0")).json()["state"] == "draining"
+        for _ in range(3):
+            assert (await router.ask()).status == 200
+        streams.go.set()
+        assert (await client.recv_response()).complete
+        await eventually(lambda: list(states(router)) == ["r1"], "the end of the removed one")
+        assert (await router.admin("/replicas/r0")).status == 404
+        assert (await router.admin("/replicas/r0", "DELETE")).status == 404
+        await eventually(lambda: router.app.census()["probes"] == 1, "the end of its probes")
+        labels = {replica for replica, _, _ in router.app.metrics.attempts}
+        assert labels == {"r1", "other"}  # the removed replica has no label value again
+
+
+@scenario
+async def test_a_cordoned_replica_gets_no_new_request() -> None:
+    async with running(json_ok, json_ok, policy="round_robin") as router:
+        for _ in range(2):  # the second call changes nothing
+            shown = await post(router, "/replicas/r0/cordon")
+            assert (shown["state"], shown["up"]) == ("cordoned", True)
+        for _ in range(4):
+            assert (await router.ask()).status == 200
+        first, second = router.replicas
+        assert (len(first.requests), len(second.requests)) == (0, 4)
+        assert router.app.census()["probes"] == 2
+        for _ in range(2):
+            assert (await post(router, "/replicas/r0/uncordon"))["state"] == "ready"
+        await router.ask()
+        await router.ask()
+        assert len(first.requests) == 1
+
+
+@scenario
+async def test_a_draining_replica_tells_when_it_is_empty() -> None:
+    streams = Streams()
+    async with running(streams, json_ok, policy="round_robin") as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        shown = await post(router, "/replicas/r0/drain")
+        assert (shown["state"], shown["inflight"]) == ("draining", 1)
+        assert (await router.ask()).status == 200
+        streams.go.set()
+        assert (await client.recv_response()).complete
+        await eventually(lambda: states(router)["r0"] == "drained", "drained")
+        assert (await post(router, "/replicas/r0/drain"))["state"] == "drained"
+        assert (await post(router, "/replicas/r0/cordon"))["state"] == "drained"
+        assert (await post(router, "/replicas/r0/uncordon"))["state"] == "ready"
+
+
+@scenario
+async def test_requests_wait_for_a_cordoned_fleet() -> None:
+    async with running(json_ok) as router:
+        await post(router, "/replicas/r0/cordon")
+        assert (await router.admin("/readyz")).status == 503
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: router.app.census()["queued"] == 1, "a waiting request")
+        await post(router, "/replicas/r0/uncordon")
+        assert (await client.recv_response()).status == 200
+
+
+@scenario
+async def test_an_id_with_slashes() -> None:
+    other = HostileReplica(chat_either)
+    other.start()
+    async with running(json_ok) as router:
+        name = f"127.0.0.1:{other.port}/a/cordon"
+        shown = await post(router, "/replicas", {"url": f"{other.url}/a/cordon"})
+        assert shown["id"] == name
+        assert (await post(router, f"/replicas/{name}/cordon"))["state"] == "cordoned"
+        assert (await router.admin(f"/replicas/{name}")).json()["id"] == name
+        assert (await router.admin(f"/replicas/{name}", "DELETE")).status == 202
+    await other.stop()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("GET", "/replicas/x", None, 404, "replica_not_found"),
+        ("DELETE", "/replicas/x", None, 404, "replica_not_found"),
+        ("POST", "/replicas/x/cordon", None, 404, "replica_not_found"),
+        ("POST", "/replicas/x/uncordon", None, 404, "replica_not_found"),
+        ("POST", "/replicas/x/drain", None, 404, "replica_not_found"),
+        ("POST", "/replicas/x/reclaim", None, 404, "replica_not_found"),
+        ("POST", "/replicas/r0/reclaim", {"seconds": -1}, 422, "bad_reclaim"),
+        ("POST", "/replicas/r0/reclaim", {"second": 1}, 422, "bad_reclaim"),
+        ("POST", "/replicas/r0/reclaim", b"soon", 400, "bad_json"),
+        ("POST", "/replicas/r0/explode", None, 405, "method_not_allowed"),
+        ("PUT", "/replicas/r0", None, 405, "method_not_allowed"),
+        ("POST", "/replicas", b"{", 400, "bad_json"),
+        ("POST", "/replicas", b"", 400, "bad_json"),
+        ("POST", "/replicas", {"url": "gpu-1"}, 422, "bad_replica"),
+        ("POST", "/replicas", {"url": "http://gpu-1", "id": "r0"}, 409, "conflict"),
+    ],
+)
+def test_a_refusal(method: str, path: str, body: Any, status: int, code: str) -> None:
+    @scenario
+    async def check() -> None:
+        async with running(json_ok) as router:
+            answer = await router.admin(path, method, body=body)
+            assert (answer.status, answer.json()["error"]["code"]) == (status, code), answer
+            assert states(router) == {"r0": "ready"}
+
+    check()
+
+
+@scenario
+async def test_a_refusal_has_the_texts_of_the_configuration() -> None:
+    async with running(json_ok) as router:
+        body = {"url": router.replica.url, "id": "other"}
+        answer = await router.admin("/replicas", "POST", body=body)
+        assert answer.status == 409
+        assert answer.json()["error"]["message"] == "url: is the same engine as the replica 'r0'"
+        answer = await router.admin("/replicas", "POST", body={"url": "gpu-1", "weight": 0})
+        assert answer.json()["error"]["problems"] == [
+            "weight: must be above 0",
+            "url: 'gpu-1' has no scheme; write http://gpu-1",
+        ]
+
+
+@scenario
+async def test_a_web_page_cannot_change_the_fleet() -> None:
+    async with running(json_ok) as router:
+        answer = await router.admin("/replicas/r0", "DELETE", "Origin: http://evil.example")
+        assert answer.status == 403
+        assert states(router) == {"r0": "ready"}

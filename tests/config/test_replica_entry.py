@@ -1,0 +1,59 @@
+"""A replica of the admin API is read and checked like a replica of the file."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.config.load import parse, parse_replica
+from router.config.model import Config, Emulator, Replica
+from router.core.errors import ConfigError
+
+REPLICA = "replicas: [http://gpu-1:8000]\n"
+
+
+def test_an_entry_alone_is_read_like_one_of_the_file() -> None:
+    entry = {"url": "http://gpu-2:8000", "weight": 2}
+    config = parse(REPLICA)
+    found = parse_replica(entry, config)
+    assert found == Replica(url="http://gpu-2:8000", id="gpu-2:8000", weight=2.0)
+    assert parse_replica("http://gpu-2:8000", config).id == "gpu-2:8000"
+
+
+def test_its_region_is_that_of_the_router_unless_it_states_one() -> None:
+    config = parse(REPLICA + "region: eu")
+    assert parse_replica("http://gpu-2:8000", config).region == "eu"
+    found = parse_replica({"url": "http://gpu-2:8000", "region": "us", "zone": "a"}, config)
+    assert (found.region, found.zone) == ("us", "a")
+
+
+@pytest.mark.parametrize(
+    ("entry", "problems"),
+    [
+        ({"url": "gpu-1:8000"}, ["url: 'gpu-1:8000' has no scheme; write http://gpu-1:8000"]),
+        ({"url": "http://a", "wieght": 1}, ["wieght: unknown key; did you mean weight?"]),
+        ({"url": "http://a", "weight": 0}, ["weight: must be above 0"]),
+        ({"url": "http://a", "id": "a b"}, ["id: must be visible ASCII: "]),
+        ({"url": "http://a", "region": "e u"}, ["region: the name of a region is 1 to 64 letters"]),
+        ({}, ["url: is missing"]),
+        (7, ["must be a mapping, not a whole number"]),
+        ({"url": "x", "weight": -1}, ["weight: must be above 0", "url: 'x' has no scheme"]),
+        (
+            {"url": "http://a", "kv_events": {"endpoint": "x"}},
+            ["kv_events.endpoint: must be tcp://host:port"],
+        ),
+    ],
+)
+def test_its_problems_are_those_of_the_file(entry: object, problems: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_replica(entry, parse(REPLICA))
+    assert len(caught.value.problems) == len(problems)
+    for found, begins in zip(caught.value.problems, problems, strict=True):
+        assert found.startswith(begins)
+
+
+def test_it_cannot_join_emulated_engines() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_replica({"url": "http://a"}, Config(emulate=Emulator(count=1)))
+    assert caught.value.problems == [
+        "emulate.count: cannot be used with replicas: configure either of them, not both"
+    ]

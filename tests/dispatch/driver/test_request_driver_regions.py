@@ -1,0 +1,193 @@
+"""The attempts of a request that is limited to some regions stay in these regions.
+
+The tests have a first attempt, retries, copies, continuations, a wait, and a move from a reclaimed
+machine.
+
+Replica r0 is in `eu`, r1 in `us`, r2 in `eu`, and so on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from policies.regions import AllowedRegions
+from router.config.model import Classes, ClassSettings, Continuation, Hedging, Preemption, Queue
+from router.core.errors import Reason
+from router.core.urgency import CLASSES
+from router.fleet.membership import Duty
+from tests.dispatch.driven import World
+
+EU, US = AllowedRegions(["eu"]), AllowedRegions(["us"])
+COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
+REGIONS = ("eu", "us")
+
+
+def test_the_first_attempt_and_the_retry() -> None:
+    world = World(4, regions=REGIONS)
+    request = world.arrives("q", allowed=US)
+    request.fails(request.driver.live[0], Reason.CONNECT_FAILED, received=False)
+    request.fails(request.driver.live[0], Reason.CONNECT_FAILED, received=False)
+    assert world.said == ["send q to r1", "retry q to r3", "answer q: connect_failed"]
+
+
+def test_a_copy() -> None:
+    world = World(4, regions=REGIONS, hedging=COPIES)
+    world.arrives("q", allowed=US)
+    world.time.passes(1.0)
+    assert world.said == ["send q to r1", "copy q to r3"]
+    alone = World(2, regions=REGIONS, hedging=COPIES)
+    alone.arrives("q", allowed=US)
+    alone.time.passes(5.0)
+    assert alone.said == ["send q to r1"], "the only other replica is elsewhere"
+
+
+def test_a_continuation() -> None:
+    rules = Continuation(enabled=True)
+    world = World(2, regions=REGIONS, continuation=rules)
+    request = world.arrives("q", allowed=US, continued=True)
+    (attempt,) = request.driver.live
+    request.shows(attempt)
+    request.fails(attempt, Reason.REPLICA_RESET)
+    assert world.said[-1] == "truncate q: replica_reset"
+    world = World(4, regions=REGIONS, continuation=rules)
+    request = world.arrives("q", allowed=US, continued=True)
+    (attempt,) = request.driver.live
+    request.shows(attempt)
+    request.fails(attempt, Reason.REPLICA_RESET)
+    assert world.said[-1] == "continue q to r3"
+
+
+def test_another_name_of_the_model() -> None:
+    world = World(2, regions=REGIONS, models=("m", "*"))
+    world.arrives("q", allowed=US, model="another name")
+    assert world.said == ["send q to r1"]
+
+
+@pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
+def test_regions_without_replicas_are_refused_at_once(queue: Queue) -> None:
+    world = World(2, regions=REGIONS, queue=queue)
+    world.arrives("q", allowed=AllowedRegions(["mars"]))
+    assert world.said == ["answer q: region_not_allowed"]
+
+
+def test_a_request_waits_for_its_region_and_delays_no_other() -> None:
+    world = World(2, regions=REGIONS, queue=Queue())
+    world.goes_down("r1")
+    world.arrives("limited", allowed=US)
+    world.arrives("free")
+    assert world.said == ["queue limited", "send free to r0"]
+    world.fleet.probed(world.replicas[1], True)
+    world.time.passes(0.5)
+    assert world.said[2:] == ["grant limited", "send limited to r1"]
+
+
+def test_the_wait_for_a_lost_region_has_the_limit_of_the_class() -> None:
+    brief = Classes(normal=ClassSettings(absent_s=3.0))
+    world = World(2, regions=REGIONS, queue=Queue(), classes=brief)
+    world.goes_down("r1")
+    world.arrives("first", allowed=US)
+    world.time.passes(2.5)
+    assert world.said == ["queue first"]
+    world.time.passes(1.0)
+    assert world.said[1:] == ["answer first: no_replica"]
+    world.arrives("second", allowed=US)
+    assert world.said[2:] == ["answer second: no_replica"], "the limit counts from the loss"
+
+
+def test_a_region_that_leaves_the_fleet_ends_the_wait() -> None:
+    world = World(2, regions=REGIONS, queue=Queue())
+    world.goes_down("r1")
+    world.arrives("q", allowed=US)
+    world.fleet.remove("r1")
+    world.time.passes(0.5)
+    assert world.said == ["queue q", "answer q: region_not_allowed"]
+
+
+def test_a_preferred_region_goes_first_and_a_limit_before_it() -> None:
+    world = World(2, regions=REGIONS)
+    world.arrives("free", region="us")
+    world.arrives("limited", region="us", allowed=EU)
+    assert world.said == ["send free to r1", "send limited to r0"]
+
+
+def test_an_attempt_in_another_region_is_a_defect() -> None:
+    """No list of candidates has such a replica. This is the last check before bytes are sent."""
+    world = World(2, regions=REGIONS)
+    request = world.arrives("q", allowed=US)
+    before = len(world.said)
+    with pytest.raises(RuntimeError, match="r0 is not in the regions us"):
+        request.driver.begin(world.replicas[0])
+    assert len(world.said) == before
+    assert world.replicas[0].inflight == 0
+
+
+# -- spot machines that are reclaimed ---------------------------------------------------------
+
+QUEUES = {
+    "no queue": Queue(enabled=False),
+    "queue": Queue(),
+    "ticket": Queue(preemption=Preemption(enabled=True)),  # every request has a ticket
+}
+
+
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_a_reclaimed_request_stays_without_another_replica_of_its_regions(queue: Queue) -> None:
+    world = World(3, regions=REGIONS, queue=queue)
+    request = world.arrives("q", allowed=US)
+    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
+    assert not request.driver.leave(request.driver.live[0], world.time.at)
+    world.time.passes(1.0)
+    assert world.said == ["send q to r1"]
+
+
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_a_reclaimed_request_goes_to_another_replica_of_its_regions(queue: Queue) -> None:
+    world = World(4, regions=REGIONS, queue=queue)
+    request = world.arrives("q", allowed=US)
+    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
+    assert request.driver.leave(request.driver.live[0], world.time.at)
+    world.time.passes(1.0)
+    assert world.said[:2] == ["send q to r1", "drop q at r1"]
+    assert world.said[-1] == "send q to r3"
+
+
+def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:
+    for count, found in ((3, "show q from r1"), (4, "continue q to r3")):
+        world = World(count, regions=REGIONS, continuation=Continuation(enabled=True))
+        request = world.arrives("q", allowed=US, continued=True)
+        (attempt,) = request.driver.live
+        request.shows(attempt)
+        world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
+        assert request.driver.leave(attempt, world.time.at) is (count == 4)
+        assert world.said[-1] == found
+
+
+def test_a_reclaimed_request_does_not_overtake_those_that_wait_for_its_regions() -> None:
+    world = World(4, regions=REGIONS, queue=Queue(), most=1)
+    first = world.arrives("first", allowed=US)
+    second = world.arrives("second", allowed=US)
+    world.arrives("waits", allowed=US)
+    assert world.said == ["send first to r1", "send second to r3", "queue waits"]
+    second.whole(second.driver.live[0])
+    assert not first.driver.leave(first.driver.live[0], world.time.at)
+    world.time.passes(0.5)
+    assert world.said[-1] == "send waits to r3"
+
+
+# -- spot replicas ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spot", "batch", "critical"),
+    [((1, 3), "r0", "r0"), ((2,), "r2", "r0"), ((0,), "r0", "r2"), ((0, 2), "r0", "r0")],
+)
+def test_the_preference_for_spot_does_not_leave_the_region(
+    spot: tuple[int, ...], batch: str, critical: str
+) -> None:
+    for urgency, found in (("batch", batch), ("critical", critical)):
+        world = World(4, regions=REGIONS)
+        for number in spot:
+            world.replicas[number].is_spot = True
+        world.chooser.has_spot = True
+        world.arrives("q", urgency, region="eu")
+        assert world.said == [f"send q to {found}"]

@@ -1,0 +1,354 @@
+"""A spot machine is reclaimed. Its replica gets no new request; its requests are moved in time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.config.model import Preemption, Queue, Replica, Spot, SpotMetadata, Upstream
+from router.core.errors import Reason
+from router.dispatch.continuation.outcome import Outcome
+from tests.app.fleet.servers import serving
+from tests.dispatch.continuation.engine import read
+from tests.faults.attempts.test_stream_is_continued import (
+    ON,
+    VLLM,
+    Fleet,
+    asking,
+    assert_unbroken,
+    kinds,
+    stops,
+)
+from tests.harness.behaviours import json_ok
+from tests.harness.emulated import Emulated, emulated
+from tests.harness.messages import (
+    DONE,
+    LAST_CHUNK,
+    SSE_HEAD,
+    chat,
+    chunk,
+    completion,
+    post_json,
+    response,
+    token,
+)
+from tests.harness.replica import ReplicaConnection, eventually
+from tests.harness.running import Router, assert_cut_stream, long_scenario, running, scenario
+
+FIRST = "round_robin"  # the first request goes to the first replica
+
+
+async def reclaim(router: Router, name: str = "r0", seconds: float | None = None) -> dict[str, Any]:
+    body = None if seconds is None else {"seconds": seconds}
+    answer = await router.admin(f"/replicas/{name}/reclaim", "POST", body=body)
+    assert answer.status == 202, answer
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def moved(router: Router) -> tuple[int, int]:
+    """Requests that were sent again, and streams that were continued."""
+    counts = router.app.parts.reclaims.moved
+    return counts["requeued"], counts["continued"]
+
+
+class Held:
+    """Answers after `go`. A stream sends one token before."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+
+    async def __call__(self, connection: ReplicaConnection) -> None:
+        while asked := await connection.recv_request():
+            if b'"stream": true' in bytes(asked.body):
+                await connection.send(SSE_HEAD, chunk(token("a")))
+                await self.go.wait()
+                await connection.send(chunk(token("b", "stop")), chunk(DONE), LAST_CHUNK)
+            else:
+                await self.go.wait()
+                await connection.send(completion())
+
+
+# -- what is moved, and what stays ------------------------------------------------------------
+
+
+@scenario
+async def test_a_stream_is_continued_before_its_machine_goes_away() -> None:
+    fleet = Fleet(stops(4))
+    async with running(fleet, fleet, replica=VLLM, continuation=ON, policy=FIRST) as router:
+        client = await router.client()
+        await client.send(asking("chat"))
+        await client.recv_until(b"fox")
+        shown = await reclaim(router)
+        assert 0.0 < shown["reclaimed_in_s"] <= Spot().notice_s
+        answer = await client.recv_response()
+        assert answer.complete
+        assert_unbroken(read(bytes(answer.body)), "chat")
+        assert moved(router) == (0, 1)
+        assert router.app.metrics.continuations == {Outcome.CONTINUED: 1}
+        (line,) = await router.log()
+        assert kinds(line) == ["primary", "continuation"]
+        assert [record[2] for record in line["tried"]] == ["preempted", "ok"]
+        assert router.app.parts.fleet.replicas["r0"].health.failures == 0
+
+
+QUEUES = {
+    "queue": Queue(),
+    "ticket": Queue(preemption=Preemption(enabled=True)),  # every request has a ticket
+    "no queue": Queue(enabled=False),
+}
+
+
+@pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
+def test_a_request_without_content_is_sent_again(queue: Queue) -> None:
+    @scenario
+    async def check() -> None:
+        held = Held()
+        async with running(held, json_ok, policy=FIRST, queue=queue) as router:
+            client = await router.client()
+            await client.send(chat())
+            await eventually(lambda: len(router.replica.requests) == 1, "the request")
+            await reclaim(router)
+            assert (await client.recv_response()).status == 200
+            assert moved(router) == (1, 0)
+            assert (await router.ask()).status == 200  # r0 gets no new request
+            assert [len(replica.requests) for replica in router.replicas] == [1, 2]
+            assert router.app.metrics.retries_by_cause == {}
+
+    check()
+
+
+@scenario
+async def test_a_stream_that_no_replica_may_continue_ends_by_itself() -> None:
+    held = Held()
+    async with running(held, json_ok, policy=FIRST) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        assert (await reclaim(router))["state"] == "draining"
+        held.go.set()
+        assert (await client.recv_response()).complete
+        assert moved(router) == (0, 0)
+        await eventually(
+            lambda: router.app.replicas()[0]["state"] == "drained", "the end of the stream"
+        )
+
+
+@pytest.mark.parametrize("path", ["/custom", "/v1/responses"])
+@scenario
+async def test_a_request_that_may_not_be_repeated_stays(path: str) -> None:
+    held = Held()
+    async with running(held, json_ok, policy=FIRST, replica=VLLM) as router:
+        client = await router.client()
+        await client.send(post_json(path, {"model": "m", "input": "hello"}))
+        await eventually(lambda: len(router.replica.requests) == 1, "the request")
+        await reclaim(router)
+        held.go.set()
+        assert (await client.recv_response()).status == 200
+        assert moved(router) == (0, 0)
+
+
+@scenario
+async def test_without_another_replica_everything_stays() -> None:
+    held = Held()
+    async with running(held, policy=FIRST) as router:
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: len(router.replica.requests) == 1, "the request")
+        await reclaim(router)
+        held.go.set()
+        assert (await client.recv_response()).status == 200
+        assert moved(router) == (0, 0)
+
+
+@scenario
+async def test_a_request_that_ends_in_time_stays() -> None:
+    held = Held()
+    held.go.set()
+    async with running(held, json_ok, policy=FIRST) as router:
+        first = router.app.parts.fleet.replicas["r0"]
+        await router.ask()
+        await router.ask()
+        assert first.progress.whole_s > 0.0
+        first.progress.whole_s = 10.0  # as learned from a slower engine
+        held.go.clear()
+        client = await router.client()
+        await client.send(chat())
+        await eventually(lambda: len(router.replica.requests) == 2, "the request")
+        await reclaim(router, seconds=60.0)
+        assert moved(router) == (0, 0)
+        await reclaim(router, seconds=5.0)  # the earlier time counts
+        assert (await client.recv_response()).status == 200
+        assert (await reclaim(router, seconds=60.0))["reclaimed_in_s"] <= 5.0
+        assert moved(router) == (1, 0)
+        held.go.set()
+
+
+# -- the end of a notice ----------------------------------------------------------------------
+
+
+@scenario
+async def test_a_replica_on_a_new_machine_returns_to_service() -> None:
+    rules = {"fall": 1, "interval_s": 0.05, "slow_start_s": 0.0}
+    async with running(json_ok, json_ok, policy=FIRST, health=rules) as router:
+        replica, control = router.app.parts.fleet.replicas["r0"], router.replica.control
+        await reclaim(router, seconds=0.0)
+        control.status = 500
+        await eventually(lambda: not replica.health.up, "down")
+        await asyncio.sleep(1.1)  # the requests are examined once a second
+        control.status = 200
+        await eventually(lambda: replica.state(0.0) == "ready", "back in service")
+
+
+@scenario
+async def test_a_reload_keeps_a_notice() -> None:
+    async with running(json_ok, json_ok) as router:
+        await reclaim(router)
+        router.change(upstream=Upstream(token="t"))  # every replica object is replaced
+        await router.app.reload()
+        assert spot(router) == {"r0": True, "r1": False}
+        assert [shown["state"] for shown in router.app.replicas()] == ["drained", "ready"]
+
+
+@scenario
+async def test_an_operator_ends_a_false_notice() -> None:
+    async with running(json_ok, json_ok, policy=FIRST) as router:
+        await reclaim(router)
+        shown = (await router.admin("/replicas/r0/uncordon", "POST")).json()
+        assert (shown["state"], shown["reclaimed_in_s"]) == ("ready", None)
+
+
+@scenario
+async def test_a_stream_that_is_cut_is_counted() -> None:
+    go = asyncio.Event()
+
+    async def cut(connection: ReplicaConnection) -> None:
+        await connection.recv_request()
+        await connection.send(SSE_HEAD, chunk(token("a")))
+        await go.wait()
+        connection.rst()
+
+    async with running(cut, json_ok, policy=FIRST) as router:
+        client = await router.client()
+        await client.send(chat(stream=True))
+        await client.recv_until(b"data:")
+        await reclaim(router, seconds=0.0)
+        await eventually(lambda: router.app.parts.reclaims.left == 1, "the time of the notice")
+        go.set()
+        assert_cut_stream(await client.recv_response(), Reason.REPLICA_RESET)
+        page = (await router.admin("/metrics")).body
+        assert b"hedgerow_spot_left_total 1.0" in page
+        assert b'hedgerow_spot_notices_total{source="admin"} 1.0' in page
+
+
+# -- sources ----------------------------------------------------------------------------------
+
+
+def spot(router: Router) -> dict[str, bool]:
+    """Whether each replica was reclaimed."""
+    return {shown["id"]: shown["reclaimed_in_s"] is not None for shown in router.app.replicas()}
+
+
+def three(*urls: str) -> tuple[Replica, ...]:
+    """One spot replica, one replica on the machine n, and one other replica."""
+    return (
+        Replica(url=urls[0], id="r0", spot=True),
+        Replica(url=urls[1], id="r1", node="n"),
+        Replica(url=urls[2], id="r2"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "reclaimed"), [({}, "r0"), ({"node": "n"}, "r1"), ({"replica": "r2"}, "r2")]
+)
+def test_a_metadata_service_names_its_replicas(target: dict[str, str], reclaimed: str) -> None:
+    @scenario
+    async def check() -> None:
+        path = "/computeMetadata/v1/instance/preempted"
+        async with AsyncExitStack() as stack:
+            cloud = await stack.enter_async_context(serving({path: text("FALSE")}))
+            urls = [(await stack.enter_async_context(emulated("vllm"))).url for _ in range(3)]
+            sources = (SpotMetadata(provider="gcp", url=cloud.server.url, **target),)
+            rules = Spot(metadata=sources, interval_s=0.02)
+            async with running(replicas=three(*urls), spot=rules) as router:
+                await eventually(lambda: len(cloud.asked) > 2, "several looks")
+                assert not any(spot(router).values())
+                cloud.answers[path] = text("TRUE")
+                await eventually(lambda: any(spot(router).values()), "the notice")
+                assert spot(router) == {id: id == reclaimed for id in ("r0", "r1", "r2")}
+                # The same notice does not drain a replica that the operator returned to service.
+                await router.admin(f"/replicas/{reclaimed}/uncordon", "POST")
+                asked = len(cloud.asked)
+                await eventually(lambda: len(cloud.asked) > asked + 2, "several looks")
+                assert not any(spot(router).values())
+
+    check()
+
+
+def text(body: str) -> bytes:
+    return response(200, "Connection: close", body=body.encode(), content_type="text/plain")
+
+
+def test_a_file_announces_a_reclaim(tmp_path: Path) -> None:
+    file = tmp_path / "notice"
+
+    @scenario
+    async def check() -> None:
+        rules = Spot(notice_file=str(file), interval_s=0.02)
+        async with running(json_ok, json_ok, spot=rules) as router:
+            assert not any(spot(router).values())
+            file.write_text(json.dumps({"replicas": ["r1"], "seconds": 90}))
+            await eventually(lambda: any(spot(router).values()), "the notice")
+            assert spot(router) == {"r0": False, "r1": True}
+            (left,) = [s["reclaimed_in_s"] for s in router.app.replicas() if s["id"] == "r1"]
+            assert Spot().notice_s < left <= 90.0
+            assert router.app.parts.reclaims.notices["file"] == 1
+            file.unlink()
+            router.change(spot=Spot())
+            await router.app.reload()
+            await eventually(lambda: not router.app.parts.spot_watcher.running, "no source")
+
+    check()
+
+
+# -- under load -------------------------------------------------------------------------------
+
+STREAMS = 24
+TOKENS = 400
+
+
+@long_scenario
+async def test_under_load_nothing_is_lost() -> None:
+    """The machine goes away (its engine resets every connection) when the notice ends."""
+    async with AsyncExitStack() as stack:
+        machine = await stack.enter_async_context(AsyncExitStack())
+        gone = await machine.enter_async_context(emulated("vllm", speed=1.0))
+        stays: list[Emulated] = [
+            await stack.enter_async_context(emulated("vllm", speed=1.0)) for _ in range(2)
+        ]
+        replicas = (
+            Replica(url=gone.url, id="spot", spot=True),
+            *(Replica(url=e.url, id=f"r{n}") for n, e in enumerate(stays)),
+        )
+        async with running(replicas=replicas, continuation=ON, policy=FIRST) as router:
+            clients = [await router.client() for _ in range(STREAMS)]
+            for number, client in enumerate(clients):
+                await client.send(chat(stream=number % 4 > 0, max_tokens=TOKENS))
+            replica = router.app.parts.fleet.replicas["spot"]
+            for number, client in enumerate(clients):
+                if number % 4:
+                    await client.recv_until(b"data:")
+            assert replica.inflight >= STREAMS // 4
+            await reclaim(router, "spot", seconds=1.5)
+            await eventually(lambda: replica.inflight == 0, "nothing left at the machine")
+            await machine.aclose()
+            answers = await asyncio.gather(*(client.recv_response() for client in clients))
+            failed = [a for a in answers if (a.status, a.complete) != (200, True)]
+            assert failed == []
+            requeued, continued = moved(router)
+            assert requeued > 0 and continued > 0

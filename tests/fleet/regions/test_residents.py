@@ -1,0 +1,200 @@
+"""Data residency in the fleet table: the replicas of the allowed regions, and the errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from policies.regions import AllowedRegions
+from router.core.errors import Reason, RouterError
+from router.fleet.membership import Duty
+from router.fleet.replica import Replica
+from router.wire.sweep import NEVER
+from tests.fleet.helpers import Table
+from tests.harness.running import scenario
+
+EU = AllowedRegions(["eu"])
+US_OR_ASIA = AllowedRegions(["us", "asia"])
+
+
+def world() -> tuple[Table, Replica, Replica, Replica]:
+    table = Table(fall=1)
+    return (
+        table,
+        table.add("a", ("m", "eu only"), region="eu"),
+        table.add("b", ("m",), region="us"),
+        table.add("c", ("m", "us only"), region="us"),
+    )
+
+
+def refusal(act: Callable[[], object]) -> RouterError:
+    with pytest.raises(RouterError) as caught:
+        act()
+    return caught.value
+
+
+@scenario
+async def test_only_replicas_of_the_allowed_regions_are_found() -> None:
+    table, a, b, c = world()
+    fleet = table.fleet
+    assert fleet.serving("m", None) == (a, b, c)
+    assert fleet.serving("m", EU) == (a,)
+    assert fleet.serving("m", US_OR_ASIA) == (b, c)
+    assert fleet.serving(None, EU) == (a,)
+    assert fleet.serving("us only", EU) == ()
+    assert list(fleet.eligible("m", US_OR_ASIA, [b])) == [c]
+    assert refusal(lambda: fleet.eligible("m", US_OR_ASIA, [b, c])).status == 503
+    table.close()
+
+
+@scenario
+async def test_the_list_is_the_same_object_until_the_fleet_changes() -> None:
+    table, a, b, _ = world()
+    fleet = table.fleet
+    found = fleet.serving("m", US_OR_ASIA)
+    assert fleet.serving("m", AllowedRegions(["asia", "us"])) is found
+    fleet.probed(b, False)
+    assert b not in fleet.serving("m", US_OR_ASIA)
+    assert fleet.serving("m", EU) == (a,)
+    table.close()
+
+
+@scenario
+async def test_a_region_without_the_model_is_refused_at_once() -> None:
+    table, *_ = world()
+    fleet = table.fleet
+    err = refusal(lambda: fleet.check("us only", EU))
+    assert (err.reason, err.status) == (Reason.REGION_NOT_ALLOWED, 403)
+    assert err.retry_after_s is None
+    assert "(eu)" in err.message and "`us only`" in err.message
+    assert refusal(lambda: fleet.eligible("us only", EU)).reason is Reason.REGION_NOT_ALLOWED
+    waiting = fleet.refusal("us only", EU)
+    assert waiting is not None and waiting.reason is Reason.REGION_NOT_ALLOWED
+    nowhere = AllowedRegions(["mars"])
+    assert refusal(lambda: fleet.check("m", nowhere)).reason is Reason.REGION_NOT_ALLOWED
+    assert refusal(lambda: fleet.check("invented", EU)).reason is Reason.MODEL_NOT_FOUND
+    fleet.check("m", EU)
+    assert fleet.refusal("m", EU) is None
+    table.close()
+
+
+@scenario
+async def test_a_region_that_is_down_is_waited_for() -> None:
+    table, a, *_ = world()
+    fleet = table.fleet
+    fleet.probed(a, False)
+    lost = fleet.absent_since("m", EU)
+    fleet.check("m", EU)
+    assert fleet.refusal("m", EU) is None
+    assert fleet.serving("m", EU) == ()
+    assert fleet.absent_since("m", None) == NEVER
+    assert lost < NEVER and lost == fleet.absent_since("eu only", EU)
+    assert fleet.absent_since(None, EU) == lost
+    err = refusal(lambda: fleet.eligible("m", EU))
+    assert (err.reason, err.status) == (Reason.NO_REPLICA, 503)
+    assert "(eu)" in err.message
+    fleet.probed(a, True)
+    assert fleet.absent_since("m", EU) == NEVER
+    table.close()
+
+
+@scenario
+async def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_not_busy() -> None:
+    table, a, b, c = world()
+    fleet = table.fleet
+    fleet.busy(a, b"20", fleet._clock())
+    assert fleet.serving("m", None) == (b, c)
+    assert fleet.serving("m", EU) == (a,)
+    fleet.busy(b, b"20", fleet._clock())
+    assert fleet.serving("m", US_OR_ASIA) == (c,)
+    assert list(fleet.eligible("m", US_OR_ASIA, [c])) == [b]
+    table.close()
+
+
+@scenario
+async def test_a_new_replica_may_serve_the_model() -> None:
+    table, *_ = world()
+    new = table.add("new", None, region="asia", is_new=True)
+    asia = AllowedRegions(["asia"])
+    table.fleet.check("m", asia)
+    assert table.fleet.refusal("m", asia) is None
+    table.fleet.learned(new, {"other": {"id": "other"}})
+    table.fleet.probed(new, True)
+    assert refusal(lambda: table.fleet.check("m", asia)).reason is Reason.REGION_NOT_ALLOWED
+    table.close()
+
+
+@scenario
+async def test_a_fleet_that_lists_no_models_has_regions_too() -> None:
+    table = Table()
+    a, b = table.add("a", None, region="eu"), table.add("b", None, region="us")
+    assert table.fleet.serving("anything", EU) == (a,)
+    assert table.fleet.serving("anything", US_OR_ASIA) == (b,)
+    for number in range(5000):
+        table.fleet.serving(f"m{number}", EU)
+    assert len(table.fleet._residents) < 10, "clients may invent names of models"
+    table.close()
+
+
+@scenario
+async def test_a_stored_response_of_another_region_is_refused() -> None:
+    table, a, *_ = world()
+    table.fleet.response_affinity.learn("resp_1", "a", "")
+    assert table.fleet.owner_of("resp_1", "", EU) is a
+    err = refusal(lambda: table.fleet.owner_of("resp_1", "", US_OR_ASIA))
+    assert err.reason is Reason.REGION_NOT_ALLOWED
+    table.close()
+
+
+@scenario
+async def test_a_reload_may_move_a_replica_to_another_region() -> None:
+    table, a, b, c = world()
+    b.adopt(table.make("b", ("m",), region="eu").config, table.rules)
+    table.fleet.rebuild()
+    assert table.fleet.serving("m", EU) == (a, b)
+    assert table.fleet.serving("m", US_OR_ASIA) == (c,)
+    table.close()
+
+
+@scenario
+async def test_a_cordoned_replica_is_waited_for() -> None:
+    table, a, *_ = world()
+    fleet = table.fleet
+    fleet.set_duty(a, Duty.CORDONED)
+    assert fleet.serving("m", EU) == ()
+    fleet.check("m", EU)
+    assert refusal(lambda: fleet.eligible("m", EU)).reason is Reason.NO_REPLICA
+    fleet.set_duty(a, Duty.IN_SERVICE)
+    assert fleet.serving("m", EU) == (a,)
+    table.close()
+
+
+@scenario
+async def test_a_removed_replica_leaves_its_region() -> None:
+    table, a, *_ = world()
+    fleet = table.fleet
+    assert fleet.nearest.is_used and fleet.nearest.regions == {"eu", "us"}
+    fleet.remove(a.id)
+    assert not fleet.nearest.is_used and fleet.nearest.regions == {"us"}
+    assert fleet.serving("m", EU) == ()
+    assert refusal(lambda: fleet.check("m", EU)).reason is Reason.REGION_NOT_ALLOWED
+    table.close()
+
+
+@scenario
+async def test_a_region_that_joins_again_is_new() -> None:
+    """The time since which it had no replica begins again, so requests wait for its first probe."""
+    clock = [100.0]
+    table = Table(fall=1)
+    fleet = table.fleet
+    fleet._clock = lambda: clock[0]
+    a = table.add("a", region="eu")
+    table.add("b", region="us")
+    fleet.probed(a, False)
+    assert fleet.absent_since("m", EU) == 100.0
+    fleet.remove(a.id)
+    clock[0] = 500.0
+    table.add("c", region="eu", is_new=True)
+    assert fleet.absent_since("m", EU) == 500.0
+    table.close()
