@@ -5,7 +5,6 @@ promtool, if it is installed, checks the results of the rules.
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from typing import Any
@@ -15,6 +14,7 @@ import yaml
 
 from router.config.model import BatchClass, HighClass, Queue
 from router.observe.metrics import BOUNDS_S
+from tests.app.observe.expressions import Samples, problems
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import sse_tokens
 from tests.harness.messages import chat
@@ -23,14 +23,6 @@ from tests.places import ROOT
 
 FOLDER = ROOT / "deploy" / "prometheus"
 RULES = FOLDER / "hedgerow.rules.yml"
-ADDED = {"job", "instance"}  # labels that Prometheus adds to every sample
-
-Samples = set[tuple[str, frozenset[tuple[str, str]]]]
-
-SELECTOR = re.compile(r"\b(hedgerow_\w+)(?:\{([^}]*)\})?")
-MATCHER = re.compile(r'(\w+)\s*(=~|=)\s*"([^"]*)"')
-BY = re.compile(r"\bby\s*\(([^)]*)\)")
-IN_TEXT = re.compile(r"\$labels\.(\w+)")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -39,33 +31,8 @@ def rules() -> list[dict[str, Any]]:
     return found
 
 
-def problems(rule: dict[str, Any], samples: Samples) -> list[str]:
-    """Names of metrics and labels in a rule that the router does not expose."""
-    expr = rule["expr"]
-    found = []
-    kept = ADDED.copy()
-    for name, inside in SELECTOR.findall(expr):
-        matchers = MATCHER.findall(inside)
-        fitting = [
-            dict(labels)
-            for sample, labels in samples
-            if sample == name and all(_fits(dict(labels), matcher) for matcher in matchers)
-        ]
-        if not fitting:
-            found.append(f"{name}{{{inside}}}")
-        kept |= {label for labels in fitting for label in labels}
-    for words in BY.findall(expr):
-        wanted = set(re.findall(r"\w+", words))
-        found += sorted(wanted - kept)
-        kept = wanted
-    texts = " ".join(rule["annotations"].values())
-    return found + sorted(set(IN_TEXT.findall(texts)) - kept)
-
-
-def _fits(labels: dict[str, str], matcher: tuple[str, str, str]) -> bool:
-    label, how, value = matcher
-    pattern = re.escape(value) if how == "=" else value
-    return re.fullmatch(pattern, labels.get(label, "")) is not None
+def texts(rule: dict[str, Any]) -> str:
+    return " ".join(rule["annotations"].values())
 
 
 @scenario
@@ -75,7 +42,7 @@ async def test_a_running_router_exposes_all_that_they_speak_of() -> None:
         assert answer.complete
         samples = set(await scrape(router.app.admin_port))
     for rule in rules():
-        assert problems(rule, samples) == [], rule["alert"]
+        assert problems(rule["expr"], samples, texts(rule)) == [], rule["alert"]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +66,7 @@ def test_what_is_not_there_would_be_noticed(expr: str, text: str, wanted: list[s
         ("hedgerow_ready", frozenset()),
         ("hedgerow_queue_depth", frozenset({("class", "low")})),
     }
-    assert problems({"expr": expr, "annotations": {"summary": text}}, samples) == wanted
+    assert problems(expr, samples, text) == wanted
 
 
 def test_bounds_are_those_of_the_configuration() -> None:
