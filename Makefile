@@ -14,7 +14,7 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie wheel \
+.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie check-deploy wheel \
     test-engine compare-engines prove-replay prove-promise bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-simulator results clean
 
@@ -64,6 +64,9 @@ check-install: wheel  ## every way to install it, in fresh environments; PYTHONS
 
 check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root; needs root
 	sh tests/install/trixie.sh build/trixie
+
+check-deploy: $(VENV)/.installed-dev  ## the files in deploy/ against the program and against other programs
+	$(BIN)/python -m pytest -rs tests/config/test_deploy.py tests/app/deploy tests/app/observe
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine $(APART) -s

@@ -88,7 +88,10 @@ def test_panels_have_their_own_place_and_the_provisioned_source() -> None:
 def test_promtool_accepts_every_expression(tmp_path: Path) -> None:
     """As recording rules, with values for the variables of Grafana."""
     rules = [
-        {"record": f"panel:{n}", "expr": expr.replace("$__rate_interval", "1m").replace("$job", ".*")}
+        {
+            "record": f"panel:{n}",
+            "expr": expr.replace("$__rate_interval", "1m").replace("$job", ".*"),
+        }
         for n, expr in enumerate(expressions())
     ]
     file = tmp_path / "panels.yml"

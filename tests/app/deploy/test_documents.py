@@ -1,0 +1,34 @@
+"""The documents in deploy/ and the README link to files that exist, and name tests that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.places import ROOT
+
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "ARCHITECTURE.md", *ROOT.glob("deploy/**/*.md")])
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_a_file(document: Path) -> None:
+    links = LINK.findall(document.read_text())
+    assert [to for to in links if "://" not in to and not (document.parent / to).exists()] == []
+
+
+def test_every_test_of_the_security_table_exists() -> None:
+    text = (ROOT / "deploy" / "README.md").read_text()
+    rows = text.partition("## Security")[2].splitlines()
+    named = [name for row in rows for name in re.findall(r"`([\w/]+/(?:\w+\.py)?)`", row)]
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
+
+
+def test_every_alert_has_a_row_in_the_runbook() -> None:
+    rules = (ROOT / "deploy" / "prometheus" / "hedgerow.rules.yml").read_text()
+    alerts = re.findall(r"alert: (\w+)", rules)
+    rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE)
+    assert [row for row in rows if row.startswith("Hedgerow")] == alerts

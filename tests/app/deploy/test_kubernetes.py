@@ -1,0 +1,187 @@
+"""The manifests in deploy/kubernetes and deploy/keda: valid, and what they name exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from router.cli import _parser
+from router.config.load import parse
+from router.config.model import Config
+from tests.places import ROOT
+
+KUBERNETES = ROOT / "deploy" / "kubernetes"
+PLACES = [KUBERNETES / "gateway", KUBERNETES / "sidecar"]
+# Kinds that no Kubernetes version has: they belong to other projects.
+FOREIGN = {"Kustomization", "ServiceMonitor", "ScaledObject"}
+OLDEST = "1.29.0"  # the first version with sidecar containers by default
+BY_PLACE = pytest.mark.parametrize("folder", PLACES, ids=lambda path: path.name)
+
+Object = dict[str, Any]
+
+
+def objects(*folders: Path) -> Iterator[Object]:
+    for folder in folders:
+        for file in sorted(folder.glob("*.yaml")):
+            for document in yaml.safe_load_all(file.read_text()):
+                if "kind" in document:
+                    yield document
+
+
+def of_kind(folder: Path, kind: str) -> list[Object]:
+    return [one for one in objects(folder) if one["kind"] == kind]
+
+
+def pod_of(folder: Path) -> Object:
+    (deployment,) = of_kind(folder, "Deployment")
+    pod: Object = deployment["spec"]["template"]
+    return pod
+
+
+def router_of(folder: Path) -> Object:
+    spec = pod_of(folder)["spec"]
+    both = spec.get("initContainers", []) + spec["containers"]
+    (found,) = [one for one in both if one["image"] == "hedgerow"]
+    return dict(found)
+
+
+def config_of(folder: Path, tmp_path: Path) -> Config:
+    """The configuration of the folder, with a token file that exists."""
+    token = tmp_path / "token"
+    token.write_text("secret")
+    return parse(
+        (folder / "hedgerow.yaml").read_text().replace("/etc/hedgerow-admin/token", str(token))
+    )
+
+
+@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
+def test_kubernetes_accepts_every_object(version: str) -> None:
+    foreign = set()
+    for one in objects(*PLACES, ROOT / "deploy" / "keda"):
+        if one["kind"] in FOREIGN:
+            foreign.add(one["kind"])
+        else:
+            kubernetes_validate.validate(one, version, strict=True)
+    assert foreign == FOREIGN
+
+
+def test_a_wrong_field_is_not_accepted() -> None:
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"replica": 2}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(deployment, OLDEST, strict=True)
+
+
+@BY_PLACE
+def test_the_kustomization_names_files_that_exist(folder: Path) -> None:
+    (found,) = of_kind(folder, "Kustomization")
+    files = [*found["resources"], *found["configMapGenerator"][0]["files"]]
+    assert all((folder / file).is_file() for file in files)
+    assert {image["name"] for image in found["images"]} == {"hedgerow"}
+
+
+@BY_PLACE
+def test_the_pod_runs_a_command_that_the_program_has(folder: Path, tmp_path: Path) -> None:
+    router = router_of(folder)
+    args = _parser(router["args"]).parse_args(router["args"])
+    (found,) = of_kind(folder, "Kustomization")
+    generated = found["configMapGenerator"][0]
+    mounts = {mount["name"]: mount["mountPath"] for mount in router["volumeMounts"]}
+    (volume,) = [
+        volume["name"]
+        for volume in pod_of(folder)["spec"]["volumes"]
+        if volume.get("configMap", {}).get("name") == generated["name"]
+    ]
+    assert [args.config] == [f"{mounts[volume]}/{file}" for file in generated["files"]]
+    assert config_of(folder, tmp_path).replicas
+
+
+@BY_PLACE
+def test_ports_and_probes_are_those_of_the_configuration(folder: Path, tmp_path: Path) -> None:
+    config = config_of(folder, tmp_path)
+    router = router_of(folder)
+    ports = {port["name"]: port["containerPort"] for port in router["ports"]}
+    assert config.admin.probes_listen == f"0.0.0.0:{ports['probes']}"
+    if "http" in ports:
+        assert config.listen == f"0.0.0.0:{ports['http']}"
+    else:  # a sidecar, which serves its own pod only
+        assert config.listen.startswith("127.0.0.1:")
+        (application,) = pod_of(folder)["spec"]["containers"]
+        env = {one["name"]: one["value"] for one in application["env"]}
+        assert env["OPENAI_BASE_URL"] == f"http://{config.listen}/v1"
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        if probe in router:
+            get = router[probe]["httpGet"]
+            assert (get["path"], get["port"]) == (
+                "/readyz" if probe == "readinessProbe" else "/livez",
+                "probes",
+            )
+
+
+@BY_PLACE
+def test_a_pod_may_finish_its_drain(folder: Path, tmp_path: Path) -> None:
+    drain = config_of(folder, tmp_path).drain
+    grace_s = pod_of(folder)["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s > drain.lame_duck_s + drain.grace_s
+    probe = router_of(folder).get("readinessProbe")
+    if probe is not None:  # the endpoint leaves the Service before the port is closed
+        assert drain.lame_duck_s > 2 * probe["periodSeconds"] * probe["failureThreshold"]
+
+
+@BY_PLACE
+def test_the_router_has_no_rights_that_it_does_not_need(folder: Path) -> None:
+    spec = pod_of(folder)["spec"]
+    router = router_of(folder)
+    context = {**spec.get("securityContext", {}), **router["securityContext"]}
+    (user,) = re.findall(
+        r"^USER (\d+)", (ROOT / "deploy" / "docker" / "Dockerfile").read_text(), flags=re.MULTILINE
+    )
+    assert spec["automountServiceAccountToken"] is False
+    assert (context["runAsNonRoot"], context["runAsUser"]) == (True, int(user))
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["readOnlyRootFilesystem"] is True
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert "cpu" not in router["resources"]["limits"]
+
+
+def test_selectors_find_what_they_are_meant_for() -> None:
+    gateway = KUBERNETES / "gateway"
+    labels = pod_of(gateway)["metadata"]["labels"].items()
+    names = {port["name"] for port in router_of(gateway)["ports"]}
+    for service in of_kind(gateway, "Service"):
+        assert service["spec"]["selector"].items() <= labels
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= names
+    (budget,) = of_kind(gateway, "PodDisruptionBudget")
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels
+    (monitor,) = of_kind(gateway, "ServiceMonitor")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    (scraped,) = [
+        one for one in of_kind(gateway, "Service") if wanted <= one["metadata"]["labels"].items()
+    ]
+    assert {at["port"] for at in monitor["spec"]["endpoints"]} <= {
+        port["name"] for port in scraped["spec"]["ports"]
+    }
+    (scaler,) = of_kind(gateway, "HorizontalPodAutoscaler")
+    (deployment,) = of_kind(gateway, "Deployment")
+    assert scaler["spec"]["scaleTargetRef"]["name"] == deployment["metadata"]["name"]
+    assert scaler["spec"]["minReplicas"] == deployment["spec"]["replicas"]
+
+
+def test_the_network_policy_lets_the_router_reach_its_replicas(tmp_path: Path) -> None:
+    gateway = KUBERNETES / "gateway"
+    ours, engines = of_kind(gateway, "NetworkPolicy")
+    ports = {port["port"] for rule in ours["spec"]["egress"] for port in rule["ports"]}
+    config = config_of(gateway, tmp_path)
+    assert {int(replica.url.rpartition(":")[2]) for replica in config.replicas} <= ports
+    (rule,) = engines["spec"]["ingress"]
+    selected = rule["from"][0]["podSelector"]["matchLabels"].items()
+    assert selected <= pod_of(gateway)["metadata"]["labels"].items()
+    # The admin port is reachable by nobody.
+    open_ports = {port["port"] for rule in ours["spec"]["ingress"] for port in rule["ports"]}
+    assert open_ports == {8080, 9902}
