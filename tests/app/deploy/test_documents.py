@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from policies.contract import policy_names
+from router.config.reference import page
 from tests.places import ROOT
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("deploy/**/*.md"), *ROOT.glob("policies/*.md")])
@@ -32,3 +34,20 @@ def test_every_alert_has_a_row_in_the_runbook() -> None:
     alerts = re.findall(r"alert: (\w+)", rules)
     rows = re.findall(r"^\| `(\w+)` \|", (ROOT / "deploy" / "README.md").read_text(), re.MULTILINE)
     assert [row for row in rows if row.startswith("Hedgerow")] == alerts
+
+
+def test_every_setting_of_the_migration_tables_exists() -> None:
+    """In the right column; `*` and `[]` stand for any name and any item."""
+    reference = page()
+    known = set(re.findall(r"^- `([\w.*\[\]]+)`", reference, re.MULTILINE))
+    known |= set(re.findall(r"^## ([\w.*\[\]]+)$", reference, re.MULTILINE))
+    known |= set(policy_names())
+    text = (ROOT / "deploy" / "migration.md").read_text()
+    rows = [row.split("|") for row in text.splitlines() if row.startswith("| `")]
+    wanted = {
+        name.replace("classes.*", "classes.normal")
+        for row in rows
+        for name in re.findall(r"`([a-z_]+(?:\.[\w*]+|\[\]\.\w+)+)(?=[`:])", row[2])
+    }
+    assert len(wanted) > 20
+    assert wanted - known == set()
