@@ -106,6 +106,22 @@ def judged_mean(
     return _judged(name, goal, found, limit, 0.0, note, f"{value} ({low} to {high})")
 
 
+def judged_distance(
+    name: str, goal: str, values: Sequence[float], center: float, limit: float, shape: str
+) -> Judged:
+    """Judge whether the mean of `values` (one per run) is at most `limit` away from `center`.
+
+    The goal is met if the whole interval of the mean is that close to `center`, and missed if no
+    part of it is. `shape` is the format of a printed value. There must be at least one value.
+    """
+    mean = difference(values, [center] * len(values))
+    ends = (abs(mean.low), abs(mean.high))
+    is_around = mean.low <= 0.0 <= mean.high
+    found = Interval(0.0 if is_around else min(ends), abs(mean.value), max(ends), mean.pairs)
+    low, value, high = (shape.format(center + one) for one in _parts(mean))
+    return _judged(name, goal, found, limit, 0.0, "", f"{value} ({low} to {high})")
+
+
 def judged_interval(
     name: str,
     goal: str,

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
+
+import msgspec
 
 from bench.findings.sources import digest
 from router.replay.workers import Task, run_all
@@ -65,13 +68,18 @@ class Store(Generic[R]):
             file.write(f"\n{line}\n")  # The file may end with an incomplete line.
 
 
+def show(done: int, of: int) -> None:
+    """Print the number of finished runs on standard error."""
+    print(f"{done} of {of} runs", file=sys.stderr, flush=True)
+
+
 def _read(path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line:
             continue
         try:
             content = json.loads(line)
-            yield content["run"], kind(**content["figures"])
+            yield content["run"], msgspec.convert(content["figures"], kind)
         except (ValueError, KeyError, TypeError) as err:
             # Skip an incomplete line, which an interrupted write leaves.
             if not (line.startswith(_HEAD) or _HEAD.startswith(line)):

@@ -8,20 +8,24 @@ the last judged request, for longer than the longest wait.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from bench.findings.found import Found
+from bench.findings.intervals import LEVEL
+from bench.findings.stored import Store, show
 from bench.fleet.simulated.measured import Measured
 from bench.fleet.simulated.worlds import FLEET, WARM, World
 from bench.promise import goals
-from bench.promise.coverage import Coverage, Recorded, columns
+from bench.promise.coverage import Coverage, Recorded, mean_columns
 from router.config.model import Config
 from router.core.conformal import COVERAGE
 from router.core.urgency import CLASSES
 from router.replay.report.table import build
-from router.replay.workers import Refused, run_all
+from router.replay.workers import Refused
 from router.simulator.scenario import resized
 from router.simulator.simulation import simulate
 from router.simulator.workloads import Mix, Unique
@@ -74,37 +78,75 @@ def worlds(requests: int) -> list[World]:
 NAMES: Final = tuple(world.name for world in worlds(REQUESTS))
 
 
-def measure(world: World, seed: int) -> list[Coverage]:
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The result of one scenario with one seed."""
+
+    scenario: str
+    seed: int
+    classes: list[Coverage]
+
+
+def measure(world: World, seed: int) -> Run:
     """Simulate a scenario and count by class. Raises the errors of `simulate`."""
     until = UNTIL if world.name == OVERLOAD else 1.0
     recorded = Recorded(world.name, WARM * world.seconds, until * world.seconds)
     simulate(world.scenario(seed), world.traffic(seed), recorded)
-    return recorded.classes()
+    return Run(world.name, seed, recorded.classes())
 
 
-def run(name: str | None, seed: int, jobs: int, *, is_quick: bool) -> Found:
-    """Simulate all scenarios, or only the scenario `name`. Raises Refused and Broken."""
+def run(
+    name: str | None, seeds: Sequence[int], jobs: int, path: Path | None, *, is_quick: bool
+) -> Found:
+    """Simulate all scenarios, or only the scenario `name`. Finished runs are kept in `path`.
+
+    Raises Refused, OSError, ValueError if the file does not contain such runs, and Broken.
+    """
     count = QUICK if is_quick else REQUESTS
     chosen = [w for w in worlds(count) if name in (None, w.name)]
     if not chosen:
         raise Refused(f"unknown case {name!r}; known: {', '.join(NAMES)}")
-    found = run_all([Measured(world, seed, measure) for world in chosen], jobs)
-    rows = [row for each in found for row in each]
+    tasks = [Measured(world, seed, measure) for world in chosen for seed in seeds]
+    return found(Store(path, Run).run(tasks, jobs, show), count)
+
+
+def found(runs: Sequence[Run], count: int) -> Found:
+    """Format and judge the runs. `count`: about the number of requests in one run."""
+    rows = _by_class(runs)
+    seeds = len({run.seed for run in runs})
     return Found(
         "Coverage and width of the estimated time to first token",
-        f"{count} requests per scenario, {REPLICAS} replicas, default configuration; the first "
+        f"{count} requests per run, {seeds} {'seed' if seeds == 1 else 'seeds'} per scenario, "
+        f"{REPLICAS} replicas, default configuration; the first "
         f"{WARM:.0%} are not judged. In the scenario `{OVERLOAD}` there are twice as many, and the "
         f"last {1.0 - UNTIL:.0%} are not judged either, because waits shrink when the traffic "
         "ends. Unique prompts of 3,000 tokens in the median, equal shares of five classes. "
         "`bursts`: times between arrivals with a coefficient of variation of "
         f"{BURST_CV:g}, at 70 %. `slow replica`: at 70 %, one replica takes five times as long for "
         f"a fifth of the time. Coverage: share of TTFTs within their {COVERAGE:.0%} intervals. "
-        "Range: from the 5th to the 95th percentile of the TTFTs of the class in the scenario.",
-        build(rows, columns(), group=_scenario),
-        verdicts=goals.judge(rows),
-        figures={"classes": [row.as_json() for row in rows]},
+        "Range: from the 5th to the 95th percentile of the TTFTs of the class in one run. Figures "
+        "are means over the seeds; `lowest` and `highest` are the coverages of single seeds. "
+        "Goals are judged by the interval of the mean, which contains "
+        f"{LEVEL:.0%} of the resampled means.",
+        build(rows, mean_columns(), group=_scenario),
+        verdicts=goals.judge_runs(rows),
+        figures={
+            "runs": [
+                {"seed": run.seed, "classes": [one.as_json() for one in run.classes]}
+                for run in runs
+            ]
+        },
     )
 
 
-def _scenario(row: Coverage) -> str:
-    return row.scenario
+def _by_class(runs: Sequence[Run]) -> list[list[Coverage]]:
+    """Return the runs of each scenario and class."""
+    rows: dict[tuple[str, str], list[Coverage]] = {}
+    for run in runs:
+        for one in run.classes:
+            rows.setdefault((run.scenario, one.name), []).append(one)
+    return list(rows.values())
+
+
+def _scenario(row: Sequence[Coverage]) -> str:
+    return row[0].scenario

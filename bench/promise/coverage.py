@@ -5,9 +5,9 @@ The streams come from a simulation or from an access log. Must never simulate or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from router.core.urgency import CLASSES
@@ -116,6 +116,41 @@ def columns() -> list[Column[Coverage]]:
         Column("range", "range", "s", lambda row: row.range_s),
         Column("relative", "width / range", "", lambda row: row.relative_width),
     ]
+
+
+def mean_columns() -> list[Column[Sequence[Coverage]]]:
+    """The columns of a table with one row per scenario and class: means over its runs.
+
+    A run without a figure is left out of the mean. Two more columns have the lowest and the highest
+    coverage of a run.
+    """
+    found: list[Column[Sequence[Coverage]]] = []
+    for column in columns():
+        if column.text is not None:
+            found.append(Column(column.key, column.title, column.unit, text=_of_first(column.text)))
+            continue
+        assert column.value is not None
+        found.append(Column(column.key, column.title, column.unit, _over_runs(column.value, fmean)))
+        if column.key == "covered":
+            found += [
+                Column("lowest", "lowest", "%", _over_runs(column.value, min)),
+                Column("highest", "highest", "%", _over_runs(column.value, max)),
+            ]
+    return found
+
+
+def _of_first(text: Callable[[Coverage], str]) -> Callable[[Sequence[Coverage]], str]:
+    return lambda runs: text(runs[0])
+
+
+def _over_runs(
+    value: Callable[[Coverage], float | None], of: Callable[[list[float]], float]
+) -> Callable[[Sequence[Coverage]], float | None]:
+    def found(runs: Sequence[Coverage]) -> float | None:
+        values = [figure for run in runs if (figure := value(run)) is not None]
+        return of(values) if values else None
+
+    return found
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -397,8 +397,10 @@ class BatchClass(ClassSettings, frozen=True):
     # a restart that loads a large model takes minutes.
     absent_s: SecondsOrOff = 600.0
     starvation_s: Seconds = 1800.0
-    # A replica on which this many requests wait for their first token gets no batch requests. With
-    # `prefill_tokens` above 0, many batch requests at once go to replicas that have free slots.
+    # A replica on which this many requests wait for their first token gets no batch requests. While
+    # a critical or high request waits in the queue for the same place, the place is given by weight
+    # instead. With `prefill_tokens` above 0, many batch requests at once go to replicas that have
+    # free slots.
     waiting: Count | None = 1
     prefill_tokens: CountOrNone | None = 0
     kv_usage: Share | None = 0.85

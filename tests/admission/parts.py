@@ -33,7 +33,8 @@ class Parts:
         self.stand = Stand(spots)
         self.orders = Orders()
         self.counts = QueueCounts()
-        self.gates = GateCache(self.stand, self.rules.classes, Headroom())
+        self.headroom = Headroom()
+        self.gates = GateCache(self.stand, self.rules.classes, self.headroom)
         self.reservations = Reservations(
             self.rules.classes, self.rules.reservations, self.rules.reserved_strictly
         )

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.findings.intervals import PAIRS_MIN
 from bench.promise import cases, cli, goals
-from bench.promise.coverage import Coverage, Recorded
+from bench.promise.coverage import Coverage, Recorded, mean_columns
 from router.simulator.outcome import Outcome
 from router.simulator.traffic import Arrival
 
@@ -72,15 +73,82 @@ def test_a_scenario_without_an_estimate_is_not_judged() -> None:
     assert [verdict.value for verdict in goals.judge([none])] == [None, None]
 
 
+def several(*above: int, name: str = "high") -> list[Coverage]:
+    """One run for each number of first tokens after their intervals; 50 are before them."""
+    return [replace(GOOD, name=name, above=count) for count in above]
+
+
+def test_several_runs_are_judged_by_the_interval_of_their_mean() -> None:
+    """One run covers too little; that alone decides nothing."""
+    (coverage, _) = goals.judge_runs([several(50, 50, 50, 50, 90)])
+    assert coverage.met and coverage.here.startswith("89.2% (")
+    (coverage, _) = goals.judge_runs([several(50, 150, 200, 50, 90)])
+    assert not coverage.met and not coverage.missed
+    (coverage, _) = goals.judge_runs([several(100, 150, 200, 100, 90)])
+    assert coverage.missed
+    (coverage, _) = goals.judge_runs([several(*[50] * (PAIRS_MIN - 1))])
+    assert not coverage.met and not coverage.missed
+
+
+def test_too_much_coverage_is_missed_too() -> None:
+    (coverage, _) = goals.judge_runs([[replace(GOOD, below=0, above=10)] * PAIRS_MIN])
+    assert coverage.missed and coverage.here.startswith("99.0%")
+
+
+def test_a_missed_class_is_worse_than_an_open_one() -> None:
+    """The open class has the larger mean distance."""
+    missed = several(*[90] * PAIRS_MIN, name="low")
+    unsure = several(0, 0, 0, 0, 400, name="batch")
+    good = several(*[50] * PAIRS_MIN)
+    (coverage, width) = goals.judge_runs([good, unsure, missed])
+    assert coverage.missed and coverage.note == "worst: low; open for batch"
+    assert width.met and width.note == "worst: high"
+
+
+def test_a_row_has_the_means_of_the_runs_and_the_range_of_their_coverage() -> None:
+    figures = {
+        column.key: column.value(several(50, 150)) for column in mean_columns() if column.is_number
+    }
+    assert figures["covered"] == pytest.approx(85.0)
+    assert figures["lowest"] == pytest.approx(80.0)
+    assert figures["highest"] == pytest.approx(90.0)
+    assert figures["relative"] == pytest.approx(0.2)
+    nothing = [replace(GOOD, estimated=0, below=0, above=0, width_s=None)]
+    (lowest,) = [column.value(nothing) for column in mean_columns() if column.key == "lowest"]
+    assert lowest is None
+
+
 def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--case", "30 %") == 2
     assert "known: 50 %" in capsys.readouterr().err
 
 
-def test_a_quick_run_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "found.json"
-    assert run("--quick", "--jobs", "1", "--case", "90 %", "--json", str(file)) == 0
+def test_a_quick_run_end_to_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, runs = tmp_path / "found.json", tmp_path / "runs.jsonl"
+    words = ("--quick", "--jobs", "1", "--case", "90 %", "--json", str(file), "--runs", str(runs))
+    assert run(*words) == 0
     (found,) = json.loads(file.read_text())
-    assert [row["name"] for row in found["classes"]] == list(cases.CLASSES)
-    assert sum(row["estimated"] for row in found["classes"]) > 0
-    assert "90 %: coverage" in capsys.readouterr().out
+    (of_seed,) = found["runs"]
+    assert of_seed["seed"] == 1
+    assert [row["name"] for row in of_seed["classes"]] == list(cases.CLASSES)
+    assert sum(row["estimated"] for row in of_seed["classes"]) > 0
+    printed = capsys.readouterr().out
+    assert "90 %: coverage" in printed
+    # The finished run is read from the file.
+    monkeypatch.delattr(cases, "simulate")
+    assert run(*words) == 0
+    assert capsys.readouterr().out == printed
+
+
+def test_every_seed_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def measure(world: object, seed: int) -> cases.Run:
+        seeds.append(seed)
+        return cases.Run("90 %", seed, [replace(GOOD, scenario="90 %")])
+
+    monkeypatch.setattr(cases, "measure", measure)
+    assert run("--jobs", "1", "--case", "90 %", "--seed", "3") == 0
+    assert seeds == [3, 4, 5, 6, 7]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from statistics import fmean
 from typing import Final
 
 from bench.findings.found import Found
-from bench.findings.stored import Store
+from bench.findings.stored import Store, show
 from bench.overhead.goals import Verdict
 from bench.priority import traffic
 from bench.priority.simulated import verdicts
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace, orders: Sequence[str]) -> Found:
         for contestant in case.contestants
         for seed in range(args.seed, args.seed + seeds)
     ]
-    runs = Store(args.runs, Run).run(tasks, args.jobs, _show)
+    runs = Store(args.runs, Run).run(tasks, args.jobs, show)
     return found(runs, length)
 
 
@@ -155,7 +154,3 @@ def _jain(name: str) -> Column[_Row]:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-def _show(done: int, of: int) -> None:
-    print(f"{done} of {of} runs", file=sys.stderr, flush=True)

@@ -192,6 +192,15 @@ def obstacle(facts: Facts, rules: ClassRules, learned: int) -> int:
     return found
 
 
+def takes_instead(facts: Facts, rules: ClassRules, learned: int) -> bool:
+    """Whether a replica that is open to another class may take a request of this class instead.
+
+    The class's limits of waiting requests, of prompt tokens and of slots are ignored, because the
+    replica gets one more request in both cases.
+    """
+    return not _closes_to_all(facts, learned) and not _closes_by_state(facts, rules)
+
+
 def _closes_to_all(facts: Facts, learned: int) -> int:
     """Return why the replica is closed to all classes; 0: the replica is open to some class."""
     if facts.inflight >= facts.limit:
@@ -234,7 +243,13 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
         tokens = float(facts.tokens) + polled * batch / rules.waiting
         if tokens >= batch or waiting * LEAST >= batch:
             return _PREFILL
-    if load <= 0:
+    return _closes_by_state(facts, rules)
+
+
+def _closes_by_state(facts: Facts, rules: ClassRules) -> int:
+    """Return why the replica is closed to one class, except for its limits of waiting requests, of
+    prompt tokens and of slots; 0: the replica is open to the class."""
+    if facts.load <= 0:
         return 0
     if rules.idle:
         return _BUSY

@@ -23,6 +23,7 @@ from router.admission.gates.gate import (
     Facts,
     obstacle,
     open_to,
+    takes_instead,
 )
 from router.admission.headroom import Headroom
 from router.admission.pool import Pool
@@ -89,6 +90,12 @@ class CachedGate:
     def is_kept_away(self, urgency: int) -> bool:
         """Whether the routing policy closes the gate to a class."""
         return bool(self.kept_away & (1 << urgency))
+
+    def takes_instead(self, rules: ClassRules) -> bool:
+        """Whether the replica may take a request of the class of `rules` instead of a request of
+        another class, to which the gate is open."""
+        learned = self.learned
+        return takes_instead(self.facts, rules, 0 if learned is None else learned.allowed())
 
     def needs_slot(self) -> bool:
         """Whether urgent requests must wait for a free slot of the replica."""

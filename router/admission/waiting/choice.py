@@ -4,10 +4,16 @@ ticket.
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
    the class queue. The gate of the replica must be open to the aged class of the class queue's
    oldest ticket. The reservation of the class must allow the queue's first ticket. If the gate is
-   open only because of the oldest ticket's age, only tickets of sufficient age are sent. The
-   headroom (`headroom.py`) keeps slots free of batch. A batch ticket gets such a slot only if other
-   tickets could use the slot as well, or if the oldest batch ticket is starved. While a critical or
-   high ticket waits for a free slot of the replica, the replica gets no ticket.
+   open only because of the oldest ticket's age, only tickets of sufficient age are sent. While a
+   critical or high ticket waits for a free slot of the replica, the replica gets no ticket.
+
+   Class batch has limits of its own, which protect the time to first token of urgent requests: the
+   headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. A
+   slot that is kept free may be used if a ticket of another class could use it as well. The limit
+   of waiting requests does not apply if a critical or high ticket may go to the replica: such a
+   ticket waits in the queue, so its time depends on the turns of the classes. Otherwise, while all
+   classes have a lasting backlog, batch tickets would be sent only when they are starved. They
+   would be sent in the order of arrival, and the tenants would not share the service.
 2. Choose among the classes. Class critical is first. The next is a class whose oldest ticket is
    starved. While other classes have tickets, starved classes get at most every other dispatch;
    several starved classes take turns. Among the remaining classes, the choice is by weight and age
@@ -45,6 +51,7 @@ class Choice:
     """Chooses tickets for one queue."""
 
     __slots__ = (
+        "_batch_has_turns",
         "_levels",
         "_order",
         "_pool",
@@ -72,6 +79,8 @@ class Choice:
         # By class: the value of `_turn` when a ticket of the class was last sent as starved.
         self._starved_turns = [0] * CLASSES
         self._was_starving = False  # The last dispatch went to a starved class.
+        # Class batch has turns at the replica although its own limits close the gate.
+        self._batch_has_turns = False
         self.adopt(rules, order)
 
     def adopt(self, rules: Rules, order: OrderPolicy) -> None:
@@ -95,7 +104,10 @@ class Choice:
             if row is None:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
-            is_open = gate.mask & (1 << row.urgency) or (gate.is_kept and row.urgency == BATCH)
+            is_open = gate.mask & (1 << row.urgency) or (
+                # The turn of a starved class is for its old tickets.
+                row.urgency == BATCH and self._batch_has_turns and self._starving is not row
+            )
             if ticket is not None and not is_open:
                 # The gate is open only because of the oldest ticket's age, so the chosen ticket
                 # must be old enough, too.
@@ -117,8 +129,9 @@ class Choice:
         since = INFINITY
         rules, reservations = self._rules, self._reservations
         needs_slot = gate.needs_slot()
-        is_kept = gate.is_kept
-        kept_from: ClassQueue | None = None
+        # The class queue of batch to which its own limits close the gate.
+        instead: ClassQueue | None = None
+        instead_level = INFINITY
         for lane in lanes.values():
             if not self._pool.serves(gate.place, lane.name):
                 continue
@@ -134,17 +147,23 @@ class Choice:
                     self._rows = [None, None, None, None, None]
                     self._starving = None
                     return
-                is_kept_from = is_kept and urgency == BATCH and not eldest.starved
                 gate_bit = 1 << _gate(level, eldest.starved)
-                if not is_kept_from and not self._mask(gate, row, eldest, now) & gate_bit:
+                is_open = self._mask(gate, row, eldest, now) & gate_bit != 0
+                is_instead = urgency == BATCH and (
+                    not is_open or (gate.is_kept and not eldest.starved)
+                )
+                if is_instead:
+                    is_open = self._takes_batch(gate)
+                if not is_open:
                     continue
                 if reservations.enabled:
                     first = row.line.first(now)
                     if first is None or not reservations.allows(urgency, first.reserved):
                         continue
-                if is_kept_from:
-                    kept_from = row
-                    levels[BATCH] = level
+                if is_instead:
+                    instead_level = min(instead_level, level)
+                    if instead is None or row.line.rank(now) < instead.line.rank(now):
+                        instead = row
                     continue
                 other = rows[urgency]
                 if other is None:
@@ -165,9 +184,19 @@ class Choice:
                     ):
                         since = eldest.arrival
                         starving = row
-        if kept_from is not None and rows[BATCH] is None and any(rows):
-            rows[BATCH] = kept_from
+        has_turns = rows[CRITICAL] is not None or rows[HIGH] is not None
+        if gate.is_kept:
+            has_turns = any(rows[:BATCH])
+        if instead is not None and has_turns and rows[BATCH] is None:
+            rows[BATCH] = instead
+            levels[BATCH] = instead_level
+        self._batch_has_turns = has_turns and rows[BATCH] is not None and self._takes_batch(gate)
         self._starving = starving
+
+    def _takes_batch(self, gate: CachedGate) -> bool:
+        """Whether class batch may be sent to a replica if its limits of slots and of waiting
+        requests are ignored."""
+        return not gate.is_kept_away(BATCH) and gate.takes_instead(self._rules.classes[BATCH])
 
     def _mask(self, gate: CachedGate, row: ClassQueue, ticket: Ticket, now: float) -> int:
         """Return the classes to which the gate is open for a ticket, as bits.

@@ -8,7 +8,7 @@ from router.admission.headroom import Headroom
 from router.admission.rules import Rules
 from router.config.model import Config
 from router.core.replica_load import ReplicaLoad
-from router.core.urgency import HIGH, LOW, NORMAL
+from router.core.urgency import BATCH, HIGH, LOW, NORMAL
 from tests.admission.world import Spot, Stand, World, config
 
 TOKENS = 100
@@ -49,6 +49,18 @@ def test_it_is_sent_when_the_policy_lets_it() -> None:
     world.choosy.closed = 0
     world.free(world.spot)
     assert low in world.started
+
+
+def test_batch_has_no_turns_at_a_replica_that_the_policy_keeps_for_others() -> None:
+    world = ChoosyWorld(config(), 1 << BATCH)
+    high = [world.come(number=1.0, tokens=8000) for _ in range(9)]
+    assert high[-1].state == WAITING
+    batch = world.come(number=4.0, tokens=1)
+    world.run(60.0)
+    assert len(world.done) == len(high) and batch.state == WAITING
+    world.choosy.closed = 0
+    world.free(world.spot)
+    assert batch in world.started
 
 
 def test_a_starved_request_is_sent_whatever_the_policy_wants() -> None:

@@ -124,6 +124,95 @@ def test_a_gate_that_is_closed_to_a_class_takes_another_class() -> None:
     assert parts.chosen(spot) is normal
 
 
+def test_batch_has_turns_by_weight_while_high_waits() -> None:
+    """A request waits at the replica, so its gate is closed to class batch."""
+    spot = closed_to_batch()
+    classes = {"high": {**PATIENT, "weight": 3.0}, "batch": {**PATIENT, "weight": 1.0}}
+    parts = Parts(spot, **{**WEIGHTED, "classes": classes})
+    for _ in range(40):
+        parts.waits(number=4.0, tokens=99)
+    assert parts.chosen(spot) is None
+    for _ in range(30):
+        parts.waits(number=1.0, tokens=99)
+    order = numbers(parts.served(spot))
+    assert order.count(1.0) == 30  # after the last of them, batch waits again
+    assert order.count(4.0) == pytest.approx(10, abs=1)
+
+
+def test_batch_has_no_turns_while_only_less_urgent_classes_wait() -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **WEIGHTED)
+    parts.waits(number=4.0)
+    for number in 9 * (2.0, 3.0):
+        parts.waits(number=number, tokens=1000)
+    assert set(numbers(parts.served(spot))) == {2.0, 3.0}
+
+
+def test_batch_has_turns_at_a_slot_that_is_kept_free_while_any_other_class_waits() -> None:
+    spot = Spot("a", slots=16)
+    spot.inflight = spot.load = 13
+    parts = Parts(spot, **WEIGHTED)
+    parts.headroom.level = 1.0  # batch leaves a quarter of the slots free
+    batch = parts.waits(number=4.0)
+    assert parts.chosen(spot) is None
+    parts.waits(number=3.0)
+    parts.choice.stride.passes[3] = 1e9
+    assert parts.chosen(spot) is batch
+
+
+def test_batch_has_no_turns_while_another_limit_closes_the_gate() -> None:
+    spot = closed_to_batch()
+    spot.kv_usage = 0.9  # above the limit of class batch
+    parts = Parts(spot, **WEIGHTED)
+    parts.waits(number=4.0)
+    for _ in range(9):
+        parts.waits(number=1.0, tokens=1000)
+    assert set(numbers(parts.served(spot))) == {1.0}
+
+
+def test_an_old_batch_ticket_does_not_go_first_in_a_turn_by_weight() -> None:
+    """By its age, it could go to the replica alone."""
+    spot = closed_to_batch()
+    shortest = {**WEIGHTED, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}
+    parts = Parts(spot, **shortest)
+    old = parts.waits(0.0, number=4.0, tokens=900)
+    young = parts.waits(20.0, number=4.0, tokens=1)
+    assert parts.chosen(spot, 20.0) is old
+    parts.waits(20.0, number=1.0)
+    parts.choice.stride.passes[1] = 1e9
+    assert parts.chosen(spot, 20.0) is young
+
+
+def test_the_turn_of_starved_batch_is_for_a_starved_ticket() -> None:
+    spot = closed_to_batch()
+    # The order policy itself prevents starvation within a class.
+    parts = Parts(spot, **{**WEIGHTED, "policy": "fair"})
+    old = parts.waits(0.0, number=4.0, key="served much")
+    old.row.promote(100.0, 1.0, 9)
+    parts.order.settled(_charged("served much"), 10**6, 0)
+    young = parts.waits(100.0, number=4.0, key="served little")
+    assert old.row.line.first(100.0) is young
+    parts.waits(100.0, number=1.0)
+    assert parts.chosen(spot, 100.0) is old
+
+
+def _charged(key: str) -> Ticket:
+    ticket = make_ticket(number=4.0, key=key)
+    ticket.charged = 0.0
+    return ticket
+
+
+@pytest.mark.parametrize("first", ["m", "n"])
+def test_the_batch_ticket_that_ranks_first_has_the_turn_whatever_its_lane(first: str) -> None:
+    spot = closed_to_batch()
+    parts = Parts(spot, **WEIGHTED)
+    parts.waits(number=1.0, model="m")
+    expected = parts.waits(number=4.0, model=first)
+    parts.waits(number=4.0, model="n" if first == "m" else "m")
+    parts.choice.stride.passes[1] = 1e9
+    assert parts.chosen(spot) is expected
+
+
 def test_a_gate_that_only_age_has_opened_is_for_tickets_of_that_age() -> None:
     spot = closed_to_batch()
     shortest = {**STRICT, "policy": "shortest", "batch_becomes_normal_after_s": 20.0}

@@ -11,6 +11,7 @@ import pytest
 from policies.queueing.accounts import IDLE_KEPT
 from policies.queueing.contract import make_order, order_names
 from policies.queueing.ticket import Ticket
+from router.config.model import Config
 from tests.admission.world import Spot, World, config
 
 FAIR = [name for name in order_names() if make_order(name).is_fair]
@@ -64,6 +65,23 @@ def test_ten_tenants_that_always_wait_share_the_tokens(name: str) -> None:
     assert len(served) == 10
     assert world.queue.flows().keys() == {(f"k{n}", "") for n in range(10)}  # all still wait
     assert jain([float(each) for each in served.values()]) >= 0.95
+
+
+def test_tenants_of_batch_share_its_turns_while_every_class_waits() -> None:
+    """With default settings. The first tenant has three times as many requests as each other."""
+    world = World([Spot("a", slots=8), Spot("b", slots=8)], Config())
+    for _ in range(1200):
+        world.come(number=1.0, key="urgent", tokens=1000, output=50)
+        world.come(number=2.0, key="normal", tokens=1000, output=50)
+    for number in range(600):
+        world.come(number=4.0, key=f"k{max(0, number % 6 - 2)}", tokens=1000, output=50)
+    world.run(60.0)
+    assert all(world.queue.depth[urgency] for urgency in (1, 2, 4))
+    served = Counter(ticket.flow.account for ticket in world.order if ticket.urgency == 4)
+    assert len(served) == 4
+    assert jain([float(count) for count in served.values()]) >= 0.98
+    share = served.total() / len(world.order)
+    assert share == pytest.approx(1 / (1 + 4 + 8), abs=0.03)
 
 
 def test_the_bound_of_vtc_holds_while_many_run_and_predictions_are_wrong() -> None:

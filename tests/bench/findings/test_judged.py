@@ -7,7 +7,13 @@ from math import inf
 import pytest
 
 from bench.findings.intervals import MET, MISSED, OPEN, Interval
-from bench.findings.judged import Judged, judged_interval, judged_ratio, judged_share
+from bench.findings.judged import (
+    Judged,
+    judged_distance,
+    judged_interval,
+    judged_ratio,
+    judged_share,
+)
 from bench.overhead.goals import missed
 
 THEIRS = [10.0, 20.0, 30.0, 15.0, 25.0, 12.0]
@@ -108,3 +114,21 @@ def test_too_few_rounds_are_open_and_say_so() -> None:
     found = judged_interval("a", "≤ 1", 1.0, Interval(0.5, 0.5, 0.5, 2), 0.0, ["best: haproxy"])
     assert found.words() == "open: 2 pairs, 5 are needed (best: haproxy; noise 0.0%)"
     assert found.here == "0.50"  # no bounds
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ([0.9, 0.91, 0.89, 0.9, 0.9], MET),
+        ([0.94, 0.95, 0.94, 0.95, 0.94], MISSED),  # too high
+        ([0.8, 0.82, 0.8, 0.82, 0.8], MISSED),  # too low
+        ([0.86, 0.91, 0.92, 0.91, 0.92], MET),  # one run alone is too low
+        ([0.7, 1.0, 0.9, 0.95, 0.9], OPEN),
+        ([0.9] * 4, OPEN),
+    ],
+)
+def test_the_mean_is_judged_by_its_distance_on_either_side(values: list[float], state: str) -> None:
+    verdict = judged_distance("coverage", "", values, 0.9, 0.03, "{:.1%}")
+    assert verdict.state == state
+    assert verdict.value == pytest.approx(abs(sum(values) / len(values) - 0.9))
+    assert verdict.here.startswith(f"{sum(values) / len(values):.1%} (")
