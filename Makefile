@@ -14,8 +14,9 @@ SOURCES := $(shell find router policies bench tests -name '*.py')
 # Every process that a test starts would compile its imports anew.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install check-install-trixie check-deploy wheel \
-    test-engine compare-engines prove-replay prove-promise bench-overhead count-instructions \
+.PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
+    check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
+    prove-restart bench-overhead count-instructions \
     bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
@@ -79,6 +80,9 @@ prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and
 
 prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: 40 minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
+
+prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams: no refused connection, no cut stream
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.prover
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

@@ -28,6 +28,7 @@ examples:
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
+SIGUSR2 replaces the process by a new one, without a refused connection or a cut stream,
 SIGTERM drains and exits, a second SIGTERM exits at once.
 """
 # The module and the help text of each other command. A module has the functions
@@ -145,15 +146,10 @@ def _serve(args: argparse.Namespace) -> int:
     def read() -> Config:
         return load(args.config, overrides)
 
-    try:
-        config = read()
-    except ConfigError as err:
-        return _report(err.problems)
-
     from router.app import serve
 
     try:
-        return serve(config, read)
+        return serve(read)
     except ConfigError as err:
         return _report(err.problems)
     except OSError as err:

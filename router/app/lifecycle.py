@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from random import Random
 from time import monotonic
 from typing import Any
 
 from router.app import estimates, families, queued, reload, report, spot_families, usage
+from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
-from router.config.address import split_host_port
-from router.config.model import Admin as AdminConfig
+from router.app.restart import fleet_state
+from router.app.restart.messages import FleetState
+from router.app.servers import Servers
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import Certificate, FileProblem, admin_context
 from router.core.build import VERSION, build_kind
 from router.core.errors import ConfigError
 from router.core.limits import raise_open_files
@@ -28,19 +30,22 @@ from router.observe.families import hedge_families
 from router.observe.families.collector import Collector
 from router.observe.families.family import Source
 from router.observe.metrics import Metrics
-from router.wire.client import ClientConnection, as_protocol
+from router.wire.client import QUIET_S, ClientConnection, as_protocol
+from router.wire.sweep import NEVER
 
-BACKLOG = 4096
 # Maximum number of turns of the event loop that a stop waits until aborted connections have ended.
 _SETTLE_TURNS = 1000
+# Seconds in which a replaced process still answers requests on connections to its admin port.
+_ADMIN_S = 1.0
+_LOOK_S = 0.05  # seconds between two checks whether a drain is over
 _NAMED = 8  # Maximum number of replicas that are down and that one log event names.
 
 
 class App:
-    """One router. Call `start` first, and `stop` once at the end."""
+    """One router. Call `start` first, or `prepare` and `listen`, and `stop` once at the end."""
 
-    parts: Parts  # The parts of the router, set by `start`.
-    members: Members  # Changes of the fleet's members, set by `start`.
+    parts: Parts  # The parts of the router, set by `prepare`.
+    members: Members  # Changes of the fleet's members, set by `prepare`.
 
     def __init__(
         self,
@@ -48,21 +53,25 @@ class App:
         read_again: Callable[[], Config] | None = None,
         *,
         seed: int | None = None,
+        inherited: Iterable[Listener] = (),
     ) -> None:
+        """`read_again`: reads the configuration at a reload. `inherited`: listening sockets from
+        systemd, or from the process that this process replaces.
+        """
         self.config = config
         self.read_again = read_again
         self.metrics = Metrics()
         self.drained = asyncio.Event()  # Set when a drain has finished.
         self.draining = False
+        self.is_replaced = False  # Another process serves instead of this one.
         self.port = 0
         self.admin_port = 0
         self.probes_port = 0  # The port of `admin.probes_listen`; 0: there is none.
         self._rng = Random(seed)
         self._drain_task: asyncio.Task[None] | None = None
-        self._server: asyncio.Server | None = None
+        self.listeners = Listeners(inherited)
         self._emulated: EmulatedFleet | None = None
         self._emulated_replicas: tuple[ReplicaConfig, ...] = ()
-        self._certificate: Certificate | None = None
         self._open_files = 0
         self._is_ready_logged = False  # Whether the log event "ready" was written.
         # The drain does not wait for a load balancer, because no client is connected.
@@ -71,9 +80,15 @@ class App:
     # -- start --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Builds the parts, probes the replicas once, and begins to listen.
+        """Calls `prepare` and `listen`. Raises OSError or ConfigError."""
+        await self.prepare()
+        await self.listen()
 
-        Raises OSError or ConfigError.
+    async def prepare(self, state: FleetState | None = None) -> None:
+        """Builds the parts, probes the replicas once, and opens the listening sockets.
+
+        `state`: the state of the fleet in the process that this process replaces. Raises OSError
+        or ConfigError.
         """
         config = self.config
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
@@ -81,24 +96,49 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
         self.members = Members(parts)
-        self._admin = Admin(self, self._collector(parts), parts.authority)
+        admin = Admin(self, self._collector(parts), parts.authority)
+        self.servers = Servers(self.listeners, admin)
         try:
             if config.emulate.count:
                 await self._emulate(config)
-            replicas = (*config.replicas, *self._emulated_replicas)
             parts.fleet.add_all(
-                [parts.make_replica(replica, config, parts.upstream) for replica in replicas]
+                [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
             )
+            if state is not None:
+                fleet_state.adopt(parts, state, self._listed(), is_watching=False)
             await parts.start_watching()
-            await self._listen()
+            self.servers.open(config)
+            if parts.batch_server is not None:
+                await parts.batch_server.open(waits=state is not None)
         except BaseException:
             await self.stop()
             raise
+
+    def adopt_fleet(self, state: FleetState) -> None:
+        """Applies the changes of the fleet's members that happened since `prepare`."""
+        fleet_state.adopt(self.parts, state, self._listed(), is_watching=True)
+
+    async def listen(self) -> None:
+        """Begins to accept connections. Call `prepare` first."""
+        parts, listeners = self.parts, self.listeners
+        try:
+            await self.servers.start(parts.front)
+        except BaseException:
+            await self.stop()
+            raise
+        self.port = listeners.port(DATA)
+        self.admin_port = listeners.port(ADMIN)
+        self.probes_port = listeners.port(PROBES)
+        if parts.batch_server is not None:
+            await parts.batch_server.run(self._from_within)
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
             # `_log_ready` is called in a later turn of the event loop: when the fleet calls
             # `on_up`, the replica does not get requests yet.
             parts.on_up = partial(parts.loop.call_soon, self._log_ready)
+
+    def _listed(self) -> list[ReplicaConfig]:
+        return [*self.config.replicas, *self._emulated_replicas]
 
     def _collector(self, parts: Parts) -> Collector:
         state = families.Lifecycle(lambda: self.ready()[0], lambda: self.draining)
@@ -126,8 +166,9 @@ class App:
         log_event(
             logging.INFO if self._is_ready_logged else logging.WARNING,
             "ready" if self._is_ready_logged else "listening, and no replica is up",
-            listen=f"{split_host_port(config.listen)[0]}:{self.port}",
-            admin=f"{split_host_port(config.admin.listen)[0]}:{self.admin_port}",
+            pid=os.getpid(),
+            listen=self.listeners.address(DATA),
+            admin=self.listeners.address(ADMIN),
             replicas=len(parts.fleet.replicas),
             up=len(parts.fleet.ready),
             policy=config.routing.policy,
@@ -147,41 +188,6 @@ class App:
             for n, url in enumerate(urls)
         )
 
-    async def _listen(self) -> None:
-        config = self.config
-        if config.tls is not None:
-            try:
-                self._certificate = Certificate(config.tls)
-            except FileProblem as err:
-                raise ConfigError([f"tls.{err.field}: {err}"]) from None
-        tls = None if self._certificate is None else self._certificate.context
-        batch_server = self.parts.batch_server
-        if batch_server is not None:
-            await batch_server.open()
-        await self._listen_for_admin(config.admin)
-        host, port = split_host_port(config.listen)
-        front = self.parts.front
-        self._server = await self.parts.loop.create_server(
-            lambda: as_protocol(ClientConnection(front, tls)),
-            host,
-            port,
-            backlog=BACKLOG,
-        )
-        self.port = self._server.sockets[0].getsockname()[1]
-        if batch_server is not None:
-            await batch_server.run(self._from_within)
-
-    async def _listen_for_admin(self, admin: AdminConfig) -> None:
-        try:
-            tls = None if admin.tls is None else admin_context(admin.tls)
-        except FileProblem as err:
-            raise ConfigError([f"admin.tls.{err.field}: {err}"]) from None
-        await self._admin.start(*split_host_port(admin.listen), tls)
-        self.admin_port = self._admin.addresses[0][1]
-        if admin.probes_listen is not None:
-            await self._admin.start_probes(*split_host_port(admin.probes_listen))
-            self.probes_port = self._admin.addresses[-1][1]
-
     def _from_within(self) -> asyncio.Protocol:
         """Creates the protocol for a connection from the batch server inside this process."""
         client = ClientConnection(self.parts.front)
@@ -197,8 +203,7 @@ class App:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        if self._server is not None:
-            self._server.close()
+        self.servers.close_data()
         parts = self.parts
         if parts.batch_server is not None:
             await parts.batch_server.stop()
@@ -217,10 +222,7 @@ class App:
             if not self._unsettled():
                 break
             await asyncio.sleep(0)
-        if self._server is not None:
-            await self._server.wait_closed()
-            self._server = None
-        await self._admin.stop()
+        await self.servers.stop()
         parts.sweeper.close()
         parts.log.close()
         if self._emulated is not None:
@@ -245,23 +247,66 @@ class App:
             log_event(logging.INFO, "draining", **self._under_way())
             self._drain_task = asyncio.ensure_future(self._drain())
 
+    def hand_over(self, taken: Collection[str]) -> None:
+        """Lets the requests in progress finish, because another process serves now.
+
+        `taken`: the names of the listeners on which the other process accepts connections. Does
+        nothing if the router drains already.
+        """
+        if not self.draining:
+            self.draining = self.is_replaced = True
+            log_event(logging.INFO, "draining", **self._under_way())
+            self._drain_task = asyncio.ensure_future(self._leave(taken))
+
+    async def _leave(self, taken: Collection[str]) -> None:
+        self.servers.close_admin()
+        if DATA in taken:
+            self.servers.close_data()
+        else:
+            await self._lame_duck()
+        await asyncio.gather(self._finish(NEVER), self._end_admin())
+        self._has_drained()
+
     async def _drain(self) -> None:
-        drain = self.config.drain
-        # For this time the port still accepts connections, so that a load balancer can read
-        # /readyz.
         if not self._is_alone:
-            await asyncio.sleep(drain.lame_duck_s)
-        if self.parts.batch_server is not None:
-            self.parts.batch_server.rest()
-        if self._server is not None:
-            self._server.close()
-        front = self.parts.front
-        front.draining = True
-        for client in list(front.clients):
-            client.shut()
-        deadline = monotonic() + drain.grace_s
-        while (front.clients or self.parts.dispatcher.exchanges) and monotonic() < deadline:
-            await asyncio.sleep(0.05)
+            await self._lame_duck()
+        await self._finish(QUIET_S)
+        self._has_drained()
+
+    async def _lame_duck(self) -> None:
+        """Accepts connections for a time, so that a load balancer can read /readyz."""
+        self.parts.front.last_answers = True
+        await asyncio.sleep(self.config.drain.lame_duck_s)
+
+    async def _end_admin(self) -> None:
+        """Closes the connections to the admin port, so that probes reach the other process."""
+        await asyncio.sleep(_ADMIN_S)
+        await self.servers.stop_admin()
+
+    async def _finish(self, quiet_s: float) -> None:
+        """Accepts no more connections, and waits for the requests in progress.
+
+        A connection that waits for a request is closed after `quiet_s` seconds without one, or
+        after the usual time limits. So a request that is just arriving is still answered.
+        """
+        parts = self.parts
+        front, batch_server = parts.front, parts.batch_server
+        if batch_server is not None:
+            batch_server.rest()
+        self.servers.close_data()
+        front.draining = front.last_answers = True
+        deadline = monotonic() + self.config.drain.grace_s
+        is_over = False
+        while not is_over:
+            await asyncio.sleep(_LOOK_S)  # Connections that were just accepted are counted then.
+            now = monotonic()
+            for client in list(front.clients):
+                client.shut(now - quiet_s)
+            if self.is_replaced and batch_server is not None and await batch_server.release():
+                batch_server = None
+            is_over = now >= deadline or not (front.clients or parts.dispatcher.exchanges)
+
+    def _has_drained(self) -> None:
         log_event(logging.INFO, "drained", **self._under_way())
         self.drained.set()
 
@@ -272,6 +317,8 @@ class App:
     # -- reports (AdminActions) ---------------------------------------------------------------
 
     def ready(self) -> tuple[bool, str]:
+        if self.is_replaced:
+            return True, "ready"  # The other process accepts requests at the same addresses.
         if self.draining:
             return False, "draining"
         if not self.parts.fleet.ready:
@@ -310,7 +357,7 @@ class App:
             self.metrics.reloaded(False)
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
-        reload.commit(self.parts, prepared, self._certificate)
+        reload.commit(self.parts, prepared, self.servers.certificate)
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))

@@ -4,67 +4,176 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from router.app.lifecycle import App
+from router.app.restart import activation
+from router.app.restart.handover import Handover
+from router.app.restart.messages import FleetState
+from router.app.restart.notify import Notifier
+from router.app.restart.predecessor import Abandoned, Predecessor
 from router.config.model import Config
 from router.core.errors import ConfigError
 from router.core.memory import keep_large_blocks
 from router.observe import events
+from router.observe.events import log_event
+
+# The exit statuses. A new process is abandoned if the old one goes on instead.
+_OK, _ABANDONED = 0, 1
 
 
-def serve(config: Config, read_again: Callable[[], Config]) -> int:
+def serve(read: Callable[[], Config]) -> int:
     """Runs a router until it is stopped. Returns the exit status.
 
-    SIGTERM and SIGINT start a drain, and a second signal stops the router at once. If no client is
-    connected, the first SIGINT stops the router at once. SIGHUP reloads the configuration.
+    `read` reads the configuration, now and at each reload. SIGTERM and SIGINT start a drain, and a
+    second signal stops the router at once. If no client is connected, the first SIGINT stops the
+    router at once. SIGHUP reloads the configuration. SIGUSR2 replaces this process by a new one.
 
-    Raises OSError if an address is not available.
+    Raises ConfigError, or OSError if an address is not available.
     """
     import uvloop
 
-    keep_large_blocks()
-    handler = events.install()
+    old = Predecessor.find(os.environ)
     try:
-        return int(uvloop.run(_serve(config, read_again)))
-    finally:
-        events.uninstall(handler)
+        config = read()
+        for number in (signal.SIGHUP, signal.SIGUSR2):
+            signal.signal(number, _too_early)
+        keep_large_blocks()
+        handler = events.install()
+        try:
+            return int(uvloop.run(_Process(config, read, old).run()))
+        finally:
+            events.uninstall(handler)
+    except Exception as err:
+        if old is not None:
+            old.failed(str(err) or repr(err))
+        raise
 
 
-async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
-    loop = asyncio.get_running_loop()
-    app = App(config, read_again)
-    await app.start()
+def _too_early(number: int, frame: object) -> None:
+    """Handles a signal that arrives during the start. By default it would end the process."""
 
-    def terminate(number: signal.Signals) -> None:
-        if app.draining:
+
+class _Process:
+    """One process. `old`: the process that it is to replace; `None`: there is none."""
+
+    def __init__(self, config: Config, read: Callable[[], Config], old: Predecessor | None) -> None:
+        inherited = activation.take(os.environ, os.getpid())
+        if old is not None:
+            inherited += old.listeners()
+        self._old = old
+        self._notifier = Notifier(os.environ)
+        self._app = App(config, read, inherited=inherited)
+        self._handover = Handover(self._app, self._notifier)
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Waits for the permission to accept connections.
+        self._leave: asyncio.Task[FleetState] | None = None
+        self._is_serving = False
+        self._stops = 0  # The number of signals to stop.
+        self._now = asyncio.Event()  # A second signal: nothing more is awaited.
+
+    async def run(self) -> int:
+        app, old = self._app, self._old
+        if old is None:
+            await app.prepare()
+        else:
+            await old.connect()
+            await app.prepare(old.fleet)
+        try:
+            if old is None:
+                app.listeners.check_used()
+                self._handle_signals()
+            else:
+                await old.await_fleet(app.parts.fleet)
+                self._handle_signals()
+                self._leave = asyncio.ensure_future(old.leave())
+                app.adopt_fleet(await self._leave)
+            await app.listen()
+        except (Abandoned, asyncio.CancelledError):
+            await app.stop()
+            if self._leave is None:
+                raise
+            log_event(logging.WARNING, "restart abandoned", key=None)
+            return _ABANDONED
+        except BaseException:
+            await app.stop()
+            raise
+        self._is_serving = True
+        if old is None:
+            self._notifier.ready()
+        else:
+            old.serve(app.listeners.open_ones)
+        app.listeners.drop_unused()
+        if self._stops:
+            app.drain()
+        # `gc.freeze` excludes existing objects from garbage collection. The data plane creates few
+        # reference cycles, so collections are rarely useful.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 20, 50)
+        await app.drained.wait()
+        await app.stop()
+        await self._await_old()
+        return _OK
+
+    async def _await_old(self) -> None:
+        """Waits for the end of the process that this process has replaced.
+
+        It may still have streams. If this process ended first, a supervisor would kill it.
+        """
+        if self._old is None:
+            return
+        waiting = [asyncio.ensure_future(self._old.end()), asyncio.ensure_future(self._now.wait())]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        self._old.close()
+
+    # -- signals ------------------------------------------------------------------------------
+
+    def _handle_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._terminate, number)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._begin(self._reload()))
+        loop.add_signal_handler(signal.SIGUSR2, self._restart)
+
+    def _terminate(self, number: signal.Signals) -> None:
+        app = self._app
+        self._stops += 1
+        if not self._is_serving:
+            if self._leave is not None:
+                self._leave.cancel()
+        elif self._stops > 1 or (app.draining and not app.is_replaced):
+            self._now.set()
             app.drained.set()
         else:
+            if not app.is_replaced:
+                self._notifier.stopping()
             app.drain(by_hand=number == signal.SIGINT)
+            self._begin(self._handover.stop())
 
-    async def reload() -> None:
+    def _restart(self) -> None:
+        if self._is_serving:
+            self._handover.begin()
+
+    async def _reload(self) -> None:
+        is_announced = self._is_serving and not self._app.draining
+        if is_announced:
+            self._notifier.reloading()
         try:
-            await app.reload()
+            await self._app.reload()
         except ConfigError:
             # The method `reload` has logged the error, and the old configuration stays in force.
             pass
+        if is_announced:
+            self._notifier.ready()
 
-    tasks: set[asyncio.Task[None]] = set()
-
-    def hang_up() -> None:
-        task = asyncio.ensure_future(reload())
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, terminate, number)
-    loop.add_signal_handler(signal.SIGHUP, hang_up)
-    # `gc.freeze` excludes existing objects from garbage collection. The data plane creates few
-    # reference cycles, so collections are rarely useful.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 50)
-    await app.drained.wait()
-    await app.stop()
-    return 0
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

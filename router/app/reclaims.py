@@ -28,7 +28,8 @@ from router.observe.events import log_event
 
 _LOOK_S: Final = 1.0  # Seconds between two examinations of the requests.
 ADMIN: Final = "admin"  # The source of a notice from the admin API.
-SOURCES: Final = (ADMIN, "file", "aws", "gcp", "azure")
+RESTART: Final = "restart"  # The process before this one passed a notice on.
+SOURCES: Final = (ADMIN, "file", "aws", "gcp", "azure", RESTART)
 
 
 class Reclaim:
@@ -101,6 +102,11 @@ class Reclaims:
         """Returns the seconds until the machine goes away; `None`: there is no notice."""
         known = self._reclaims.get(replica)
         return None if known is None else max(0.0, known.due - monotonic())
+
+    def duty_before(self, replica: Replica) -> int:
+        """Returns the duty that the replica has without a notice."""
+        known = self._reclaims.get(replica)
+        return replica.duty if known is None else known.before
 
     def passes(self, replica: Replica, successor: Replica) -> None:
         """Applies the notice for a replica to the object that replaces it at a reload."""

@@ -7,6 +7,7 @@ which is a socket pair. So every request to the batch server has passed the data
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 import sqlite3
@@ -15,6 +16,7 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Final
 
+from router.batches import folder_socket
 from router.batches.run.runner import Runner
 from router.batches.run.sender import Accept, Sender
 from router.batches.run.sending import Waiting
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from router.batches.api.batch_api import BatchApi
 
 HOUSE_S: Final = 600.0  # seconds between two searches for expired files and batches
+FOLDER_S: Final = 0.1  # seconds between two attempts to take a folder that is in use
 CLOSE_TIMEOUT_S: Final = 1.0  # seconds that requests in progress may take when the server stops
 
 
@@ -38,6 +41,10 @@ class BatchServer:
     """The batch server.
 
     Call `open`, then `run` when the data port listens, `rest` to drain, and `stop` at the end.
+
+    Only one process at a time has the folder. During a restart the new process waits until the old
+    one has no more lines in progress (`release`), so no line is sent twice. Meanwhile the process
+    that has the folder serves the requests of both processes.
     """
 
     def __init__(self, rules: Batches, token: str, waiting: Waiting | None) -> None:
@@ -49,13 +56,19 @@ class BatchServer:
         self._token = token
         self._waiting = waiting
         self._worker = Worker()
+        self._folder = Path(rules.folder)
         self._blobs: BlobStore | None = None
         self._store: Store | None = None
         self._sender: Sender | None = None
         self._web: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None  # on the socket in the folder
         self._house: asyncio.Task[None] | None = None
         self.runner: Runner | None = None
         self._batches: BatchApi | None = None
+        self._has_folder = False  # This process has the folder, and its server is ready.
+        self._is_withdrawn = False  # Other processes do not use this server any more.
+        self._is_resting = False
+        self._is_over = False  # This process does not have the folder any more.
         self._is_closed = False
 
     @property
@@ -63,11 +76,21 @@ class BatchServer:
         """The number of batch lines whose requests are in progress."""
         return 0 if self.runner is None else self.runner.lines.under_way
 
-    async def open(self) -> None:
+    async def open(self, *, waits: bool = False) -> None:
         """Opens the folder, and gets ready to serve requests.
 
-        Raises ConfigError if the folder cannot be used.
+        `waits`: if another process uses the folder, `run` waits for the folder. Raises ConfigError
+        if the folder cannot be used.
         """
+        try:
+            await self._open()
+        except BlockingIOError as err:
+            if not waits:
+                raise ConfigError([f"batches.folder: cannot be used: {err.strerror}"]) from None
+        except (OSError, sqlite3.Error) as err:
+            raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
+
+    async def _open(self) -> None:
         from aiohttp import web
 
         from router.batches.api.application import build
@@ -75,10 +98,7 @@ class BatchServer:
         from router.batches.api.file_api import FileApi
 
         rules, worker = self._rules, self._worker
-        try:
-            blobs, store = await self._worker(self._take_folder)
-        except (OSError, sqlite3.Error) as err:
-            raise ConfigError([f"batches.folder: cannot be used: {err}"]) from None
+        blobs, store = await self._worker(self._take_folder)
         self._sender = Sender(self._token, rules.result)
         self.runner = runner = Runner(store, blobs, worker, rules, self._sender, self._waiting)
         files = FileApi(store, blobs, worker, rules)
@@ -94,10 +114,13 @@ class BatchServer:
         await self._web.setup()
 
     def _take_folder(self) -> tuple[BlobStore, Store]:
-        folder = Path(self._rules.folder)
-        self._blobs = blobs = BlobStore(folder, self._rules.disk_free)
-        self._store = store = Store(folder / "batches.sqlite")
-        blobs.sweep(store.names())
+        try:
+            self._blobs = blobs = BlobStore(self._folder, self._rules.disk_free)
+            self._store = store = Store(self._folder / "batches.sqlite")
+            blobs.sweep(store.names())
+        except BaseException:
+            self._let_go()
+            raise
         return blobs, store
 
     async def run(self, accept: Accept) -> None:
@@ -105,23 +128,69 @@ class BatchServer:
 
         `accept` creates the data plane's protocol for a connection on which lines are sent.
         """
+        if self._web is None:
+            log_event(logging.INFO, "batches wait for the process that uses their folder")
+            self._house = asyncio.create_task(self._wait_for_folder(accept))
+        else:
+            await self._begin(accept)
+            self._house = asyncio.create_task(self._keep_house())
+
+    async def _wait_for_folder(self, accept: Accept) -> None:
+        while self._web is None:
+            await asyncio.sleep(FOLDER_S)
+            try:
+                await self._open()
+            except BlockingIOError:
+                continue
+            except (OSError, sqlite3.Error) as err:
+                log_event(logging.ERROR, "the batch folder cannot be used", error=str(err))
+        await self._begin(accept)
+        await self._keep_house()
+
+    async def _begin(self, accept: Accept) -> None:
         assert self._sender is not None
         assert self.runner is not None
         self._sender.open(accept)
         await self.runner.start()
-        self._house = asyncio.create_task(self._keep_house())
+        if self._is_resting:
+            self.runner.rest()
+        self._has_folder = True
+        try:
+            sock = await self._worker(folder_socket.listening, self._folder)
+        except OSError as err:  # Without the socket, other processes wait for the folder.
+            log_event(logging.WARNING, "the batch folder can have no socket", error=str(err))
+            return
+        loop = asyncio.get_running_loop()
+        self._listener = await loop.create_server(self._server, sock=sock)
+
+    @property
+    def _server(self) -> web.Server:
+        assert self._web is not None
+        assert self._web.server is not None
+        return self._web.server
 
     async def connect(self, factory: Callable[[], asyncio.BaseProtocol]) -> asyncio.BaseTransport:
-        """Opens a connection to this server, with a protocol from `factory`. Raises OSError."""
-        assert self._web is not None
-        server = self._web.server
-        assert server is not None
+        """Opens a connection to this server, with a protocol from `factory`.
+
+        If another process has the folder, the connection leads to its server. Raises OSError;
+        ConnectionAbortedError if this server has stopped.
+        """
         loop = asyncio.get_running_loop()
+        while not self._has_folder or self._is_withdrawn:
+            if self._is_closed:
+                raise ConnectionAbortedError(errno.ECONNABORTED, "the batch server has stopped")
+            try:
+                sock = await self._worker(folder_socket.connected, self._folder)
+            except OSError:  # The folder changes hands now.
+                await asyncio.sleep(FOLDER_S)
+                continue
+            transport, _ = await loop.create_connection(factory, sock=sock)
+            return transport
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
             theirs.setblocking(False)
-            await loop.connect_accepted_socket(server, theirs)
+            await loop.connect_accepted_socket(self._server, theirs)
             transport, _ = await loop.create_connection(factory, sock=ours)
         except BaseException:
             ours.close()
@@ -131,8 +200,25 @@ class BatchServer:
 
     def rest(self) -> None:
         """Begins no more lines. Lines in progress may end."""
+        self._is_resting = True
         if self.runner is not None:
             self.runner.rest()
+
+    async def release(self) -> bool:
+        """Gives the folder to another process, unless a line or a request needs it.
+
+        Call again until the result is true. `rest` must have been called.
+        """
+        if self._has_folder:
+            if self.lines or self._server.connections:
+                return False
+            if not self._is_withdrawn:
+                self._is_withdrawn = True
+                await self._worker(folder_socket.withdraw, self._folder)
+                await asyncio.sleep(FOLDER_S)  # The connections that have begun are accepted.
+                return await self.release()
+        await self._close()
+        return True
 
     async def stop(self) -> None:
         """Stops everything and closes the folder.
@@ -142,10 +228,22 @@ class BatchServer:
         if self._is_closed:
             return
         self._is_closed = True
+        await self._close()
+        self._worker.close()
+
+    async def _close(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
         house, self._house = self._house, None
         if house is not None:
             house.cancel()
             await asyncio.gather(house, return_exceptions=True)
+        if self._has_folder and not self._is_withdrawn:
+            await self._worker(folder_socket.withdraw, self._folder)
+        self._has_folder = False
+        if self._listener is not None:
+            self._listener.close()
         if self._web is not None:
             try:
                 await asyncio.wait_for(self._web.cleanup(), 3 * CLOSE_TIMEOUT_S)
@@ -158,13 +256,14 @@ class BatchServer:
         if self._sender is not None:
             await self._sender.close()
         await self._worker(self._let_go)
-        self._worker.close()
 
     def _let_go(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        if self._blobs is not None:
-            self._blobs.close()
+        store, self._store = self._store, None
+        blobs, self._blobs = self._blobs, None
+        if store is not None:
+            store.close()
+        if blobs is not None:
+            blobs.close()
 
     async def _keep_house(self) -> None:
         while True:

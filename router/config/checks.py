@@ -146,14 +146,23 @@ def _check_admin(config: Config, problems: Problems) -> None:
     if problems.is_spoiled("admin.listen", "admin.token", "admin.token_file", "admin.tls"):
         return
     host, _ = split_host_port(admin.listen)
-    has_token = admin.token is not None or admin.token_file is not None
-    if not (has_token or is_loopback(host) or (tls is not None and tls.client_ca is not None)):
+    if not is_guarded(admin, host):
         problems.add(
             "admin.token",
             f"is missing: other machines can reach admin.listen ({admin.listen}). "
             "Set admin.token_file or admin.tls.client_ca, or listen on 127.0.0.1; "
             "admin.probes_listen needs no token",
         )
+
+
+def is_guarded(admin: Admin, host: str) -> bool:
+    """Whether an admin port at the address `host` is safe from other machines.
+
+    Either other machines cannot reach the port, or they need a token or a certificate.
+    """
+    has_token = admin.token is not None or admin.token_file is not None
+    has_ca = admin.tls is not None and admin.tls.client_ca is not None
+    return has_token or has_ca or is_loopback(host)
 
 
 def check_replicas(config: Config, problems: Problems, serves: bool) -> None:

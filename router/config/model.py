@@ -699,12 +699,12 @@ class Batches(Frozen, frozen=True):
 
 
 class Drain(Frozen, frozen=True):
-    """What happens between the signal SIGTERM and the end of the process."""
+    """What happens between the signal SIGTERM or SIGUSR2 and the end of the process."""
 
-    # During this time after SIGTERM, /readyz returns 503, but requests are still accepted.
+    # During this time after SIGTERM, /readyz returns 503, but requests are still accepted, and
+    # each response closes its connection. After SIGUSR2 a new process serves instead, at once.
     lame_duck_s: SecondsOrOff = 5.0
-    # After `lame_duck`, no new connection is accepted. Requests in progress may finish within this
-    # time.
+    # Then the process accepts no new connection. Requests in progress may finish within this time.
     grace_s: SecondsOrOff = 600.0
 
 

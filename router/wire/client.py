@@ -142,6 +142,7 @@ class Front:
         "handler",
         "held_bytes",
         "keep_alive_s",
+        "last_answers",
         "limits",
         "origins",
         "outbox",
@@ -176,6 +177,8 @@ class Front:
         self.origins = Origins()
         self.held_bytes = 0  # total bytes of the request bodies in memory
         self.draining = False
+        # Every response closes its connection, so that clients move to another process in time.
+        self.last_answers = False
         self.tally = tally
         self.outbox = Outbox(asyncio.get_running_loop()) if outbox is None else outbox
 
@@ -417,7 +420,7 @@ class ClientConnection(Counted):
         """Whether the connection may serve another request after the present request."""
         return (
             self._reader.head.keep_alive
-            and not self._front.draining
+            and not self._front.last_answers
             and len(self._front.clients) <= self._front.soft_clients
             and not (self.half_closed and not self._reader.early)
             and not self._closing
@@ -630,10 +633,13 @@ class ClientConnection(Counted):
             return False
         if not self._requests and not is_own:
             return True
+        return self._waits_since() + QUIET_S <= now
+
+    def _waits_since(self) -> float:
+        """Returns the time since which this connection has waited for its next request."""
         timeouts = self._front.timeouts
-        is_idle = self._requests and not reader.started
-        since = self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
-        return since + QUIET_S <= now
+        is_idle = self._requests and not self._reader.started
+        return self.deadline - (timeouts.keep_alive_s if is_idle else timeouts.head_s)
 
     def shed(self) -> None:
         """Closes this connection, which waits for a request, so that another may stay open."""
@@ -646,12 +652,14 @@ class ClientConnection(Counted):
         front.origins.leave(self)
         self.transport.abort()
 
-    def shut(self) -> None:
-        """Closes the connection if it is idle. Called when the router begins to drain.
+    def shut(self, since: float) -> None:
+        """Closes the connection if it has waited for a request since the time `since` or longer.
 
-        A busy connection closes after its response, because `keeps_alive` is then false.
+        Called while the router drains. A busy connection closes after its response, because
+        `keeps_alive` is then false.
         """
-        if self.exchange is None and not self._reader.started:
+        is_waiting = self.exchange is None and not self._reader.started and not self._closing
+        if is_waiting and self._waits_since() <= since:
             self._close(monotonic())
 
 

@@ -39,7 +39,10 @@ class LocalServer(Protocol):
     def connect(
         self, factory: Callable[[], asyncio.BaseProtocol]
     ) -> Awaitable[asyncio.BaseTransport]:
-        """Opens a connection whose asyncio protocol is made by `factory`. Raises OSError."""
+        """Opens a connection whose asyncio protocol is made by `factory`.
+
+        Raises OSError; ConnectionAbortedError if the server has stopped.
+        """
 
 
 class TunnelEnd(Protocol):
@@ -117,7 +120,7 @@ class Tunnel(asyncio.Protocol):
         # minimum number of bytes of the request's body must arrive.
         self._window_ends = 0.0
         self._window_bytes = 0
-        self.deadline = self.arrived + timeouts.write_stall_s
+        self.deadline = NEVER  # While the connection is opened, the client does not delay anything.
 
     def start(self, server: LocalServer) -> None:
         """Takes over the client's transport and opens the connection to the local server."""
@@ -130,6 +133,8 @@ class Tunnel(asyncio.Protocol):
     async def _open(self, server: LocalServer) -> None:
         try:
             await server.connect(lambda: FarEnd(self))
+        except ConnectionAbortedError:
+            self._refuse(Reason.DRAINING)
         except Exception as err:
             self._refuse(Reason.NO_FILES if isinstance(err, OSError) else Reason.INTERNAL)
 
@@ -198,6 +203,7 @@ class Tunnel(asyncio.Protocol):
             far.abort()
             return
         self._far = far
+        self._touch()
         far.set_write_buffer_limits(FAR_HIGH)
         early, self._early = self._early, b""
         self.bytes_in = len(early)

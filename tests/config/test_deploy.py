@@ -22,6 +22,7 @@ from tests.places import ROOT
 
 EXAMPLE = ROOT / "deploy" / "hedgerow.yaml"
 UNIT = ROOT / "deploy" / "systemd" / "hedgerow.service"
+SOCKET = ROOT / "deploy" / "systemd" / "hedgerow.socket"
 DOCKERFILE = ROOT / "deploy" / "docker" / "Dockerfile"
 
 
@@ -91,9 +92,9 @@ def assert_included(shown: dict[str, Any], default: dict[str, Any], examples: se
 # The systemd unit.
 
 
-def directives() -> dict[str, list[str]]:
+def directives(unit: Path = UNIT) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for line in UNIT.read_text().splitlines():
+    for line in unit.read_text().splitlines():
         if line and line[0] not in "#[":
             key, _, value = line.partition("=")
             found.setdefault(key, []).append(value)
@@ -128,13 +129,25 @@ def test_the_unit_keeps_the_program_in() -> None:
     assert int(unit["LimitNOFILE"][0]) >= 65536
 
 
+def test_the_socket_is_the_data_port() -> None:
+    socket = directives(SOCKET)
+    assert socket["ListenStream"] == [Config().listen]
+    assert socket["FileDescriptorName"] == ["listen"]
+    assert socket["Service"] == [UNIT.name]
+    unit = directives()
+    assert unit["Sockets"] == [SOCKET.name]
+    # The program sends MAINPID from the process that is the main process at this time.
+    assert (unit["Type"], unit["NotifyAccess"]) == (["notify"], ["main"])
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_finds_no_fault_with_the_unit(tmp_path: Path) -> None:
     """The binary need not be installed for the check: any program can replace it."""
     copy = tmp_path / "hedgerow.service"
     copy.write_text(UNIT.read_text().replace("/opt/hedgerow/bin/hedgerow", sys.executable))
+    shutil.copy(SOCKET, tmp_path)
     done = subprocess.run(
-        ["systemd-analyze", "verify", "--man=no", str(copy)],
+        ["systemd-analyze", "verify", "--man=no", str(copy), str(tmp_path / SOCKET.name)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -23,6 +24,7 @@ class RouterProcess:
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self.child = child
+        self.pid = child.pid  # of the process that serves; a restart changes it
         self.port = 0
         self.admin_port = 0
         self.events: list[dict[str, Any]] = []
@@ -45,16 +47,32 @@ class RouterProcess:
         return await RawClient.connect(self.admin_port if admin else self.port)
 
     def signal(self, number: signal.Signals) -> None:
-        self.child.send_signal(number)
+        os.kill(self.pid, number)
+
+    async def restart(self) -> dict[str, Any]:
+        """Replace the process by a new one; return the event that says how this went."""
+        self.signal(signal.SIGUSR2)
+        event = await self.next_event("restarted", "restart failed", "restart refused")
+        if event["message"] == "restarted":
+            self.pid = event["pid"]
+        return event
 
     async def rest(self) -> list[dict[str, Any]]:
-        """Kill the process; return all events since the last awaited one."""
-        self.child.kill()
+        """Kill all processes; return all events since the last awaited one."""
+        self.kill()
         assert self.child.stderr is not None
         written = await self.child.stderr.read()
         return [json.loads(line) for line in written.splitlines() if line.startswith(b"{")]
 
+    def kill(self) -> None:
+        """Kill the process and every process that has replaced it."""
+        try:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
     async def exit_status(self) -> int:
+        """Wait for the end of all processes; return the status of the first one."""
         async with asyncio.timeout(WAIT_S):
             assert self.child.stderr is not None
             await self.child.stderr.read()
@@ -63,12 +81,16 @@ class RouterProcess:
 
 @asynccontextmanager
 async def serving(
-    config: Path | None, *flags: str, program: Sequence[str] = ("router",)
+    config: Path | None,
+    *flags: str,
+    program: Sequence[str] = ("router",),
+    pass_fds: Sequence[int] = (),
+    **environ: str,
 ) -> AsyncIterator[RouterProcess]:
     """Run `serve` until the block ends; it is killed if it still runs then.
 
     None: no configuration file, only flags. `program`: the module to run and its arguments before
-    `serve`.
+    `serve`. `pass_fds`: open files that it inherits. `environ`: more environment variables.
     """
     child = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -80,16 +102,19 @@ async def serving(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,
+        pass_fds=pass_fds,
+        env={**os.environ, **environ},
+        start_new_session=True,
     )
     process = RouterProcess(child)
     try:
         ready = await process.next_event("ready", "listening, and no replica is up")
-        process.port = int(ready["listen"].rpartition(":")[2])
+        port = ready["listen"].rpartition(":")[2]
+        process.port = int(port) if port.isdigit() else 0  # 0: a Unix socket
         process.admin_port = int(ready["admin"].rpartition(":")[2])
         yield process
     finally:
-        if child.returncode is None:
-            child.kill()
+        process.kill()
         assert child.stderr is not None
         await child.stderr.read()
         await child.wait()

@@ -22,7 +22,10 @@ SYNC_EVERY: Final = 16 * 1024 * 1024
 
 
 class BlobStore:
-    """One folder, which only this process uses. Raises OSError if another process uses it."""
+    """One folder, which only this process uses.
+
+    Raises BlockingIOError if another process uses it.
+    """
 
     def __init__(self, folder: Path, least_free: int) -> None:
         folder.mkdir(mode=0o700, parents=False, exist_ok=True)

@@ -8,7 +8,9 @@ data port cannot reach the admin listeners, and the data plane does not depend o
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from router.observe.admin.actions import AdminActions
@@ -33,34 +35,33 @@ class Admin:
         self._collector = collector
         self._authority = authority or Authority(None)
         self._runners: list[web.AppRunner] = []
+        self._servers: list[asyncio.Server] = []
 
-    @property
-    def addresses(self) -> list[tuple[str, int]]:
-        """Returns the host and the port of every listening socket, in the order of the starts."""
-        return [
-            (address[0], address[1]) for runner in self._runners for address in runner.addresses
-        ]
+    async def start(
+        self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Accepts connections on these listening sockets, with all routes.
 
-    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """Begins to listen, with all routes. Port 0 selects a free port.
-
-        Raises OSError if the address is not available.
+        The sockets belong to this object from now on.
         """
         from router.observe.admin.routes import build
 
-        await self._listen(build(self._actions, self._collector, self._authority), host, port, tls)
+        await self._serve(build(self._actions, self._collector, self._authority), sockets, tls)
 
-    async def start_probes(self, host: str, port: int) -> None:
-        """Begins to listen, with only the routes that need no token: probes and scrapes.
+    async def start_probes(self, sockets: Iterable[socket.socket]) -> None:
+        """Accepts connections with only the routes that need no token: probes and scrapes.
 
-        Port 0 selects a free port. Raises OSError if the address is not available.
+        The sockets belong to this object from now on.
         """
         from router.observe.admin.routes import build_probes
 
-        await self._listen(build_probes(self._actions, self._collector), host, port, None)
+        await self._serve(build_probes(self._actions, self._collector), sockets, None)
 
-    async def _listen(
-        self, app: web.Application, host: str, port: int, tls: ssl.SSLContext | None
+    async def _serve(
+        self,
+        app: web.Application,
+        sockets: Iterable[socket.socket],
+        tls: ssl.SSLContext | None,
     ) -> None:
         from aiohttp import web
 
@@ -74,19 +75,25 @@ class Admin:
             lingering_time=LINGER_S,
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
-        except BaseException:
-            await runner.cleanup()
-            raise
         self._runners.append(runner)
+        await runner.setup()
+        assert runner.server is not None
+        loop = asyncio.get_running_loop()
+        for sock in sockets:
+            self._servers.append(await loop.create_server(runner.server, sock=sock, ssl=tls))
+
+    def close(self) -> None:
+        """Stops listening. Requests on open connections are still answered until `stop`."""
+        servers, self._servers = self._servers, []
+        for server in servers:
+            server.close()
 
     async def stop(self) -> None:
         """Stops listening and ends open requests.
 
         It takes at most about three CLOSE_TIMEOUT_S for each listener.
         """
+        self.close()
         runners, self._runners = self._runners, []
         for runner in runners:
             try:

@@ -1,0 +1,157 @@
+"""The listening sockets of a router: data port, admin port, probes.
+
+A socket is bound here, or it was inherited: from systemd, or from the process that this process
+replaces. All processes that have an inherited socket share its queue of connections. So a
+connection that one process has not accepted is accepted by another one, and is never refused while
+one of them has the socket.
+
+Must never: accept a connection. The servers of `App` and `Admin` accept, on copies of the sockets.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from router.config.address import join_host_port, split_host_port
+from router.core.errors import ConfigError
+
+DATA: Final = "listen"
+ADMIN: Final = "admin"
+PROBES: Final = "probes"
+NAMES: Final = (DATA, ADMIN, PROBES)
+# Maximum number of connections that wait to be accepted; the kernel may have a lower limit.
+BACKLOG: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One listening socket.
+
+    `address`: the address of the configuration for which the socket was bound, as `host:port`. It
+    is empty if systemd named the socket. Then the socket serves the listener `name`, whatever
+    address is configured.
+    """
+
+    name: str
+    address: str
+    sock: socket.socket
+
+    @property
+    def fd(self) -> int:
+        return self.sock.fileno()
+
+    def is_for(self, name: str, address: str) -> bool:
+        """Whether the socket belongs to the listener `name` at the address `address`."""
+        return self.name == name and self.address in ("", address)
+
+
+class Listeners:
+    """The listening sockets of one process. Call `close` for each name, or `close_all`."""
+
+    def __init__(self, inherited: Iterable[Listener] = ()) -> None:
+        self._inherited = list(inherited)
+        self._open: list[Listener] = []
+
+    def open(self, name: str, text: str) -> None:
+        """Takes the inherited sockets for a listener, or binds new ones.
+
+        `text`: the address in the configuration. Raises OSError if the address is not available.
+        """
+        host, port = split_host_port(text)
+        address = join_host_port(host, port)
+        found = [one for one in self._inherited if one.is_for(name, address)]
+        if not found and port:
+            # A new configuration may have given the address to another listener.
+            found = [one for one in self._inherited if one.address == address]
+        for one in found:
+            self._inherited.remove(one)
+        if not found:
+            found = [Listener(name, address, sock) for sock in bind(host, port)]
+        self._open += [Listener(name, one.address, one.sock) for one in found]
+
+    def check_used(self) -> None:
+        """Raises ConfigError if an inherited socket is not used."""
+        for one in self._inherited:
+            raise ConfigError(
+                [
+                    f"LISTEN_FDS: no listener uses the socket {one.name!r} at "
+                    f"{address_of(one.sock)}; configure its address, or name it "
+                    f"with FileDescriptorName=: {', '.join(NAMES)}"
+                ]
+            )
+
+    def drop_unused(self) -> None:
+        """Closes the inherited sockets that the configuration does not use."""
+        unused, self._inherited = self._inherited, []
+        for one in unused:
+            one.sock.close()
+
+    @property
+    def open_ones(self) -> list[Listener]:
+        return list(self._open)
+
+    def sockets(self, name: str) -> list[socket.socket]:
+        return [one.sock for one in self._open if one.name == name]
+
+    def copies(self, name: str) -> list[socket.socket]:
+        """Returns copies of the sockets for a server, which closes its copies itself."""
+        return [sock.dup() for sock in self.sockets(name)]
+
+    def port(self, name: str) -> int:
+        """Returns the TCP port of a listener; 0: it has no socket, or a Unix socket."""
+        for sock in self.sockets(name):
+            if sock.family != socket.AF_UNIX:
+                return int(sock.getsockname()[1])
+        return 0
+
+    def address(self, name: str) -> str:
+        """Returns the address of a listener, for people."""
+        return ", ".join(address_of(sock) for sock in self.sockets(name))
+
+    def close(self, name: str) -> None:
+        """Closes the sockets of a listener. Other processes keep theirs."""
+        for one in self._open:
+            if one.name == name:
+                one.sock.close()
+        self._open = [one for one in self._open if one.name != name]
+
+    def close_all(self) -> None:
+        for name in NAMES:
+            self.close(name)
+        self.drop_unused()
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Returns listening sockets for all addresses of a host. Raises OSError."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    try:
+        for family, _, _, _, address in dict.fromkeys(found):
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            made.append(sock)
+            sock.setblocking(False)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            try:
+                sock.bind(address)
+            except OSError as err:
+                text = f"{join_host_port(host, port)}: {(err.strerror or str(err)).lower()}"
+                raise OSError(err.errno, text) from None
+            sock.listen(BACKLOG)
+    except BaseException:
+        for sock in made:
+            sock.close()
+        raise
+    return made
+
+
+def address_of(sock: socket.socket) -> str:
+    """Returns the address of a listening socket, as `host:port` or as a path."""
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"unix:{name.decode() if isinstance(name, bytes) else name}"
+    return join_host_port(name[0], name[1])

@@ -1,0 +1,64 @@
+"""Passes the state of the fleet that is not in the configuration file to the new process.
+
+This state consists of the replicas that the admin API added, the duties of replicas (cordoned,
+draining) and the notices that spot machines are reclaimed. Learned values, such as the speed of a
+replica or the prefixes that it holds, are not passed; the new process learns them anew.
+
+Must never: change what the new configuration file says about a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from router.app.parts import Parts, needs_tls
+from router.app.reclaims import RESTART
+from router.app.restart.messages import FleetState
+from router.config.model import Replica as ReplicaConfig
+from router.fleet.membership import Duty, kept
+
+
+def state_of(parts: Parts) -> FleetState:
+    """Returns the state of the fleet now."""
+    duties: dict[str, int] = {}
+    reclaims: dict[str, float] = {}
+    for replica in parts.fleet.replicas.values():
+        left = parts.reclaims.seconds_left(replica)
+        if left is not None:
+            reclaims[replica.id] = left
+        # A reclaimed replica drains only until its machine is back, and then has this duty again.
+        duty = parts.reclaims.duty_before(replica)
+        if duty != Duty.IN_SERVICE:
+            duties[replica.id] = duty
+    return FleetState(tuple(parts.added.values()), duties, reclaims)
+
+
+def adopt(
+    parts: Parts, state: FleetState, listed: Collection[ReplicaConfig], *, is_watching: bool
+) -> None:
+    """Gives the fleet this state. May be called again with a later state.
+
+    `listed`: the replicas that are in the fleet anyway. `is_watching`: replicas are probed already,
+    so the added replicas are probed at once, too. Raises ConfigError.
+    """
+    wanted = {replica.id: replica for replica in kept(state.added, listed)}
+    for replica_id in [*parts.added]:
+        if replica_id not in wanted:
+            del parts.added[replica_id]
+            parts.retire(parts.fleet.replicas[replica_id])
+    for replica_id, config in wanted.items():
+        if replica_id not in parts.added:
+            if parts.upstream.tls is None and needs_tls(config):
+                parts.upstream.trust(parts.config)
+                parts.adopt_upstream()
+            replica = parts.make_replica(config, parts.config, parts.upstream)
+            parts.added[replica_id] = config
+            parts.fleet.add(replica)
+            if is_watching:
+                parts.watch(replica)
+    for replica in [*parts.fleet.replicas.values()]:
+        if parts.reclaims.seconds_left(replica) is not None:
+            continue
+        parts.fleet.set_duty(replica, state.duties.get(replica.id, Duty.IN_SERVICE))
+        if replica.id in state.reclaims:
+            parts.reclaims.reclaim(replica, state.reclaims[replica.id], RESTART)

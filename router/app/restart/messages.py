@@ -1,0 +1,115 @@
+"""The conversation between a router and the new process that it starts after SIGUSR2.
+
+Both ends of a pair of sockets send messages, each as one line of JSON:
+
+1. The old process sends `Begin`, and the new process prepares everything that can fail.
+2. The new process sends `Prepared`, or `Failed` and ends. The old process then goes on as before.
+3. The old process sends `Go`. Only then does the new process accept connections.
+4. The new process sends `Serving`. The old process stops accepting, and drains.
+
+The connection ends with the old process. If one of the processes does not understand a message,
+because they are of different versions, the new process ends and the old process goes on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+
+from router.app.listeners import Listener
+from router.config.model import Replica
+
+# The environment variable with the descriptor of the new process's end of the connection.
+VARIABLE: Final = "HEDGEROW_HANDOVER"
+# Maximum size of a message in bytes; a replica that the admin API added takes some hundred bytes.
+MESSAGE_BYTES: Final = 64 * 1024 * 1024
+
+_UNKNOWN: Final = "a message that this version does not understand"
+
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class Socket(msgspec.Struct, frozen=True):
+    """A listening socket that the new process has inherited; see `listeners.Listener`."""
+
+    name: str
+    address: str
+    fd: int
+
+
+class FleetState(msgspec.Struct, frozen=True):
+    """What the configuration file does not say about the fleet."""
+
+    added: tuple[Replica, ...] = ()  # The replicas that the admin API added.
+    duties: dict[str, int] = {}  # The duty of each replica that is not in service, by ID.
+    # The seconds until the machine of a replica is reclaimed, by ID.
+    reclaims: dict[str, float] = {}
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """`ready`: the IDs of the replicas to which the old process can send requests."""
+
+    sockets: tuple[Socket, ...]
+    fleet: FleetState
+    ready: tuple[str, ...]
+
+
+class Answer(msgspec.Struct, frozen=True, tag=True):
+    """A message of the new process."""
+
+
+class Prepared(Answer, frozen=True):
+    """The new process can take over."""
+
+
+class Failed(Answer, frozen=True):
+    """The new process cannot take over, and ends. `why` is a text for people."""
+
+    why: str
+
+
+class Serving(Answer, frozen=True):
+    """The new process accepts connections. `fds`: the inherited sockets that it uses."""
+
+    fds: tuple[int, ...]
+
+
+class Go(msgspec.Struct, frozen=True):
+    """The new process may accept connections. `fleet` is the fleet's state at this time."""
+
+    fleet: FleetState
+
+
+def line(message: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(message) + b"\n"
+
+
+def read_answer(data: bytes) -> Prepared | Failed | Serving:
+    """Raises ValueError."""
+    try:
+        return msgspec.json.decode(data, type=Prepared | Failed | Serving)
+    except msgspec.MsgspecError as err:
+        raise ValueError(f"{_UNKNOWN}: {err}") from None
+
+
+def read(data: bytes, kind: type[M]) -> M:
+    """Raises ValueError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as err:
+        raise ValueError(f"{_UNKNOWN}: {err}") from None
+
+
+def sockets_of(listeners: Iterable[Listener]) -> tuple[Socket, ...]:
+    return tuple(Socket(one.name, one.address, one.fd) for one in listeners)
+
+
+def listener_of(one: Socket) -> Listener:
+    """Returns the inherited socket. Raises OSError."""
+    sock = socket.socket(fileno=one.fd)
+    sock.set_inheritable(False)
+    sock.setblocking(False)
+    return Listener(one.name, one.address, sock)

@@ -1,0 +1,109 @@
+"""The servers of a router: the data port, the admin port and the probes' port.
+
+`open` does everything that can fail, and `start` begins to accept connections. In between, the
+connections of clients wait in the queues of the listening sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Collection
+
+from router.app.listeners import ADMIN, BACKLOG, DATA, PROBES, Listeners, address_of
+from router.config.checks import is_guarded
+from router.config.model import Admin as AdminConfig
+from router.config.model import Config
+from router.config.tls import Certificate, FileProblem, admin_context
+from router.core.errors import ConfigError
+from router.observe.admin.listener import Admin
+from router.wire.client import ClientConnection, Front, as_protocol
+
+
+class Servers:
+    """The servers. Call `open`, then `start`, and at last `stop`."""
+
+    def __init__(self, listeners: Listeners, admin: Admin) -> None:
+        self.listeners = listeners
+        self.certificate: Certificate | None = None  # of the data port; None without TLS
+        self._admin = admin
+        self._admin_tls: ssl.SSLContext | None = None
+        self._data: list[asyncio.Server] = []
+
+    def open(self, config: Config) -> None:
+        """Reads the certificates, and opens the listening sockets. Raises ConfigError, OSError."""
+        admin = config.admin
+        if config.tls is not None:
+            try:
+                self.certificate = Certificate(config.tls)
+            except FileProblem as err:
+                raise ConfigError([f"tls.{err.field}: {err}"]) from None
+        try:
+            self._admin_tls = None if admin.tls is None else admin_context(admin.tls)
+        except FileProblem as err:
+            raise ConfigError([f"admin.tls.{err.field}: {err}"]) from None
+        self.listeners.open(ADMIN, admin.listen)
+        if admin.probes_listen is not None:
+            self.listeners.open(PROBES, admin.probes_listen)
+        self.listeners.open(DATA, config.listen)
+        _check_admin(admin, self.listeners.sockets(ADMIN))
+
+    async def start(self, front: Front) -> None:
+        """Begins to accept connections."""
+        listeners = self.listeners
+        tls = None if self.certificate is None else self.certificate.context
+        loop = asyncio.get_running_loop()
+        for sock in listeners.copies(DATA):
+            self._data.append(
+                await loop.create_server(
+                    lambda: as_protocol(ClientConnection(front, tls)), sock=sock, backlog=BACKLOG
+                )
+            )
+        await self._admin.start(listeners.copies(ADMIN), self._admin_tls)
+        if listeners.sockets(PROBES):
+            await self._admin.start_probes(listeners.copies(PROBES))
+
+    def close_data(self) -> None:
+        """Stops accepting on the data port. Established connections stay open."""
+        for server in self._data:
+            server.close()
+        self.listeners.close(DATA)
+
+    def close_admin(self) -> None:
+        """Stops accepting on the admin port and the probes' port.
+
+        Requests on established connections are still answered.
+        """
+        self.listeners.close(ADMIN)
+        self.listeners.close(PROBES)
+        self._admin.close()
+
+    async def stop_admin(self) -> None:
+        """Stops the admin port and the probes' port, and ends their requests."""
+        self.close_admin()
+        await self._admin.stop()
+
+    async def stop(self) -> None:
+        """Stops everything. The connections of the data port must have been closed."""
+        self.close_data()
+        servers, self._data = self._data, []
+        for server in servers:
+            await server.wait_closed()
+        await self.stop_admin()
+        self.listeners.close_all()
+
+
+def _check_admin(admin: AdminConfig, sockets: Collection[socket.socket]) -> None:
+    """Raises ConfigError if other machines reach the admin port without a token.
+
+    The address of a socket that systemd has opened need not be the configured address.
+    """
+    for sock in sockets:
+        if sock.family != socket.AF_UNIX and not is_guarded(admin, sock.getsockname()[0]):
+            raise ConfigError(
+                [
+                    "admin.token: is missing: other machines can reach the admin port "
+                    f"({address_of(sock)}). Set admin.token_file or admin.tls.client_ca"
+                ]
+            )

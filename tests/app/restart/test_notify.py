@@ -1,0 +1,42 @@
+"""The datagrams to systemd: sd_notify(3)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from router.app.restart.notify import Notifier
+
+
+@pytest.mark.parametrize("is_abstract", [False, True])
+def test_each_state_is_one_datagram(tmp_path: Path, is_abstract: bool) -> None:
+    path = f"@{uuid4()}" if is_abstract else str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(path.replace("@", "\0"))
+        sock.setblocking(False)
+        notifier = Notifier({"NOTIFY_SOCKET": path})
+        notifier.ready()
+        notifier.reloading()
+        notifier.replaced(12)
+        notifier.stopping()
+        found = [sock.recv(4096).decode() for _ in range(4)]
+    assert found[0] == "READY=1"
+    assert found[1].startswith("RELOADING=1\nMONOTONIC_USEC=")
+    assert int(found[1].rpartition("=")[2]) > 0
+    assert found[2:] == ["MAINPID=12\nREADY=1", "STOPPING=1"]
+
+
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": "/nowhere/notify"}])
+def test_no_systemd_is_no_error(environ: dict[str, str]) -> None:
+    Notifier(environ).ready()
+
+
+def test_a_systemd_that_does_not_read_is_not_waited_for(tmp_path: Path) -> None:
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(path)
+        for _ in range(10_000):
+            Notifier({"NOTIFY_SOCKET": path}).stopping()

@@ -1,0 +1,97 @@
+"""A new process that cannot take over: the old one goes on, and logs why."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.faults.restart.helpers import IMPATIENT, held, is_alive, restarting
+from tests.harness.listeners import dead_url
+from tests.harness.messages import chat
+from tests.harness.replica import eventually
+from tests.harness.running import scenario
+
+
+@pytest.mark.parametrize(
+    ("extra", "why"),
+    [
+        ("nonsense: 1\n", "nonsense"),
+        ("prefix: {exact: 7}\n", "prefix.exact"),
+        ("tls: {cert: /none.pem, key: /none.key}\n", "tls.cert"),
+    ],
+)
+@scenario
+async def test_an_invalid_configuration(tmp_path: Path, extra: str, why: str) -> None:
+    async with restarting(tmp_path) as one:
+        one.write(extra)
+        event = await one.router.restart()
+        assert event["message"] == "restart failed"
+        assert why in event["why"]
+        assert (await one.ask()).status == 200
+        one.write()
+        assert (await one.router.restart())["message"] == "restarted"
+        assert (await one.ask()).status == 200
+
+
+@scenario
+async def test_an_address_in_use(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        async with restarting(tmp_path) as one:
+            one.config.write_text(
+                one.config.read_text().replace(
+                    "admin: 127.0.0.1:0", f"admin: 127.0.0.1:{taken.getsockname()[1]}"
+                )
+            )
+            event = await one.router.restart()
+            assert event["message"] == "restart failed"
+            assert "in use" in event["why"]
+            assert await one.status("/readyz") == 200
+            assert (await one.ask()).status == 200
+
+
+@scenario
+async def test_no_replica_is_up_for_the_new_process(tmp_path: Path) -> None:
+    """For example, the new configuration lists other replicas by mistake."""
+    async with restarting(tmp_path, program=IMPATIENT) as one:
+        one.write(replica=dead_url())
+        event = await one.router.restart()
+        assert event["message"] == "restart failed"
+        assert "no replica is up" in event["why"]
+        assert "refused" in event["why"].lower()
+        assert (await one.ask()).status == 200
+
+
+@scenario
+async def test_the_new_process_is_killed_while_it_prepares(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    async with restarting(tmp_path, held(go)) as one:
+        stream = await one.router.client()
+        await stream.send(chat(stream=True))
+        await stream.recv_until(b'"a"')
+        one.router.signal(signal.SIGUSR2)
+        pid = (await one.begins())["pid"]
+        os.kill(pid, signal.SIGKILL)
+        event = await one.router.next_event("restart failed")
+        assert "SIGKILL" in event["why"]
+        assert not is_alive(pid)
+        go.set()
+        assert (await stream.recv_response()).complete
+        stream.close()
+        assert await one.status("/readyz") == 200
+
+
+@scenario
+async def test_the_old_process_is_killed_while_the_new_one_prepares(tmp_path: Path) -> None:
+    """The new process must not live on without a request to serve."""
+    async with restarting(tmp_path) as one:
+        await one.hostile.stop_listening()  # the new process waits for the replica
+        one.router.signal(signal.SIGUSR2)
+        pid = (await one.begins())["pid"]
+        one.router.child.kill()
+        one.hostile.start(one.hostile.port)
+        await eventually(lambda: not is_alive(pid), "the end of the new process")
