@@ -478,6 +478,8 @@ class Fleet:
         if not is_timed:
             pass
         elif ttft_s is not None:
+            if ttft_s < replica.speed.rtt_s:  # No content comes sooner than a round trip takes.
+                self.timed(replica, ttft_s)
             replica.answered(ttft_s, tokens, is_alone)
         else:
             progress.whole_answer(now - dispatched)
