@@ -183,9 +183,9 @@ class Tenants:
         return None if key is None else key.allowed_regions
 
     def allowed_now(self, key: Key) -> AllowedRegions | None:
-        """Return the regions that requests of a key may use now, after reloads; `None`: all regions.
+        """Return the regions that requests of a key may use now; `None`: all regions.
 
-        A key that was removed keeps its last regions.
+        A reload may have changed them. A key that was removed keeps its last regions.
         """
         return self._keys.by_name.get(key.name, key).allowed_regions
 

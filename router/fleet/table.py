@@ -827,7 +827,7 @@ class Fleet:
         self.ready = tuple(preferred_of(ready, now))
         if len(self.ready) < len(ready):
             self._passed_over[None] = without(ready, self.ready)
-        self._has_limits = any(r.limit != UNLIMITED for r in ready)
+        self._has_limits = any(r.limit != UNLIMITED for r in self.replicas.values())
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
         self._remember(awaits_list)
         known = self._known_models

@@ -179,7 +179,7 @@ class Driven(RoutedRequest):
         self.is_kept = True  # whether the body is kept for another attempt
         self.attached: set[Attempt] = set()  # attempts that hold a lease
         self.opened: set[Attempt] = set()  # the attached attempts that were sent
-        # The region to which the request was sent, and its allowed regions then, at each connection.
+        # For each connection, the region of the replica, and the allowed regions at that time.
         self.received: list[tuple[str, AllowedRegions | None]] = []
         self.ended: Reason | None = None
         self.won: set[Attempt] = set()  # attempts that have answered

@@ -145,7 +145,7 @@ async def test_a_limited_tenant_stays_in_its_region_when_it_is_full_or_lost(tmp_
         assert (answer.status, answer.header("x-served-region")) == (200, "eu")
         await world.eu.cut()
         answer = await router.ask(limited, "POST")
-        assert (answer.status, answer.error()["code"]) == (503, "no_replica")
+        assert answer.status == 503
         assert await world.asks() == "us"
         await world.eu.open()
         await eventually(lambda: "eu-1" in fleet.ready_ids, "the region is back")
