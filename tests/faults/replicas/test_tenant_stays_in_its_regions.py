@@ -18,8 +18,14 @@ import pytest
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Classes, ClassSettings, Continuation, Hedging, Keys, Replica
 from router.intake.routes import POSTS
-from tests.harness.behaviours import chat_either, hang, rst_after_request, stream_then_fin
-from tests.harness.messages import chat, post_json, request, role, token
+from tests.harness.behaviours import (
+    answer,
+    chat_either,
+    hang,
+    rst_after_request,
+    stream_then_fin,
+)
+from tests.harness.messages import chat, post_json, request, response, role, token
 from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import Router, running, scenario
 
@@ -91,6 +97,20 @@ def told(folder: Path, behave: Behaviour, *fields: str, stream: bool = False, **
 
 def test_a_reset_is_not_retried_elsewhere(tmp_path: Path) -> None:
     assert told(tmp_path, rst_after_request) == 502
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_answer_is_not_retried_elsewhere(tmp_path: Path, status: int) -> None:
+    @scenario
+    async def story() -> None:
+        busy = answer(response(status, "Retry-After: 5", "Connection: close"))
+        async with two_regions(tmp_path, busy) as (router, eu, us):
+            for _ in range(2):
+                assert (await router.ask(asks(PRIVATE, LIMITED), "POST")).status == status
+            assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
+            assert (len(eu.requests), texts(us)) == (2, {OPEN})
+
+    story()
 
 
 def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
