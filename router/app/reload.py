@@ -141,6 +141,8 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.context.adopt(config, orders)
     parts.dispatcher.limit_regions()
     _diff_fleet(parts, config, wanted, made)
+    if parts.tokens is not None:
+        parts.tokens.stop_remote()
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
-from router.config.model import Keys, Replica
+from router.config.model import Keys, Prefix, Replica
 from tests.harness.behaviours import json_ok
+from tests.harness.clocks import NEVER_S
 from tests.harness.messages import chat, completion
 from tests.harness.replica import Behaviour, HostileReplica, ReplicaConnection, eventually
 from tests.harness.running import Router, running, scenario
@@ -69,7 +70,7 @@ async def two_regions(
         replica.start()
     replicas = (
         Replica(url=near.url, id="eu-1", region="eu", max_inflight=1),
-        Replica(url=far.url, id="us-1", region="us", max_inflight=1),
+        Replica(url=far.url, id="us-1", region="us", max_inflight=1, engine="vllm"),
     )
     path = folder / "keys.jsonl"
     settings = {"region": "eu", "keys": write_keys(path, *allowed), **config}
@@ -82,8 +83,9 @@ async def two_regions(
 
 
 def texts(replica: HostileReplica) -> list[str]:
-    """The prompts that a replica has received."""
-    return [json.loads(one.body)["messages"][0]["content"] for one in replica.requests]
+    """The prompts of the chats that a replica has received."""
+    chats = [one for one in replica.requests if one.target == "/v1/chat/completions"]
+    return [json.loads(one.body)["messages"][0]["content"] for one in chats]
 
 
 def after(go: asyncio.Event) -> Behaviour:
@@ -182,6 +184,37 @@ def test_a_request_that_connects_is_not_sent_to_a_region_that_was_removed(
             (line,) = await world.router.log()
             assert [replica for replica, *_ in line["tried"]] == ["us-1", "eu-1"]
             assert fleet.replicas["us-1"].health.failures == 0, "the replica is not blamed"
+
+    story()
+
+
+def test_a_prompt_is_not_tokenized_in_a_region_that_was_removed(tmp_path: Path) -> None:
+    @scenario
+    async def story() -> None:
+        asked, closed = asyncio.Event(), asyncio.Event()
+
+        async def tokenizes_forever(connection: ReplicaConnection) -> None:
+            while request := await connection.recv_request():
+                if request.target == "/tokenize":
+                    asked.set()
+                    await connection.expect_close()
+                    closed.set()
+                    return
+                await connection.send(completion())
+
+        prefix = Prefix(exact=True, tokens_wait_s=NEVER_S)
+        async with two_regions(
+            tmp_path, json_ok, tokenizes_forever, ("us",), prefix=prefix
+        ) as world:
+            tokens = world.router.app.parts.tokens
+            assert tokens is not None
+            tokens._remote._timeout_s = NEVER_S
+            task = await world.begins(PRIVATE * 100, LIMITED)
+            await asked.wait()
+            await world.limits("eu")
+            await closed.wait()
+            assert (await task).status == 200
+            assert (texts(world.eu), texts(world.us)) == ([PRIVATE * 100], [])
 
     story()
 
