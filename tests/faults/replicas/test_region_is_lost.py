@@ -24,7 +24,7 @@ from tests.harness.running import Router, long_scenario, running
 SHOWS = "x-served-region: true"
 NEAR_S, FAR_S = 0.01, 0.06  # the distances of the two regions, in seconds of round-trip time
 SLOTS = 10  # attempts at one replica
-TOKENS = 4000  # output tokens of a stream that runs for the whole test
+TOKENS = 20_000  # output tokens of a stream that runs for the whole test
 
 
 class TwoRegions:
