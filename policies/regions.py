@@ -31,6 +31,12 @@ class AllowedRegions:
         """Whether a request may be sent to a replica of `region`."""
         return region in self.names
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AllowedRegions) and self.names == other.names
+
+    def __hash__(self) -> int:
+        return hash(self.names)
+
     def __str__(self) -> str:
         return ", ".join(sorted(self.names))
 

@@ -266,6 +266,10 @@ class Pools:
         queue: Queue = ticket.queue
         return queue.requeue(ticket, now, self.of(ticket.model))
 
+    def set_lane(self, ticket: Ticket, lane: str, now: float) -> None:
+        queue: Queue = ticket.queue
+        queue.set_lane(ticket, lane, now)
+
     def open_to(
         self, model: str, lane: str, urgency: int, places: Sequence[ReplicaLoad]
     ) -> Sequence[ReplicaLoad]:

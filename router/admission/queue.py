@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from policies.queueing.base import OrderPolicy
 from policies.queueing.contract import make_order
-from policies.queueing.ticket import CLASSES, INFINITY, NEW, Ticket
+from policies.queueing.ticket import CLASSES, INFINITY, NEW, WAITING, Ticket
 from router.admission.dispatches import LOOK_S
 from router.admission.outcomes import Outcomes
 from router.admission.rules import Rules
@@ -93,6 +93,18 @@ class Queue(Outcomes):
         for ticket in found:
             self._wait_lists.drop(ticket, NEW)
         return found
+
+    def set_lane(self, ticket: Ticket, lane: str, now: float) -> None:
+        """Change the lane of a ticket, because its request may use other replicas than before.
+
+        A waiting ticket keeps its place in the order of arrival.
+        """
+        if ticket.state != WAITING:
+            ticket.lane = lane
+            return
+        self._wait_lists.drop(ticket, NEW)
+        ticket.lane = lane
+        self._wait(ticket, now)
 
     def adopt(self, config: Config, made: OrderPolicy | None = None) -> None:
         """Apply another configuration. Waiting tickets keep their order of arrival.

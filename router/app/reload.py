@@ -139,7 +139,10 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.hedger.adopt(config.hedging, hedging)
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
+    parts.dispatcher.limit_regions()
     _diff_fleet(parts, config, wanted, made)
+    if parts.tokens is not None:
+        parts.tokens.stop_remote()
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
 
@@ -152,6 +155,14 @@ def _diff_fleet(
 ) -> None:
     """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
     fleet = parts.fleet
+    # Each replica gets its new region first, because the requests that wait for a connection to a
+    # removed replica go to other replicas at once.
+    for replica_id, replica in fleet.replicas.items():
+        entry = wanted.get(replica_id)
+        if entry is not None and entry.url == replica.config.url:
+            replica.adopt(entry, config.health)
+            replica.pool.adopt(config.limits, config.timeouts)
+    fleet.rebuild()
     for replica_id, replica in list(fleet.replicas.items()):
         successor = made.get(replica_id)
         if successor is not None:
@@ -163,9 +174,6 @@ def _diff_fleet(
             parts.watch(successor)
         elif replica_id not in wanted:
             parts.retire(replica)
-        else:
-            replica.adopt(wanted[replica_id], config.health)
-            replica.pool.adopt(config.limits, config.timeouts)
     added = [replica for replica_id, replica in made.items() if replica_id not in fleet.replicas]
     fleet.add_all(added)
     for replica in added:

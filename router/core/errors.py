@@ -42,7 +42,8 @@ class Reason(StrEnum):
     BAD_PRIORITY = "bad_priority"  # The priority is neither a known name nor a number.
     KEY_REQUIRED = "key_required"  # The request has no API key, or an unknown one.
     MODEL_NOT_ALLOWED = "model_not_allowed"  # The API key may not use the model.
-    # No replica serves the model in the regions to which the API key is limited.
+    # No replica serves the model in the regions to which the API key is limited. If an attempt has
+    # this reason, a reload had changed the regions before the attempt was sent.
     REGION_NOT_ALLOWED = "region_not_allowed"
     KEY_CONCURRENCY = "key_concurrency"  # The API key has reached its limit of concurrent requests.
     KEY_REQUESTS = "key_requests"  # The API key has reached its limit of requests per minute.

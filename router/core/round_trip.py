@@ -2,8 +2,9 @@
 
 A sample is never too short. It is too long if the replica takes time to answer, if a turn of the
 event loop is late, or if packets wait in the network. So the shortest sample is nearest to the real
-round-trip time (as in BBR and in TCP's `min_rtt`). A sample is dropped after one to two windows,
-because routes change.
+round-trip time (as in BBR and in TCP's `min_rtt`). The samples are the durations of probes, and
+each time to first token that is shorter than the present value. A sample is dropped after one to
+two windows, because routes change.
 
 Pure. Must never: read a clock.
 """

@@ -100,6 +100,13 @@ class Dispatcher(Handler, ExchangeOwner):
         self._proto = b"https" if config.tls is not None else b"http"
         self._allowed = frozenset(path.encode() for path in config.allow_paths)
 
+    def limit_regions(self) -> None:
+        """Apply the regions of the keys after a reload to the requests that have not ended."""
+        for exchange in [*self.exchanges]:
+            key = exchange.asked.key
+            if key is not None:
+                exchange.limit_regions(self.tenants.allowed_now(key))
+
     # -- Handler ------------------------------------------------------------------------------
 
     def check_head(self, head: RequestHead) -> None:

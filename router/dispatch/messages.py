@@ -26,6 +26,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.REPLICA_BUSY: "every replica is busy",
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",
+    Reason.REGION_NOT_ALLOWED: "no replica in the regions that this key may use takes the request",
     Reason.DRAINING: "the router is shutting down",
     Reason.INTERNAL: "internal error of the router",
 }

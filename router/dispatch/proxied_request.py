@@ -107,6 +107,9 @@ class ProxiedRequest(AttemptedRequest):
 
     def send(self, io: AttemptIO, conn: ReplicaConnection) -> None:
         """Send the request over the connection of the attempt."""
+        if not self.driver.may_send(io.attempt):
+            conn.cancel()
+            return
         io.conn = conn
         self.driver.connected(io.attempt)
         send(io, conn, self)

@@ -182,6 +182,13 @@ class Tenants:
         key = self._keys.by_name.get(owner.removeprefix(_NAMED.decode()))
         return None if key is None else key.allowed_regions
 
+    def allowed_now(self, key: Key) -> AllowedRegions | None:
+        """Return the regions that requests of a key may use now; `None`: all regions.
+
+        A reload may have changed them. A key that was removed keeps its last regions.
+        """
+        return self._keys.by_name.get(key.name, key).allowed_regions
+
     @property
     def under_way(self) -> int:
         """The number of requests that hold a part of their tenants' limits."""

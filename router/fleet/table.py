@@ -391,6 +391,23 @@ class Fleet:
             )
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
 
+    def pinned(self, replica_id: str, allowed: AllowedRegions | None) -> Replica | None:
+        """Return the replica with an ID if it is fit and in an allowed region, else `None`."""
+        found = self.ready_ids.get(replica_id)
+        return found if found is None or _is_allowed(found, allowed) else None
+
+    def refusal_of_pinned(
+        self, replica_id: str, allowed: AllowedRegions | None
+    ) -> RouterError | None:
+        """Return the error for requests that wait for one replica that is in no allowed region.
+
+        The result is `None` if the requests must continue to wait.
+        """
+        found = self.replicas.get(replica_id)
+        if allowed is None or found is None or _is_allowed(found, allowed):
+            return None
+        return not_allowed(None, allowed)
+
     def models_of(self, replica: Replica) -> frozenset[str] | None:
         """Return the models that a replica serves, whether or not it is fit; `None` means any
         model."""
@@ -461,6 +478,8 @@ class Fleet:
         if not is_timed:
             pass
         elif ttft_s is not None:
+            if ttft_s < replica.speed.rtt_s:  # No content comes sooner than a round trip takes.
+                self.timed(replica, ttft_s)
             replica.answered(ttft_s, tokens, is_alone)
         else:
             progress.whole_answer(now - dispatched)
@@ -808,7 +827,7 @@ class Fleet:
         self.ready = tuple(preferred_of(ready, now))
         if len(self.ready) < len(ready):
             self._passed_over[None] = without(ready, self.ready)
-        self._has_limits = any(r.limit != UNLIMITED for r in ready)
+        self._has_limits = any(r.limit != UNLIMITED for r in self.replicas.values())
         self._one_pool = len(pools.all) - bool(pools.any.members) <= 1
         self._remember(awaits_list)
         known = self._known_models
@@ -882,6 +901,10 @@ def _unnamed() -> RouterError:
 def _by(request_id: bytes) -> str:
     """Return text for people that names the request by its id; "" if the request has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
+
+
+def _is_allowed(replica: Replica, allowed: AllowedRegions | None) -> bool:
+    return allowed is None or allowed.allows(replica.region)
 
 
 def _may_serve(replica: Replica, model: str | None) -> bool:

@@ -179,6 +179,8 @@ class Driven(RoutedRequest):
         self.is_kept = True  # whether the body is kept for another attempt
         self.attached: set[Attempt] = set()  # attempts that hold a lease
         self.opened: set[Attempt] = set()  # the attached attempts that were sent
+        # For each connection, the region of the replica, and the allowed regions at that time.
+        self.received: list[tuple[str, AllowedRegions | None]] = []
         self.ended: Reason | None = None
         self.won: set[Attempt] = set()  # attempts that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that are kept for later
@@ -294,9 +296,28 @@ class Driven(RoutedRequest):
 
     # -- events of its engines --------------------------------------------------------------------
 
+    def connects(self, attempt: Attempt) -> bool:
+        """The attempt gets its connection. Returns False if the request must not be sent over it.
+
+        The attempt has then ended.
+        """
+        driver = self.driver
+        if not driver.may_use(attempt.at):
+            self.attached.remove(attempt)
+            self.opened.remove(attempt)
+        if not driver.may_send(attempt):
+            return False
+        driver.connected(attempt)
+        self.received.append((attempt.at.region, self.view.allowed))
+        return True
+
+    def _is_connected(self, attempt: Attempt) -> bool:
+        return attempt.is_sent or self.connects(attempt)
+
     def shows(self, attempt: Attempt) -> None:
         """A piece of content arrives: the first or a later piece."""
-        self.driver.connected(attempt)
+        if not self._is_connected(attempt):
+            return
         now = self.world.time.at
         if self.driver.state.winner is attempt:
             self.shown_at = now
@@ -312,6 +333,8 @@ class Driven(RoutedRequest):
         self._timer.set(min(now + self.times.token_gap_s, self._total_due))
 
     def whole(self, attempt: Attempt) -> None:
+        if not self._is_connected(attempt):
+            return
         if self.driver.state.winner is not attempt:
             self.shows(attempt)
         self._completes(attempt, Reason.OK)
@@ -320,7 +343,8 @@ class Driven(RoutedRequest):
     def answers(self, attempt: Attempt, reason: Reason) -> None:
         """The engine answers with an error, before any content."""
         driver = self.driver
-        driver.connected(attempt)
+        if not self._is_connected(attempt):
+            return
         if reason is Reason.REPLICA_BUSY:
             driver.refused(attempt, None)
         may_be_other = reason in (Reason.REPLICA_BUSY, Reason.STREAM_ERROR)
@@ -343,6 +367,8 @@ class Driven(RoutedRequest):
 
     def asks_without_priority(self, attempt: Attempt) -> None:
         """The engine refuses the request because of its priority."""
+        if not self._is_connected(attempt):
+            return
         if not self.driver.ask_without_priority(attempt):
             self.answers(attempt, Reason.REPLICA_REFUSED)
 
@@ -501,6 +527,12 @@ class World:
         replica = self.fleet.replicas[id]
         for _ in range(self.config.health.fall):
             self.fleet.probed(replica, False)
+
+    def moves(self, id: str, region: str) -> None:
+        """A reload changes the region of a replica."""
+        replica = self.fleet.replicas[id]
+        replica.adopt(msgspec.structs.replace(replica.config, region=region), self.config.health)
+        self.fleet.rebuild()
 
     def grows(self, id: str) -> None:
         """A reload removes the request limit of a replica."""

@@ -507,3 +507,17 @@ def test_invariants_hold_under_random_operations(events: list[tuple[str, int]]) 
         table.close()
 
     run_bounded(body, 10.0)
+
+
+@scenario
+async def test_a_first_token_bounds_the_round_trip() -> None:
+    """Slow probes make the distance too long. No token comes sooner than a round trip takes."""
+    table = Table()
+    far = table.add("far", region="us")
+    table.fleet.timed(far, 0.5)
+    for ttft_s, is_timed, found in ((0.8, True, 0.5), (0.1, False, 0.5), (0.3, True, 0.3)):
+        table.fleet.showed_content(far, 1.0, 0.0, ttft_s, 10, is_timed=is_timed)
+        assert far.speed.rtt_s == found
+    table.fleet.showed_content(far, 1.0, 0.0, None, 10)
+    assert far.speed.rtt_s == 0.3
+    table.close()

@@ -39,7 +39,7 @@ from router.fleet.replica import Replica
 
 # An attempt that ended for one of these reasons does not count towards the maximum number of
 # attempts of a request.
-UNREACHED: Final = UNSENT | {Reason.PREEMPTED}
+UNREACHED: Final = UNSENT | {Reason.PREEMPTED, Reason.REGION_NOT_ALLOWED}
 
 
 # The classes below are not enums, because access to an enum member costs a class lookup in compiled

@@ -124,6 +124,18 @@ class RequestDriver(RunningAttempts):
         if due != NEVER and attempt in self.live:
             self._await_hedge(due, attempt.began)
 
+    def may_send(self, attempt: Attempt) -> bool:
+        """Whether the request may be sent over the connection that the attempt just got.
+
+        A reload may have changed the regions of the key or of the replica while the attempt waited
+        for its connection. Then the result is False, the attempt has ended, and the request
+        continues elsewhere or has ended, too.
+        """
+        if self.may_use(attempt.at):
+            return True
+        self.failed(attempt, Reason.REGION_NOT_ALLOWED, reused=False, received=False)
+        return False
+
     # -- hedging ------------------------------------------------------------------------------
 
     def _await_hedge(self, due: float, now: float) -> None:
@@ -233,7 +245,7 @@ class RequestDriver(RunningAttempts):
         """
         replica, request = attempt.at, self._request
         can_send = request.can_resend() and not replica.removed and not self._context.closing
-        if self.is_contested(attempt) or not can_send:
+        if self.is_contested(attempt) or not can_send or not self.may_use(replica):
             return False
         self.priority_rejected_by = replica
         request.free_connection(attempt)
@@ -259,7 +271,8 @@ class RequestDriver(RunningAttempts):
             request.send_kept_error()
             return
         can_resend = request.can_resend()
-        if step == Step.HERE and can_resend and not attempt.at.removed:
+        is_here = step == Step.HERE and not attempt.at.removed and self.may_use(attempt.at)
+        if is_here and can_resend:
             context.metrics.connections_stale += 1
             context.metrics.retries(reason)
             self.begin(attempt.at, fresh=True)

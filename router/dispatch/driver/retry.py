@@ -7,6 +7,8 @@ none. After content has reached the client, the request is not repeated; a conti
 
     what happened                          connection   verdict
     could not connect                      -            elsewhere, free: nothing was sent
+    a reload has changed the regions       -            elsewhere, free: nothing was sent
+    before the request was sent
     the router has no free file or port    -            no: elsewhere it would fail as well
     lost, no byte of the response yet      reused       same replica once, on a new connection
     lost                                   new          elsewhere if repeatable, on the budget;
@@ -50,7 +52,7 @@ def judge(
     `received`: at least one byte of the response has arrived. `repeatable`: repeating a request of
     this route is safe.
     """
-    if reason in UNSENT:
+    if reason in UNSENT or reason is Reason.REGION_NOT_ALLOWED:
         return RetryChoice.ELSEWHERE
     if reason is Reason.REPLICA_BUSY:
         return RetryChoice.BUDGET

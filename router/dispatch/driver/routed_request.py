@@ -10,6 +10,7 @@ from typing import cast
 from mypy_extensions import mypyc_attr
 
 from policies.facts import RequestView
+from policies.regions import AllowedRegions
 from router.core.urgency import Urgency
 from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
@@ -76,6 +77,18 @@ class RoutedRequest(DrivenRequest):
         queue = self.context.queue
         if queue is not None:
             queue.wake()
+
+    def limit_regions(self, allowed: AllowedRegions | None) -> None:
+        """Apply the regions of the request's key that a reload has changed.
+
+        They apply to everything that is sent from now on. What was sent before stays where it is.
+        """
+        if allowed == self.view.allowed:
+            return
+        self.view.allowed = allowed
+        queue = self.context.queue
+        if queue is not None:
+            queue.regions_changed(self)
 
     # -- interface for the queue driver -----------------------------------------------------------
 

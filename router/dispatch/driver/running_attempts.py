@@ -48,9 +48,9 @@ class RunningAttempts:
         replica's region.
         """
         request, context = self._request, self._context
-        allowed = request.view.allowed
-        if allowed is not None and not allowed.allows(replica.region):
+        if not self.may_use(replica):
             # Every list of candidates is filtered, so this is a defect. The prompt is not sent.
+            allowed = request.view.allowed
             raise RuntimeError(f"{replica.id} is not in the regions {allowed} of the request")
         tokens, held = context.chooser.dispatched(request.view, replica)
         attempt = self.state.begin(
@@ -80,6 +80,11 @@ class RunningAttempts:
         request.attach(attempt)
         request.check_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
+
+    def may_use(self, replica: Replica) -> bool:
+        """Whether the request may be sent to the region of a replica now."""
+        allowed = self._request.view.allowed
+        return allowed is None or allowed.allows(replica.region)
 
     def connected(self, attempt: Attempt) -> None:
         """Mark the attempt as sent, because it has a connection."""

@@ -39,10 +39,12 @@ class LaneSet:
     the tuple shows whether the set is current.
     """
 
-    __slots__ = ("allowed", "as_set", "model", "replicas")
+    __slots__ = ("allowed", "as_set", "model", "pin", "replicas")
 
     def __init__(self, lane: str) -> None:
         model, allowed = read_lane(lane)
+        # The ID of the only replica that can answer; `None`: the lane is that of a model.
+        self.pin: str | None = model[1:] if model.startswith(_PIN) else None
         self.model: str | None = model or None
         self.allowed: AllowedRegions | None = allowed
         self.replicas: Sequence[Replica] = ()
@@ -71,28 +73,28 @@ class Places(Pool):
         return known
 
     def eligible(self, lane: str) -> Sequence[Replica]:
-        if lane.startswith(_PIN):
-            replica = self._fleet.ready_ids.get(lane[1:])
-            return () if replica is None else (replica,)
         known = self._set(lane)
+        if known.pin is not None:
+            replica = self._fleet.pinned(known.pin, known.allowed)
+            return () if replica is None else (replica,)
         return self._fleet.serving(known.model, known.allowed)
 
     def refusal(self, lane: str) -> RouterError | None:
-        if lane.startswith(_PIN):
-            return None
         known = self._set(lane)
+        if known.pin is not None:
+            return self._fleet.refusal_of_pinned(known.pin, known.allowed)
         return self._fleet.refusal(known.model, known.allowed)
 
     def absent_since(self, lane: str) -> float:
-        if lane.startswith(_PIN):
-            return self._fleet.replica_absent_since(lane[1:])
         known = self._set(lane)
+        if known.pin is not None:
+            return self._fleet.replica_absent_since(known.pin)
         return self._fleet.absent_since(known.model, known.allowed)
 
     def serves(self, place: ReplicaLoad, lane: str) -> bool:
-        if lane.startswith(_PIN):
-            return self._fleet.ready_ids.get(lane[1:]) is place
         known = self._set(lane)
+        if known.pin is not None:
+            return self._fleet.pinned(known.pin, known.allowed) is place
         found = self._fleet.serving(known.model, known.allowed)
         if known.replicas is not found:
             known.replicas = found

@@ -34,7 +34,7 @@ from typing import Final, cast
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
-from policies.regions import lane_of
+from policies.regions import lane_of, read_lane
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.wait_forecast import WaitForecast
@@ -121,24 +121,23 @@ class QueueDriver:
             fleet, pools, chooser = self._fleet, self.pools, self._chooser
             replica = fast_path(fleet, pools, chooser, x.view, rank, now, may_pass)
             if replica is None:
-                return self._offer(x, model or "", None)
+                return self._offer(x, model or "")
             if not x.order:
                 x.order = pools.next_order()
             return replica
-        return self._offer(x, next(iter(owner.models or ()), model) or "", pinned(owner))
+        return self._offer(x, next(iter(owner.models or ()), model) or "", owner)
 
     def _offer(
         self,
         x: QueuedRequest,
         model: str,
-        lane: str | None,
+        owner: Replica | None = None,
         excluded: tuple[Replica, ...] = (),
     ) -> Replica | None:
-        """`lane`: `None` means the lane of the model and of the request's allowed regions."""
+        """`owner`: the only replica that can answer the request; `None`: any replica."""
         now = self._scheduler.now()
         self._changes.catch_up(now)
-        if lane is None:
-            lane = lane_of(model, x.view.allowed)
+        lane = lane_of(model if owner is None else pinned(owner), x.view.allowed)
         ticket = x.make_ticket(model, lane)
         ticket.order = x.order  # A retry comes before requests that arrived later.
         ticket.excluded = excluded
@@ -424,7 +423,7 @@ class QueueDriver:
         if ticket is None:
             self._uncount(x, now)
             try:
-                other = self._offer(x, model, None if x.pinned is None else pinned(x.pinned))
+                other = self._offer(x, model, x.pinned)
             except RouterError:
                 return False
             if other is not None:
@@ -436,6 +435,17 @@ class QueueDriver:
         x.begin_wait(now)
         self.changed(replica)
         return True
+
+    def regions_changed(self, x: QueuedRequest) -> None:
+        """Apply the changed `RequestView.allowed` of a request to its ticket.
+
+        A waiting request waits for its new regions. It keeps its place in the order of arrival.
+        """
+        ticket = x.ticket
+        if ticket is not None:
+            lane = lane_of(read_lane(ticket.lane)[0], x.view.allowed)
+            self.pools.set_lane(ticket, lane, self._scheduler.now())
+            self.changed(None)
 
     def expected_output(self, x: QueuedRequest) -> int:
         """Return the expected output tokens of a request."""

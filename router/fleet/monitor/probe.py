@@ -174,13 +174,15 @@ class Prober:
     ) -> int:
         """Send a GET over a new connection, and measure the round trip to the replica.
 
-        The arguments are those of `Asker.get`. Raises NoAnswer.
+        An answer 5xx is not measured, because a proxy near the router may have sent it. The
+        arguments are those of `Asker.get`. Raises NoAnswer.
         """
         began = monotonic()
         status = await self._asker.get(replica, path, timeout_s, sink, size)
         # TCP and TLS 1.3 need one round trip each before the request.
         trips = 3.0 if replica.address.is_tls else 2.0
-        self._fleet.timed(replica, (monotonic() - began) / trips)
+        if status < 500:
+            self._fleet.timed(replica, (monotonic() - began) / trips)
         return status
 
     async def _read_models(self, replica: Replica) -> Entries | None:

@@ -2,7 +2,8 @@
 
 The router measures the round-trip time from itself to each replica. So it knows the distance from
 its own region to each other region. If no distance is configured between a client's region and
-another region, the distance from the router is used, because every request passes the router.
+another region, the distance is that of the way through the router, because every request passes the
+router.
 
 A measured distance changes only if the new value differs by a fifth and by a millisecond.
 Otherwise the order of two regions at the same distance would change with each measurement.
@@ -18,6 +19,9 @@ from typing import Final
 
 _SHARE: Final = 0.2  # The smallest change of a measured distance, as a share of the distance.
 _LEAST_S: Final = 0.001  # The smallest change of a measured distance, in seconds.
+# The distance to the router if it is unknown. It is longer than any configured distance, so regions
+# at a configured distance come first, and the other regions in their order from the router.
+_UNKNOWN_S: Final = 3600.0
 
 
 class Distances:
@@ -61,10 +65,17 @@ class Distances:
         return (region, region) in self._configured
 
     def between(self, start: str, end: str) -> float:
-        """Return the distance between two regions; infinity: unknown."""
+        """Return the distance between two regions. It may be very long if it is unknown."""
         if start == end:
             return 0.0
         seconds = self._configured.get((start, end))
         if seconds is not None:
             return seconds
-        return self._measured.get(start if end == self.own else end, inf)
+        before = self._to_router(start)
+        return before if end == self.own else before + self._measured.get(end, inf)
+
+    def _to_router(self, start: str) -> float:
+        if start == self.own:
+            return 0.0
+        seconds = self._configured.get((start, self.own))
+        return self._measured.get(start, _UNKNOWN_S) if seconds is None else seconds

@@ -2,7 +2,8 @@
 
 The filter comes before the preference for replicas that are neither suspect nor busy. If all
 replicas of the allowed regions are busy, they are used, although replicas of other regions are not
-busy.
+busy. The same applies to ejected replicas: an ejection leaves another replica to the model, but
+perhaps none in the allowed regions.
 
 If no replica of the allowed regions serves the model, waiting does not help, so the request returns
 403 `region_not_allowed` at once. The status is 403, as for a model that a key may not use, because
@@ -39,12 +40,15 @@ class Residents:
         `known`: all replicas that serve the model or may serve it, including replicas that are not
         fit.
         """
+        own = [replica for replica in known if allowed.allows(replica.region)]
         found = [replica for replica in fit if allowed.allows(replica.region)]
+        if not found:  # The replicas that are up are ejected.
+            found = [replica for replica in own if not replica.is_away]
         self.preferred = tuple(preferred_of(found, now))
         # The fit replicas that are used only after all preferred ones have failed.
         self.others = without(found, self.preferred)
         # Whether a replica of these regions serves the model, or may serve it.
-        self.is_served = any(allowed.allows(replica.region) for replica in known)
+        self.is_served = len(own) > 0
 
 
 def not_allowed(model: str | None, allowed: AllowedRegions) -> RouterError:

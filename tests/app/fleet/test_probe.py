@@ -256,3 +256,13 @@ async def test_stopping_while_probes_hang() -> None:
         await eventually(lambda: bool(engine.asked), "a probe")
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)
+
+
+@scenario
+async def test_an_error_of_a_near_proxy_is_no_measurement_of_the_distance() -> None:
+    gone = response(503, "Connection: close")
+    async with serving({"/health": gone}) as engine, probing(engine.server.url) as (table, _, _):
+        await eventually(lambda: len(engine.asked) > 2, "more probes")
+        assert first(table).speed.rtt_s == 0.0
+        engine.answers = dict(WELL)
+        await eventually(lambda: first(table).speed.rtt_s > 0.0, "the engine answers")

@@ -198,7 +198,8 @@ class Walk(RuleBasedStateMachine):
     @rule(data=st.data())
     def accepts(self, data: st.DataObject) -> None:
         request, attempt = self.any_attempt(data)
-        request.driver.connected(attempt)
+        if not attempt.is_sent:
+            request.connects(attempt)
 
     @sent
     @rule(data=st.data())
@@ -312,6 +313,16 @@ class Walk(RuleBasedStateMachine):
         if world.queue is not None:
             world.adopts(queue=QUEUES[queue], classes=CLASSES_OF[queue])
 
+    @there
+    @rule(data=st.data(), region=st.sampled_from(["eu", "us", "asia"]))
+    def reload_moves_a_replica(self, data: st.DataObject, region: str) -> None:
+        self.world.moves(self.any_replica(data), region)
+
+    @asked
+    @rule(data=st.data(), allowed=st.sampled_from(list(ALLOWED)))
+    def reload_limits_a_key(self, data: st.DataObject, allowed: str) -> None:
+        data.draw(st.sampled_from(self.world.requests)).limit_regions(ALLOWED[allowed])
+
     @precondition(lambda self: any(r.ticket is not None for r in self.world.requests))
     @rule(data=st.data())
     def gives_way(self, data: st.DataObject) -> None:
@@ -343,14 +354,13 @@ class Walk(RuleBasedStateMachine):
                     assert attempt.first_due == attempt.began + request.first_s
 
     def check_regions(self) -> None:
-        """No attempt is made in a region that its request may not use.
+        """No request is sent to a region that it may not use at that time.
 
-        This applies to first attempts, retries, copies and continuations.
+        This applies to first attempts, retries, copies and continuations, also after reloads.
         """
         for request in self.world.all:
-            allowed = request.view.allowed
-            for attempt in request.driver.state.attempts:
-                assert allowed is None or allowed.allows(attempt.at.region)
+            for region, allowed in request.received:
+                assert allowed is None or allowed.allows(region)
 
     def check_copies(self) -> None:
         """The budget has paid for the running copies, and for those that reached a replica."""

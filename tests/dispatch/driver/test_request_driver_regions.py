@@ -11,13 +11,22 @@ from __future__ import annotations
 import pytest
 
 from policies.regions import AllowedRegions
-from router.config.model import Classes, ClassSettings, Continuation, Hedging, Preemption, Queue
+from router.config.model import (
+    Classes,
+    ClassSettings,
+    Continuation,
+    Hedging,
+    Preemption,
+    Queue,
+    Retry,
+)
 from router.core.errors import Reason
 from router.core.urgency import CLASSES
 from router.fleet.membership import Duty
 from tests.dispatch.driven import World
 
 EU, US = AllowedRegions(["eu"]), AllowedRegions(["us"])
+BOTH = AllowedRegions(["eu", "us"])
 COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
 REGIONS = ("eu", "us")
 
@@ -121,6 +130,117 @@ def test_an_attempt_in_another_region_is_a_defect() -> None:
     assert world.replicas[0].inflight == 0
 
 
+# -- reloads that change regions --------------------------------------------------------------
+
+
+def test_a_waiting_request_follows_the_regions_of_its_key() -> None:
+    world = World(2, regions=REGIONS, queue=Queue(), most=1)
+    first, second = world.arrives("first"), world.arrives("second")
+    request = world.arrives("q", allowed=BOTH)
+    later = world.arrives("later", allowed=EU)
+    assert world.said[2:] == ["queue q", "queue later"]
+    request.limit_regions(EU)
+    second.whole(second.driver.live[0])
+    world.time.passes(1.0)
+    assert request.waits_since > 0.0, "the free replica is in us"
+    first.whole(first.driver.live[0])
+    world.time.passes(1.0)
+    assert world.said[-1] == "send q to r0", "it keeps its place in the order of arrival"
+    assert request.connects(request.driver.live[0])
+    request.limit_regions(US)
+    request.whole(request.driver.live[0])
+    world.time.passes(1.0)
+    assert world.said[-1] == "send later to r0"
+    later.whole(later.driver.live[0])
+    world.check_empty()
+
+
+def test_a_waiting_request_may_use_regions_that_its_key_gets() -> None:
+    world = World(2, regions=REGIONS, queue=Queue(), most=1)
+    world.arrives("first", allowed=EU)
+    request = world.arrives("q", allowed=EU)
+    request.limit_regions(None)
+    world.time.passes(0.1)
+    assert world.said[2:] == ["grant q", "send q to r1"]
+
+
+def test_a_waiting_request_is_refused_if_its_key_loses_all_regions() -> None:
+    world = World(1, regions=("eu",), queue=Queue(), most=1)
+    world.arrives("first", allowed=EU)
+    request = world.arrives("q", allowed=EU)
+    request.limit_regions(US)
+    world.time.passes(1.0)
+    assert world.said[-1] == "answer q: region_not_allowed"
+
+
+@pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
+def test_later_attempts_follow_the_regions_of_the_key(queue: Queue) -> None:
+    world = World(4, regions=REGIONS, queue=queue)
+    request = world.arrives("q", allowed=US)
+    request.limit_regions(EU)
+    assert request.driver.live, "what was sent stays where it is"
+    request.fails(request.driver.live[0], Reason.REPLICA_RESET)
+    assert world.said[-1] == "retry q to r0"
+
+
+def test_a_retry_on_a_new_connection_leaves_a_region_that_was_removed() -> None:
+    world = World(2, regions=REGIONS)
+    request = world.arrives("q", allowed=US)
+    request.limit_regions(EU)
+    request.fails(request.driver.live[0], Reason.REPLICA_RESET, reused=True, received=False)
+    assert world.said == ["send q to r1", "retry q to r0"]
+
+
+def test_a_request_is_not_sent_without_its_priority_to_a_region_that_was_removed() -> None:
+    world = World(2, regions=REGIONS)
+    request = world.arrives("q", allowed=US)
+    assert request.connects(request.driver.live[0])
+    request.limit_regions(EU)
+    request.asks_without_priority(request.driver.live[0])
+    assert world.said == ["send q to r1", "release q at r1", "end q: replica_refused"]
+
+
+def test_a_preempted_request_waits_for_the_regions_of_its_key() -> None:
+    world = World(2, regions=REGIONS, queue=QUEUES["ticket"], most=1)
+    request = world.arrives("q", allowed=US)
+    assert request.connects(request.driver.live[0])
+    request.limit_regions(EU)
+    assert world.queue is not None and request.ticket is not None
+    world.arrives("other", allowed=EU)
+    world.queue.recall(request.ticket, world.time.at)
+    world.time.passes(1.0)
+    assert world.said[-1] == "queue q", "r1 is free"
+    assert request.waits_since > 0.0
+
+
+def test_an_attempt_without_a_connection_leaves_a_region_that_was_removed() -> None:
+    for queue in QUEUES.values():
+        world = World(2, regions=REGIONS, queue=queue)
+        request = world.arrives("q", allowed=US)
+        request.limit_regions(EU)
+        assert not request.connects(request.driver.live[0])
+        assert world.said == ["send q to r1", "retry q to r0"]
+        assert world.replicas[1].health.failures == 0
+
+
+def test_an_attempt_that_was_not_sent_is_not_one_of_the_permitted_attempts() -> None:
+    world = World(4, regions=REGIONS, retry=Retry(attempts=2, backoff_s=0.0))
+    request = world.arrives("q", allowed=US)
+    request.limit_regions(EU)
+    assert not request.connects(request.driver.live[0])
+    request.answers(request.driver.live[0], Reason.REPLICA_BUSY)
+    assert world.said[-1] == "retry q to r2"
+
+
+def test_a_pinned_request_is_refused_if_its_replica_moves_to_another_region() -> None:
+    world = World(2, regions=REGIONS, queue=Queue(), most=1)
+    world.arrives("first", allowed=US)
+    world.arrives("q", allowed=US, pinned="r1")
+    world.moves("r1", "eu")
+    world.time.passes(1.0)
+    assert world.said == ["send first to r1", "queue q", "answer q: region_not_allowed"]
+
+
 # -- spot machines that are reclaimed ---------------------------------------------------------
 
 QUEUES = {
@@ -148,7 +268,7 @@ def test_a_reclaimed_request_goes_to_another_replica_of_its_regions(queue: Queue
     assert request.driver.leave(request.driver.live[0], world.time.at)
     world.time.passes(1.0)
     assert world.said[:2] == ["send q to r1", "drop q at r1"]
-    assert world.said[-1] == "send q to r3"
+    assert world.said[-1] == "retry q to r3"
 
 
 def test_a_reclaimed_stream_is_continued_in_its_regions_only() -> None:

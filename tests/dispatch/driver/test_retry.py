@@ -24,7 +24,7 @@ LOST = (Reason.REPLICA_RESET, Reason.EMPTY_STREAM, Reason.STREAM_ERROR)
 @pytest.mark.parametrize("reason", list(Reason))
 def test_the_table(reason: Reason, flags: dict[str, bool]) -> None:
     verdict = judge(reason, **flags)
-    if reason in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT):
+    if reason in (Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT, Reason.REGION_NOT_ALLOWED):
         expected = RetryChoice.ELSEWHERE
     elif reason is Reason.REPLICA_BUSY:
         expected = RetryChoice.BUDGET

@@ -17,8 +17,15 @@ import pytest
 
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.model import Classes, ClassSettings, Continuation, Hedging, Keys, Replica
-from tests.harness.behaviours import chat_either, hang, rst_after_request, stream_then_fin
-from tests.harness.messages import chat, post_json, role, token
+from router.intake.routes import POSTS
+from tests.harness.behaviours import (
+    answer,
+    chat_either,
+    hang,
+    rst_after_request,
+    stream_then_fin,
+)
+from tests.harness.messages import chat, post_json, request, response, role, token
 from tests.harness.replica import Behaviour, HostileReplica
 from tests.harness.running import Router, running, scenario
 
@@ -92,6 +99,20 @@ def test_a_reset_is_not_retried_elsewhere(tmp_path: Path) -> None:
     assert told(tmp_path, rst_after_request) == 502
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_answer_is_not_retried_elsewhere(tmp_path: Path, status: int) -> None:
+    @scenario
+    async def story() -> None:
+        busy = answer(response(status, "Retry-After: 5", "Connection: close"))
+        async with two_regions(tmp_path, busy) as (router, eu, us):
+            for _ in range(2):
+                assert (await router.ask(asks(PRIVATE, LIMITED), "POST")).status == status
+            assert (await router.ask(asks(OPEN, FREE), "POST")).status == 200
+            assert (len(eu.requests), texts(us)) == (2, {OPEN})
+
+    story()
+
+
 def test_a_late_answer_gets_no_copy_elsewhere(tmp_path: Path) -> None:
     hedging = Hedging(policy="fixed", options={"delay_s": 0.05}, budget=1.0, by_header=True)
     status = told(
@@ -140,6 +161,29 @@ def test_a_preferred_region_is_no_way_out(tmp_path: Path) -> None:
             assert len(eu.requests) == 5
 
     story()
+
+
+@scenario
+async def test_no_path_or_method_leaves_the_region(tmp_path: Path) -> None:
+    """The only replica is elsewhere, so no request with a body may reach a replica."""
+    body = {"model": "m", "prompt": PRIVATE, "input": PRIVATE, "messages": [], "max_tokens": 1}
+    paths = {path.decode() for path in POSTS} | {"/v1/files", "/v1/batches", "/unknown", "/"}
+    paths |= {"/v1/responses/resp_1/cancel", "/high/v1/chat/completions"}
+    async with running(chat_either, replica={"region": "us"}, keys=keys(tmp_path)) as router:
+        found: dict[str, int] = {}
+        for path in sorted(paths):
+            for method in ("POST", "PUT", "PATCH", "DELETE", "GET"):
+                sent = request(path, LIMITED, "x-region: us", method=method, body=_json(body))
+                answer = await router.ask(sent, method)
+                found[f"{method} {path}"] = answer.status
+        assert router.replica.requests == []
+        assert set(found.values()) <= {400, 403, 404, 405, 415, 422}, found
+        assert found["POST /v1/embeddings"] == found["PUT /v1/completions"] == 403
+        assert found["POST /unknown"] == found["GET /unknown"] == 403
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value).encode()
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from router.fleet.regions.distances import Distances
 
 
@@ -31,7 +33,17 @@ def test_a_measured_distance_holds_from_the_router_to_a_region_and_back() -> Non
 
 
 def test_between_two_other_regions_the_way_goes_through_the_router() -> None:
-    assert distances(africa=0.12).between("us", "africa") == 0.12
+    assert distances(africa=0.12).between("us", "africa") == 0.2
+    assert distances(africa=0.12, mars=0.5).between("africa", "mars") == 0.62
+
+
+@pytest.mark.parametrize("measured", [{}, {"africa": 0.3}])
+def test_the_region_of_the_router_is_nearer_than_regions_behind_it(
+    measured: dict[str, float],
+) -> None:
+    """The distance from the client to the router may be unknown or long."""
+    known = distances(asia=0.1, **measured)
+    assert known.between("africa", "eu") < known.between("africa", "asia")
 
 
 def test_what_is_not_measured_is_furthest() -> None:

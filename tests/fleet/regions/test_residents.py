@@ -113,6 +113,28 @@ async def test_a_busy_replica_of_an_allowed_region_is_used_although_others_are_n
 
 
 @scenario
+async def test_an_ejected_replica_is_used_if_its_region_has_no_other() -> None:
+    """The ejection is allowed, because other regions serve the model."""
+    table = Table()
+    fleet = table.fleet
+    a = table.add("a", region="eu", max_inflight=1)
+    b, c = table.add("b", region="us"), table.add("c", region="us")
+    for _ in range(table.rules.eject_after):
+        fleet.failed(a, Reason.SERVER_ERROR)
+    assert a.health.is_ejected(fleet._clock())
+    assert fleet.serving("m", None) == (b, c)
+    assert fleet.serving("m", EU) == (a,)
+    assert fleet.serving("m", AllowedRegions(["eu", "us"])) == (b, c)
+    assert fleet.absent_since("m", EU) == NEVER
+    lease = table.lease(a)
+    assert refusal(lambda: fleet.eligible("m", EU)).reason is Reason.FLEET_FULL
+    lease.release()
+    fleet.set_duty(a, Duty.CORDONED)
+    assert fleet.serving("m", EU) == ()
+    table.close()
+
+
+@scenario
 async def test_a_new_replica_may_serve_the_model() -> None:
     table, *_ = world()
     new = table.add("new", None, region="asia", is_new=True)

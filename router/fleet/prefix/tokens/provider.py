@@ -107,10 +107,11 @@ class Question:
 class _Job:
     """One computation of token IDs in progress, and the questions that wait for it."""
 
-    __slots__ = ("name", "questions", "stop", "wanted")
+    __slots__ = ("is_remote", "name", "questions", "stop", "wanted")
 
-    def __init__(self, name: bytes) -> None:
+    def __init__(self, name: bytes, *, is_remote: bool) -> None:
         self.name = name
+        self.is_remote = is_remote  # A replica computes the token IDs.
         self.questions: list[Question] = []
         # True: the time limit of a question has passed, but a later request needs the result.
         self.wanted = False
@@ -154,6 +155,15 @@ class TokenProvider:
     def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
         """Use the credentials of a reloaded configuration for all later queries to replicas."""
         self._remote.adopt(token, tls)
+
+    def stop_remote(self) -> None:
+        """Stop all queries to replicas, because a reload may have changed the allowed regions.
+
+        Such a query may still wait for a connection. Its questions get `None`.
+        """
+        for job in self._jobs.values():
+            if job.is_remote:
+                job.stop()
 
     async def start(self) -> None:
         """Load the tokenizers. Raises ConfigError if a tokenizer is unusable."""
@@ -258,7 +268,7 @@ class TokenProvider:
         if len(self._jobs) >= JOBS:
             self.counters.refused += 1
             return None
-        job = self._jobs[name] = _Job(name)
+        job = self._jobs[name] = _Job(name, is_remote=tokenizer is None)
         if tokenizer is not None:
             self._ask_local(job, tokenizer, facts)
         else:
