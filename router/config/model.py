@@ -99,6 +99,9 @@ class Replica(Frozen, frozen=True):
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.
     priority: EnginePriority | None = None
+    # The type of the replica, such as its GPU: the name of a type in the file of `hedgerow plan
+    # --types`. The access log and the metrics have it.
+    type: str = ""
     # The machine of the replica. The second copy of a hedged request prefers another machine.
     node: str = ""
     # The zone of the replica. The second copy of a hedged request prefers another zone.
