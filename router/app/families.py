@@ -18,7 +18,6 @@ from router.app.report import STATES, census, counts_of
 from router.core.urgency import CLASSES
 from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
-from router.fleet.listed import ANY
 from router.fleet.replica import Replica
 from router.observe.families.family import COUNTER, GAUGE, Family, Values
 from router.observe.metrics import MODELS_MAX, REPLICAS_MAX, label
@@ -62,19 +61,15 @@ def _of_each(attribute: str) -> Callable[[Parts], Values]:
 
 
 def _by_model(parts: Parts) -> dict[tuple[str, ...], float]:
-    """If all replicas of a key are away, its value is 0. A replica that serves any name is also
-    counted for each requested model that no replica lists.
+    """If all replicas of a key are away, its value is 0. If no replica lists its models, all
+    replicas are counted for each requested model.
     """
     found: dict[tuple[str, ...], float] = {}
-    unlisted = parts.metrics.named.keys() - parts.fleet.known_models.keys()
+    requested = frozenset(parts.metrics.named)
     shown: set[str] = set()
     for replica in _replicas(parts):
         models = parts.fleet.models_of(replica)
-        if models is None:
-            models = frozenset([ANY])
-        if ANY in models:
-            models = models - {ANY} | unlisted
-        for model in sorted(models):
+        for model in sorted(requested if models is None else models):
             if model not in shown and len(shown) >= MODELS_MAX:
                 continue
             shown.add(model)

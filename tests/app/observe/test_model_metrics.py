@@ -90,13 +90,22 @@ async def test_the_replicas_in_service_are_counted_by_region_and_type() -> None:
 
 
 @scenario
-async def test_a_replica_that_serves_any_name_counts_for_every_requested_one() -> None:
-    models = {"models": ("a", "*")}
-    async with running(json_ok, json_ok, replica=models) as router:
-        assert await replicas(router) == {("a", "", ""): 2, ("m", "", ""): 2}
-        router.change(replicas=(router.at(0), router.at(1, models=("b",))))
-        await router.app.reload()
-        for model in ("a", "b", "m", "x"):
+async def test_names_that_no_replica_lists_have_the_same_label_as_their_requests() -> None:
+    any_name = {"models": ("a", "*")}
+    async with running(json_ok, json_ok, replica=any_name) as router:
+        for model in ("a", "m", "x"):
             assert (await router.ask(chat(model=model))).status == 200
-        names = ("a", "b", "m", "x")
-        assert await replicas(router) == {(name, "", ""): 1 for name in names}
+        counted = await values(router, "hedgerow_model_requests_total", "model", "region", "class")
+        assert {key[0] for key in counted} == {"a", "m", "*"}
+        assert await replicas(router) == {(name, "", ""): 2 for name in ("a", "m", "*")}
+
+
+@scenario
+async def test_replicas_without_a_list_are_counted_for_each_requested_model() -> None:
+    async with running(json_ok, json_ok) as router:
+        for replica in router.app.parts.fleet.replicas.values():
+            replica.models = None
+        router.app.parts.fleet.rebuild()
+        assert await replicas(router) == {}
+        assert (await router.ask(chat(model="x"))).status == 200
+        assert await replicas(router) == {("x", "", ""): 2}
