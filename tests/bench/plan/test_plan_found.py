@@ -6,6 +6,7 @@ import argparse
 import json
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,9 +28,10 @@ from bench.plan.contestants import (
 )
 from bench.plan.fleet import Outcome
 from bench.plan.found import MARK, Row, judge
-from bench.plan.traffic import DAY, STEP_S, Demand, seeded
+from bench.plan.traffic import DAY, STEP_S, WEEK, Demand, seeded
 from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
 from router.plan.forecasts.forecast import Forecast
+from router.plan.forecasts.seasonal_naive import SeasonalNaive
 
 FULL = THROUGHPUT * STEP_S
 
@@ -161,7 +163,14 @@ def test_the_days_of_regions_begin_at_different_times() -> None:
 def test_a_quick_run_end_to_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contestants, "UTILISATIONS", (0.4, 0.7))
+    def short(*args: Any) -> Demand:
+        """A week of history, and one judged day, between weekdays."""
+        whole = seeded(*args)
+        return Demand(whole.name, whole.tokens[2 * DAY : WEEK + 3 * DAY], whole.prompt_share)
+
+    monkeypatch.setattr(cli, "seeded", short)
+    monkeypatch.setattr(contestants, "UTILISATIONS", (0.6, 0.8))
+    monkeypatch.setattr(contestants, "methods", lambda *_: [SeasonalNaive(DAY // WINDOW, "day")])
     parser = argparse.ArgumentParser()
     cli.add_arguments(parser)
     file = tmp_path / "found.json"
