@@ -404,8 +404,9 @@ class BatchClass(ClassSettings, frozen=True):
     # `prefill_tokens` above 0, many batch requests at once go to replicas that have free slots.
     waiting: Count | None = 1
     prefill_tokens: CountOrNone | None = 0
-    # Maximum share of the slots of a replica that batch requests of this router use; at least one
-    # slot. `hedgerow plan` prints the share that leaves room for the forecast demand.
+    # Maximum share of the slots of a replica that batch requests of this router use, if the number
+    # of slots is reported or learned; at least one slot. `hedgerow plan` prints the share that
+    # leaves room for the forecast demand.
     slots: Share = 1.0
     kv_usage: Share | None = 0.85
     share: Share = 0.05

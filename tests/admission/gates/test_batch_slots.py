@@ -70,6 +70,14 @@ def test_other_classes_are_not_limited() -> None:
     assert world.queue.why_closed(spot, NORMAL) != "share"
 
 
+def test_batch_needs_a_ticket_only_if_its_slots_are_limited() -> None:
+    for share in (1.0, 0.5):
+        spot = Spot("a", slots=8)
+        queue = World([spot], rules(share)).queue
+        assert queue.passes(spot, NORMAL, 0.0)
+        assert queue.passes(spot, BATCH, 0.0) == (share == 1.0)
+
+
 def test_without_a_known_number_of_slots_there_is_no_limit() -> None:
     spot = Spot("a", slots=None, engine_slots=64)
     world = World([spot], rules(0.1))
