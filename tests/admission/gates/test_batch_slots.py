@@ -108,6 +108,7 @@ def test_a_retry_elsewhere_makes_room_where_it_was() -> None:
     moving = world.come(**ONE, output=1000)
     waiting = [world.come(**ONE, output=1000) for _ in range(2)]
     assert [ticket in world.started for ticket in waiting] == [True, False]
+    world.run(1.0)  # Both requests have begun, and cause no event for a long time.
     job = world.jobs[moving]
     origin, target = job.spot, second if job.spot is first else first
     # The attempt fails while the other replica serves another batch request, too.
