@@ -132,7 +132,7 @@ def draw_replicas(advice: Advice) -> Figure:
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set_xlim(right=max(1.0, axes.get_xlim()[1] * 1.08))
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("replicas")
     figure.legend(loc="outside upper left", ncols=3, handlelength=1.6)
     return figure
