@@ -1,1 +1,1 @@
-"""Compares the GPU-hours of the capacity plan, of a static fleet and of the reactive rule."""
+"""Compares GPU-hours and costs of the capacity plan, of a static fleet and of the reactive rule."""

@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from bench.findings import written
 from bench.findings.command import measured
 from bench.findings.found import Found
 from bench.plan.contestants import LEADS_S, NAMES, cheapest, forecast_week, outcomes
+from bench.plan.fleet import Outcome
 from bench.plan.found import Row, found
 from bench.plan.traffic import Demand, bursts, seeded, with_bursts
+from bench.plan.world import Kind, World
 from router.core.extras import MissingExtra
 from router.replay import arguments as words
 
 SEEDS, QUICK = 5, 1
+# The costs are the usual relation of prices. The reclaims are more frequent than those of most
+# spot machines.
+TWO_KINDS = (
+    Kind("on-demand", least=1),
+    Kind("spot", cost=0.35, most=8, reclaims_per_h=0.05),
+)
+TWO_REGIONS = "two regions, spot"
+LATE_H = 7.0  # hours by which the day of the second region begins later
+SPILL = 0.3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,24 +52,52 @@ def main(args: argparse.Namespace) -> int:
 
 def run(args: argparse.Namespace) -> Found:
     """Simulate every demand, seeded and of traces. Raises TraceError, OSError and MissingExtra."""
-    worlds: dict[str, Callable[[int], Demand]] = {"week": seeded}
+    seeds = range(1, 1 + (QUICK if args.quick else args.seeds))
+    one_region: dict[str, Callable[[int], Demand]] = {"week": seeded}
     for name, path in (("azure", args.azure), ("mooncake", args.mooncake)):
         if path:
             trace = bursts(name, path)
-            worlds[name] = lambda seed, trace=trace: with_bursts(trace, seed)  # type: ignore[misc]
+            one_region[name] = lambda seed, trace=trace: with_bursts(trace, seed)  # type: ignore[misc]
     rows = []
-    for name, demand in worlds.items():
-        print(f"simulating {name}", file=sys.stderr, flush=True)
-        demands = [demand(seed + 1) for seed in range(QUICK if args.quick else args.seeds)]
-        forecasts = list(map(forecast_week, demands))
-        for lead_s in LEADS_S:
-            runs = [
-                outcomes(one, lead_s, ahead) for one, ahead in zip(demands, forecasts, strict=True)
+    for name, demand in one_region.items():
+        demands = [{"": demand(seed)} for seed in seeds]
+        rows += compared(
+            [
+                [World(name, each, lead_s, seed=seed) for lead_s in LEADS_S]
+                for each, seed in zip(demands, seeds, strict=True)
             ]
-            world = f"{name}, start {lead_s / 60.0:g} min"
-            for contestant in NAMES:
-                best = [cheapest(one[contestant]) for one in runs]
-                rows.append(
-                    Row(world, contestant, [knob for knob, _ in best], [one for _, one in best])
+        )
+    rows += compared(
+        [
+            [
+                World(
+                    TWO_REGIONS,
+                    {"eu": seeded(seed, "eu"), "us": seeded(seed, "us", LATE_H)},
+                    lead_s,
+                    TWO_KINDS,
+                    SPILL,
+                    seed,
                 )
+                for lead_s in LEADS_S[: 1 if args.quick else None]
+            ]
+            for seed in seeds
+        ]
+    )
     return found(rows)
+
+
+def compared(by_seed: Sequence[Sequence[World]]) -> list[Row]:
+    """Simulate worlds that differ in the lead time only; for each seed one list of them."""
+    print(f"simulating {by_seed[0][0].name}", file=sys.stderr, flush=True)
+    runs: dict[str, list[dict[str, dict[float, Outcome]]]] = {}
+    for worlds in by_seed:
+        ahead = {region: forecast_week(one) for region, one in worlds[0].demands.items()}
+        for world in worlds:
+            name = f"{world.name}, start {world.lead_s / 60.0:g} min"
+            runs.setdefault(name, []).append(outcomes(world, ahead))
+    rows = []
+    for name, seeds in runs.items():
+        for contestant in NAMES:
+            best = [cheapest(one[contestant]) for one in seeds]
+            rows.append(Row(name, contestant, [knob for knob, _ in best], [one for _, one in best]))
+    return rows

@@ -1,26 +1,30 @@
-"""Simulates a fleet as a fluid queue, and computes GPU-hours and SLO attainment of a controller.
+"""Simulates a fleet as fluid queues, and computes the GPU-hours, cost and SLO attainment of a
+controller.
 
-In each step the replicas serve tokens up to their throughput; the remaining tokens wait. Tokens
-that wait longer than `SLO_S` miss the SLO. A started replica costs GPU-hours at once, and serves
-after the lead time; a stopped replica ends at once. The throughput of a replica is the highest one
-within the SLO, so waits below that throughput are not modelled.
+Each region has one queue. In each step the replicas of the region serve tokens up to their
+throughput; the remaining tokens wait. Before tokens wait, a share of them may go to another region
+with free replicas. Tokens that wait longer than `SLO_S` miss the SLO. A started replica costs
+GPU-hours at once, and serves after the lead time; a stopped replica ends at once. A reclaimed
+replica ends at once, without a decision of the controller. The throughput of a replica is the
+highest one within the SLO, so waits below that throughput are not modelled.
 
 Pure. Must never depend on which controller it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from typing import Final
 
 from bench.plan.traffic import STEP_S
+from bench.plan.world import THROUGHPUT, Counts, PoolKey, World
 
-THROUGHPUT: Final = 3000.0  # tokens/s of a replica within the SLO
 SLO_S: Final = 5.0  # longest wait within the SLO, in seconds
 
 # A function (step, replicas that run or start) -> replicas that should run.
-Controller = Callable[[int, int], int]
+Controller = Callable[[int, Counts], Counts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,34 +33,94 @@ class Outcome:
 
     gpu_hours: float
     attainment: float  # share of the tokens that waited at most `SLO_S`
+    cost: float
 
 
-def run(
-    tokens: Sequence[float], first: int, replicas: int, controller: Controller, lead_s: float
-) -> Outcome:
-    """Simulate the steps from `first` on. `replicas` serve at the start; a new one needs `lead_s`.
+class _Pool:
+    """The serving and the starting replicas of one kind in one region."""
+
+    def __init__(self, serving: int, lead_s: float) -> None:
+        self.serving = serving
+        self.starting = [0] * round(lead_s / STEP_S)
+
+    @property
+    def present(self) -> int:
+        return self.serving + sum(self.starting)
+
+    def begin(self) -> None:
+        """Begin a step: the oldest starting replicas serve now."""
+        self.serving += self.starting.pop(0)
+
+    def scale(self, wanted: int) -> None:
+        change = wanted - self.present
+        self.starting.append(max(0, change))
+        # The replicas that started last are cancelled first.
+        for place in range(len(self.starting) - 1, -1, -1):
+            cancelled = min(self.starting[place], max(0, -change))
+            self.starting[place] -= cancelled
+            change += cancelled
+        self.serving += min(0, change)
+
+
+def run(world: World, first: int, begin: Counts, controller: Controller) -> Outcome:
+    """Simulate the steps from `first` on. The replicas of `begin` serve at the start.
 
     The controller is asked at the start of each step, when the demand of earlier steps is known.
     """
-    serving, starting = replicas, [0] * round(lead_s / STEP_S)
-    backlog = hours = in_time = 0.0
-    for step in range(first, len(tokens)):
-        serving += starting.pop(0)
-        present = serving + sum(starting)
-        change = controller(step, present) - present
-        starting.append(max(0, change))
-        # The replicas that started last are cancelled first.
-        for place in range(len(starting) - 1, -1, -1):
-            cancelled = min(starting[place], max(0, -change))
-            starting[place] -= cancelled
-            change += cancelled
-        serving += min(0, change)
-        hours += (serving + sum(starting)) * STEP_S / 3600.0
-        rate = serving * THROUGHPUT
-        after = max(0.0, backlog + tokens[step] - rate * STEP_S)
-        in_time += tokens[step] * below(backlog, after, SLO_S * rate)
-        backlog = after
-    return Outcome(hours, in_time / sum(tokens[first:]))
+    pools = {key: _Pool(begin.get(key, 0), world.lead_s) for key in world.pools}
+    chances = {kind.name: kind.reclaims_per_h * STEP_S / 3600.0 for kind in world.kinds}
+    costs, rng = world.costs, Random(f"reclaims {world.name} {world.seed}")
+    backlogs = dict.fromkeys(world.demands, 0.0)
+    hours = cost = in_time = total = 0.0
+    for step in range(first, len(next(iter(world.demands.values())).tokens)):
+        for key, pool in pools.items():
+            pool.begin()
+            chance = chances[key.kind]
+            if chance:
+                pool.serving -= sum(rng.random() < chance for _ in range(pool.serving))
+        wanted = controller(step, {key: pool.present for key, pool in pools.items()})
+        for key, pool in pools.items():
+            pool.scale(wanted[key])
+            spent = pool.present * STEP_S / 3600.0
+            hours += spent
+            cost += spent * costs[key.kind]
+        arriving = {region: demand.tokens[step] for region, demand in world.demands.items()}
+        total += sum(arriving.values())
+        rates = {region: _rate(pools, region) for region in world.demands}
+        moved = _moved(world, arriving, backlogs, rates)
+        in_time += sum(moved.values())
+        for region, rate in rates.items():
+            own, backlog = arriving[region] - moved[region], backlogs[region]
+            after = max(0.0, backlog + own - rate * STEP_S)
+            in_time += own * below(backlog, after, SLO_S * rate)
+            backlogs[region] = after
+    return Outcome(hours, in_time / total, cost)
+
+
+def _rate(pools: dict[PoolKey, _Pool], region: str) -> float:
+    """Return the tokens/s that the replicas of a region serve."""
+    return THROUGHPUT * sum(pool.serving for key, pool in pools.items() if key.region == region)
+
+
+def _moved(
+    world: World,
+    arriving: dict[str, float],
+    backlogs: dict[str, float],
+    rates: dict[str, float],
+) -> dict[str, float]:
+    """Return the tokens of each region that other regions serve in this step."""
+    free = {
+        region: rates[region] * STEP_S - backlogs[region] - arriving[region] for region in rates
+    }
+    moved = dict.fromkeys(rates, 0.0)
+    for region, room in free.items():
+        left = min(max(0.0, -room), world.spill * arriving[region])
+        for other in free:
+            taken = min(left, max(0.0, free[other]))
+            free[other] -= taken
+            left -= taken
+            moved[region] += taken
+    return moved
 
 
 def below(begin: float, end: float, limit: float) -> float:

@@ -47,9 +47,10 @@ class Bursts:
     prompt_share: float
 
 
-def seeded(seed: int) -> Demand:
-    """Generate demand without a trace."""
-    rng = Random(f"plan {seed}")
+def seeded(seed: int, region: str = "", late_h: float = 0.0) -> Demand:
+    """Generate demand without a trace. The day of the region begins `late_h` hours later."""
+    rng = Random(f"plan {seed} {region}" if region else f"plan {seed}")
+    late = round(late_h * 3600.0 / STEP_S)
     drift = 0.0
     spikes = [0.0] * (2 * WEEK)
     for _ in range(round(_SPIKES * 14)):
@@ -60,7 +61,8 @@ def seeded(seed: int) -> Demand:
     for step in range(2 * WEEK):
         drift = _KEPT * drift + rng.gauss(0.0, _DRIFT * (1.0 - _KEPT**2) ** 0.5)
         noise = rng.gauss(0.0, 0.03)
-        tokens.append(PEAK * STEP_S * curve(step) * exp(drift + noise) * (1.0 + spikes[step]))
+        usual = PEAK * STEP_S * curve(step - late)
+        tokens.append(usual * exp(drift + noise) * (1.0 + spikes[step]))
     return Demand("week", tuple(tokens), PROMPT_SHARE)
 
 

@@ -73,9 +73,10 @@ class Arrivals(QueueState):
 
         If the result is true, the driver takes a lease on `place` and calls `passed` when the
         request ends. If the result is false, the driver calls `offer` with a ticket. Call this only
-        while `is_passable` is true.
+        while `is_passable` is true. A request of a class with a maximum share of slots needs a
+        ticket, because its requests are counted.
         """
-        if not self._gates.admits(place, urgency):
+        if self._rules.classes[urgency].slots < 1.0 or not self._gates.admits(place, urgency):
             return False
         self.counts.passed[urgency] += 1
         return True

@@ -118,6 +118,8 @@ class Dispatches(Arrivals):
             if ticket.urgency == BATCH:
                 if before is not None:
                     before.batch = max(0, before.batch - 1)
+                    if self._rules.classes[BATCH].slots < 1.0:
+                        self.next_at = min(self.next_at, now)  # It may take another one.
                 gate.batch += 1
             if self._rules.reservations:
                 if before is not None:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from policies.queueing.ticket import CLASSES
-from router.config.model import ClassSettings, Config, QueueGates
+from router.config.model import BatchClass, ClassSettings, Config, QueueGates
 from router.core.urgency import BATCH, HIGH
 
 WEIGHTED: Final = 0  # Class critical goes first, then the other classes by weight.
@@ -34,6 +34,7 @@ class ClassRules:
         "promote_s",
         "refuses_late",
         "share",
+        "slots",
         "tpot_s",
         "ttft_slo_s",
         "wait_s",
@@ -62,6 +63,8 @@ class ClassRules:
         self.idle = own.idle
         self.refuses_late = own.late == "refuse"
         self.share = own.share
+        # Maximum share of a replica's slots that the class uses; 1: no maximum.
+        self.slots = own.slots if isinstance(own, BatchClass) else 1.0
 
 
 PROMOTED: Final = 0.75  # Share of the starvation bound after which a ticket is promoted.

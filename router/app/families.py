@@ -20,7 +20,7 @@ from router.dispatch.queueing.queue_driver import QueueDriver
 from router.fleet.health import BREAKERS
 from router.fleet.replica import Replica
 from router.observe.families.family import COUNTER, GAUGE, Family, Values
-from router.observe.metrics import REPLICAS_MAX, label
+from router.observe.metrics import MODELS_MAX, REPLICAS_MAX, label
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,24 @@ def _of_each(attribute: str) -> Callable[[Parts], Values]:
         return {r.id: v for r in _replicas(parts) if (v := getattr(r, attribute)) is not None}
 
     return read
+
+
+def _by_model(parts: Parts) -> dict[tuple[str, ...], float]:
+    """If all replicas of a key are away, its value is 0. If no replica lists its models, all
+    replicas are counted for each requested model.
+    """
+    found: dict[tuple[str, ...], float] = {}
+    requested = frozenset(parts.metrics.named)
+    shown: set[str] = set()
+    for replica in _replicas(parts):
+        models = parts.fleet.models_of(replica)
+        for model in sorted(requested if models is None else models):
+            if model not in shown and len(shown) >= MODELS_MAX:
+                continue
+            shown.add(model)
+            key = (model, replica.region, replica.config.type)
+            found[key] = found.get(key, 0.0) + (not replica.is_away)
+    return found
 
 
 def _by_state(parts: Parts) -> dict[str, float]:
@@ -139,6 +157,13 @@ def _batch_attempts(parts: Parts) -> Mapping[str, float] | None:
 
 FLEET: Final[tuple[Family[Parts], ...]] = (
     Family("replicas", GAUGE, "Replicas, by state.", _by_state, ("state",)),
+    Family(
+        "model_replicas",
+        GAUGE,
+        "Replicas that are up and in service, by model, region and type; for capacity planning.",
+        _by_model,
+        ("model", "region", "type"),
+    ),
     Family(
         "replica_inflight",
         GAUGE,

@@ -74,6 +74,7 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
         "origin": None if r.removed else "api" if r.id in parts.added else "file",
         "state": r.state(now),
         "spot": r.is_spot,
+        "type": r.config.type or None,
         # Seconds until the machine goes away, according to a notice; null: there is no notice.
         "reclaimed_in_s": parts.reclaims.seconds_left(r),
         "up": r.health.up,  # The result of the last probes; a cordoned replica is probed, too.

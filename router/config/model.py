@@ -99,6 +99,9 @@ class Replica(Frozen, frozen=True):
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.
     priority: EnginePriority | None = None
+    # The type of the replica, such as its GPU: the name of a type in the file of `hedgerow plan
+    # --types`. The access log and the metrics have it.
+    type: str = ""
     # The machine of the replica. The second copy of a hedged request prefers another machine.
     node: str = ""
     # The zone of the replica. The second copy of a hedged request prefers another zone.
@@ -403,6 +406,10 @@ class BatchClass(ClassSettings, frozen=True):
     # free slots.
     waiting: Count | None = 1
     prefill_tokens: CountOrNone | None = 0
+    # Maximum share of the slots of a replica that batch requests of this router use, if the number
+    # of slots is reported or learned; at least one slot. `hedgerow plan` prints the share that
+    # leaves room for the forecast demand.
+    slots: Share = 1.0
     kv_usage: Share | None = 0.85
     share: Share = 0.05
 

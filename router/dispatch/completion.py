@@ -70,6 +70,8 @@ class Completion:
                 before_s = estimate.made_at - arrived
             else:
                 estimate = None
+        served_in = winner.at.region if winner is not None else ""
+        preferred = x.context.fleet.nearest.preferred(view)
         key = asked.key
         if key is not None and urgency.rank != BATCH:
             ttft_slo_s = ttft_slo_s or key.ttft_slo_s
@@ -124,7 +126,9 @@ class Completion:
                 None if estimate is None else milliseconds(before_s + estimate.estimate_s),
                 None if estimate is None else milliseconds(before_s + estimate.low_s),
                 None if estimate is None else milliseconds(before_s + estimate.high_s),
-                winner.at.region if winner is not None else "",
+                served_in,
+                "" if preferred == served_in else preferred,
+                winner.at.config.type if winner is not None else "",
             )
         )
 

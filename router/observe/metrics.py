@@ -45,6 +45,7 @@ UNJUDGED: Final = -1
 UNCLASSED = "none"  # the class label of inference requests without a priority class
 TOKEN_KINDS = ("prompt", "output", "cached")
 MODELS_MAX = 100  # maximum number of models with their own label value; others are "other"
+REGIONS_MAX = 16  # maximum number of regions with their own label value; others are "other"
 # Maximum number of replicas with their own label value: about 6 series of 110 bytes each, so less
 # than 1 MB in total.
 REPLICAS_MAX = 1024
@@ -169,6 +170,18 @@ class ClassCounts:
         self.slo_whole = SloCounts()  # requests that met all SLOs that apply to them
 
 
+class ModelCounts:
+    """The counters of one model, one region of clients and one priority class."""
+
+    __slots__ = ("cached", "output", "prompt", "requests")
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.prompt = 0  # tokens
+        self.output = 0  # tokens
+        self.cached = 0  # tokens that `prompt` counts, too
+
+
 class Metrics(Tally):
     """All counters that the router updates. Rare events have one attribute each."""
 
@@ -181,9 +194,10 @@ class Metrics(Tally):
         self.classes = {name: ClassCounts() for name in (*CLASSES, UNCLASSED)}
         self.usage = TenantUsage()
         self.attempts: dict[tuple[str, str, Reason], int] = {}
-        self.models: dict[str, int] = {}
-        self.models_other = 0
-        self.tokens: dict[str, list[int]] = {}  # prompt, output and cached tokens, by model
+        # The keys are the model, the region that the client prefers, and the class.
+        self.models: dict[tuple[str, str, str], ModelCounts] = {}
+        self.named: dict[str, None] = {}  # the models that have their own label value
+        self._regions: set[str] = set()
         self.retries_by_cause: dict[Reason, int] = {}
         self.continuations: dict[str, int] = {}  # number of broken streams, by `Outcome`
         self.ejections_by_replica: dict[str, int] = {}
@@ -217,8 +231,12 @@ class Metrics(Tally):
         model: str | None = None,
         urgency: str = "",
         streamed: bool = True,
+        region: str = "",
     ) -> None:
-        """Counts the end of one request, with any reason."""
+        """Counts the end of one request, with any reason.
+
+        `region`: the region that the client prefers; "": the router has no region.
+        """
         counts = self.kinds.get(kind, self._other_kind)
         end = (reason, status)
         try:
@@ -251,26 +269,46 @@ class Metrics(Tally):
         counts.bytes_in += bytes_in
         counts.bytes_out += bytes_out
         if model is not None:
-            try:
-                self.models[model] += 1
-            except KeyError:
-                if reason is Reason.OK and len(self.models) < MODELS_MAX:
-                    self.models[model] = 1
-                else:
-                    self.models_other += 1
+            of_model = self.models.get((model, region, urgency))
+            if of_model is None:
+                if reason is Reason.OK and len(self.named) < MODELS_MAX:
+                    self.named[model] = None
+                of_model = self._model_counts(model, region, urgency)
+            of_model.requests += 1
 
     def counted_tokens(
-        self, model: str | None, prompt: int | None, output: int | None, cached: int | None
+        self,
+        model: str | None,
+        region: str,
+        urgency: str,
+        prompt: int | None,
+        output: int | None,
+        cached: int | None,
     ) -> None:
         """Counts the tokens of one request. Must be called after `finished`."""
-        if model not in self.models:
+        if model is None:
             model = OTHER
-        counts = self.tokens.get(model)
+        counts = self.models.get((model, region, urgency))
         if counts is None:
-            counts = self.tokens[model] = [0, 0, 0]
-        counts[0] += prompt or 0
-        counts[1] += output or 0
-        counts[2] += cached or 0
+            counts = self._model_counts(model, region, urgency)
+        counts.prompt += prompt or 0
+        counts.output += output or 0
+        counts.cached += cached or 0
+
+    def _model_counts(self, model: str, region: str, urgency: str) -> ModelCounts:
+        """Returns the counters of a model without a key of its own, or of a new key."""
+        if model not in self.named:
+            model = OTHER
+        if region not in self._regions:
+            if len(self._regions) < REGIONS_MAX:
+                self._regions.add(region)
+            else:
+                region = OTHER
+        key = (model, region, urgency)
+        counts = self.models.get(key)
+        if counts is None:
+            counts = self.models[key] = ModelCounts()
+        return counts
 
     def waited(self, urgency: str, wait_s: float) -> None:
         """Records that a request of a class was sent after `wait_s` seconds in the queue."""

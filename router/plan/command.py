@@ -20,6 +20,7 @@ from router.replay.report.status_line import StatusLine
 if TYPE_CHECKING:
     from router.plan.output.server import GaugeServer
     from router.plan.planning import Planned
+    from router.plan.sources.prometheus_api import Fetch
 
 __all__ = ["add_arguments", "main"]
 
@@ -68,6 +69,8 @@ def _repeat(
 def _contradiction(args: argparse.Namespace) -> str:
     if bool(args.logs) is (args.prometheus is not None):
         return "name either logs or --prometheus"
+    if args.token_file is not None and args.basic_auth_file is not None:
+        return "name either --token-file or --basic-auth-file"
     if args.prometheus is not None and args.types is None:
         return "--prometheus needs --types: counters do not tell the throughput of a replica"
     if not args.ttft_slo > 0.0:
@@ -107,20 +110,20 @@ def _made(args: argparse.Namespace, progress: _Progress | None) -> Planned:
     types = None if args.types is None else types_file.load(args.types)
     if args.prometheus is not None:
         from router.plan.sources import prometheus
-        from router.plan.sources.http_fetch import fetcher
         from router.plan.sources.prometheus_api import Prometheus
+        from router.plan.sources.question import Question
 
         assert types is not None  # see `_contradiction`
-        token = None if args.token_file is None else args.token_file.read_text().strip()
-        question = prometheus.Question(
+        question = Question(
             counters=args.counters,
             window_s=args.window,
             history_s=args.history,
             region_label=args.region_label,
             running_query=args.running_query,
+            match=args.match,
         )
-        server = Prometheus(args.prometheus, fetcher(token))
-        observed = prometheus.read(server, question, time.time(), types.types[0].name)
+        server = Prometheus(args.prometheus, _fetch(args))
+        observed = prometheus.read(server, question, time.time(), types)
         source = str(args.types)
     else:
         from router.plan.sources import access_logs
@@ -136,6 +139,17 @@ def _made(args: argparse.Namespace, progress: _Progress | None) -> Planned:
     return planned(
         types, source, observed, args.method, None if progress is None else progress.planning
     )
+
+
+def _fetch(args: argparse.Namespace) -> Fetch:
+    from router.plan.sources.http_fetch import basic, bearer, fetcher
+
+    authorization = ""
+    if args.token_file is not None:
+        authorization = bearer(args.token_file.read_text().strip())
+    elif args.basic_auth_file is not None:
+        authorization = basic(args.basic_auth_file.read_text().strip())
+    return fetcher(authorization, args.ca_file)
 
 
 def _write(args: argparse.Namespace, made: Planned, server: GaugeServer | None) -> int:

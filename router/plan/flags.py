@@ -79,18 +79,41 @@ def _add_prometheus(group: argparse._ArgumentGroup) -> None:
         metavar="D",
         help="how far to look back (default: 28d)",
     )
-    add("--region-label", default="", metavar="NAME", help="the label with the region")
+    add(
+        "--match",
+        default="",
+        metavar="MATCHERS",
+        help="""count only series with these labels, such as 'job="hedgerow",env="prod"'""",
+    )
+    add(
+        "--region-label",
+        default="",
+        metavar="NAME",
+        help="the label with the region (default for hedgerow: region)",
+    )
     add(
         "--running-query",
         default="",
         metavar="PROMQL",
-        help="the running replicas, with the labels model, type and the region label",
+        help="the running replicas, with the labels model, type and the region label (default for"
+        " hedgerow: its own gauge)",
     )
     add(
         "--token-file",
         type=Path,
         metavar="FILE",
         help="a file with the bearer token for the server",
+    )
+    add(
+        "--basic-auth-file",
+        type=Path,
+        metavar="FILE",
+        help="a file with USER:PASSWORD for the server",
+    )
+    add(
+        "--ca-file",
+        metavar="FILE",
+        help="certificates that sign the server's (default: the system's)",
     )
 
 

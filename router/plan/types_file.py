@@ -9,7 +9,6 @@ throughput.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from os import PathLike
 from typing import Annotated
 
@@ -25,6 +24,8 @@ Rate = Annotated[float, msgspec.Meta(gt=0.0, le=1e9)]  # tokens/s
 Cost = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 Part = Annotated[float, msgspec.Meta(gt=0.0, le=1.0)]  # a share above 0 and at most 1
 
+# The same share in SageServe (arXiv 2502.14617): 0.1 of the non-interactive demand.
+BATCH_SHARE = 0.1
 REPLICAS_MAX = 100_000  # maximum number of replicas of one type for one model in one region
 
 
@@ -63,9 +64,6 @@ class ReplicaType(Frozen, frozen=True):
     start_cost: Cost | None = None
     regions: tuple[str, ...] = ("",)  # Regions that have this type. [""]: the only region.
     total: CountOrNone | None = None  # Maximum number in one region, for all models.
-    # Patterns of the replicas' names in the log, such as "gpu-h100-*". Not needed if there is only
-    # one type.
-    replicas: tuple[str, ...] = ()
 
     @property
     def per_start(self) -> float:
@@ -109,6 +107,9 @@ class Types(Frozen, frozen=True):
     # Seconds after a start or stop in which no replica is stopped.
     cooldown_s: SecondsOrOff = 1800.0
     shift: tuple[Shift, ...] = ()  # Demand that may be served in another region; default: none.
+    # The share of the demand of class batch that gets capacity of its own. The remaining batch
+    # requests use the capacity that the other classes leave.
+    batch: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = BATCH_SHARE
     reactive: Reactive = Reactive()
     # If the error of a forecast on held-out windows (WAPE) is above this share, the reactive rule
     # decides.
@@ -125,13 +126,15 @@ class Types(Frozen, frozen=True):
         """All regions, in the order of the file."""
         return tuple(dict.fromkeys(region for one in self.types for region in one.regions))
 
-    def type_of(self, replica: str) -> str | None:
-        """Return the type of a replica from its name in the log; None: no pattern matches."""
-        for one in self.types:
-            if any(fnmatchcase(replica, pattern) for pattern in one.replicas):
-                return one.name
-        is_only = len(self.types) == 1 and not self.types[0].replicas
-        return self.types[0].name if is_only else None
+    def type_of(self, stated: str) -> str | None:
+        """Return the name of the type of a replica; None: the file does not have this type.
+
+        `stated`: the type in the router's configuration. If the file has only one type, it is the
+        type of every replica without a stated type.
+        """
+        if any(one.name == stated for one in self.types):
+            return stated
+        return self.types[0].name if len(self.types) == 1 and not stated else None
 
 
 def load(path: str | PathLike[str]) -> Types:

@@ -20,12 +20,15 @@ class Logged:
 
     __slots__ = (
         "cached_tokens",
+        "client_region",
         "ended_s",
         "kv_tokens",
         "output_tokens",
         "prompt_tokens",
         "reason",
+        "region",
         "replica",
+        "replica_type",
         "slots",
         "tpot_s",
         "ttft_s",
@@ -46,6 +49,9 @@ class Logged:
         replica: str = "",
         slots: int | None = None,
         kv_tokens: int | None = None,
+        region: str = "",
+        client_region: str = "",
+        replica_type: str = "",
     ) -> None:
         self.reason = reason  # a value of `core.errors.Reason`; "ok": the request was answered
         self.ended_s = ended_s  # seconds from the request's arrival to its end
@@ -59,6 +65,9 @@ class Logged:
         self.replica = replica  # the ID of the replica that answered; "": no replica
         self.slots = slots  # the number of requests that this replica runs at once
         self.kv_tokens = kv_tokens  # the size of this replica's KV cache, in tokens
+        self.region = region  # the region of this replica; "": no replica, or no region
+        self.client_region = client_region  # the region that the client prefers
+        self.replica_type = replica_type  # the configured type of this replica
 
     @property
     def is_ok(self) -> bool:

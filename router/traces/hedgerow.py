@@ -108,6 +108,9 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     kv_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     ttft_slo_ms: _SloMs | None = None
     tpot_slo_ms: _SloMs | None = None
+    region: str = ""
+    client_region: str = ""
+    replica_type: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -158,6 +161,9 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
             replica=intern(self.replica),
             slots=self.slots,
             kv_tokens=self.kv_tokens,
+            region=intern(self.region),
+            client_region=intern(self.client_region or self.region),
+            replica_type=intern(self.replica_type),
         )
 
 

@@ -14,6 +14,7 @@ from router.observe.metrics import (
     ENDS_MAX,
     MODELS_MAX,
     OTHER,
+    REGIONS_MAX,
     REPLICAS_MAX,
     Histogram,
     Metrics,
@@ -31,6 +32,10 @@ def finish(metrics: Metrics, kind: str = "chat", **changes: object) -> None:
         "bytes_out": 100,
     }
     metrics.finished(kind, **(fields | changes))  # type: ignore[arg-type]
+
+
+def requests(metrics: Metrics) -> dict[tuple[str, str, str], int]:
+    return {key: counts.requests for key, counts in metrics.models.items()}
 
 
 def test_a_finished_request_is_counted_in_its_kind() -> None:
@@ -67,16 +72,47 @@ def test_invented_models_get_no_label() -> None:
         finish(metrics, reason=Reason.MODEL_NOT_FOUND, status=404, model=f"junk-{number}")
     finish(metrics, model="llama")
     finish(metrics, model="llama", reason=Reason.CLIENT_GONE, status=499)
-    assert metrics.models == {"llama": 2}
-    assert metrics.models_other == 1000
+    assert requests(metrics) == {("llama", "", ""): 2, (OTHER, "", ""): 1000}
 
 
 def test_models_beyond_the_cap_are_other() -> None:
     metrics = Metrics()
     for number in range(100_000):
         finish(metrics, model=f"m{number}")
-    assert len(metrics.models) == MODELS_MAX
-    assert metrics.models_other == 100_000 - MODELS_MAX
+    assert len(metrics.models) == len(metrics.named) + 1 == MODELS_MAX + 1
+    assert requests(metrics)[OTHER, "", ""] == 100_000 - MODELS_MAX
+
+
+def test_requests_and_tokens_are_counted_by_region_and_class() -> None:
+    metrics = Metrics()
+    for region, urgency in (("eu", "high"), ("us", "high"), ("eu", "batch"), ("eu", "high")):
+        finish(metrics, model="m", region=region, urgency=urgency)
+        metrics.counted_tokens("m", region, urgency, 100, 10, 40)
+    assert requests(metrics) == {
+        ("m", "eu", "high"): 2,
+        ("m", "us", "high"): 1,
+        ("m", "eu", "batch"): 1,
+    }
+    counts = metrics.models["m", "eu", "high"]
+    assert (counts.prompt, counts.output, counts.cached) == (200, 20, 80)
+
+
+def test_regions_beyond_the_cap_are_other() -> None:
+    metrics = Metrics()
+    for number in range(1000):
+        finish(metrics, model="m", region=f"r{number}")
+        metrics.counted_tokens("m", f"r{number}", "", 1, 1, 0)
+    assert len(metrics.models) == REGIONS_MAX + 1
+    assert metrics.models["m", OTHER, ""].requests == 1000 - REGIONS_MAX
+    assert metrics.models["m", OTHER, ""].prompt == 1000 - REGIONS_MAX
+
+
+def test_tokens_of_an_unnamed_model_are_other() -> None:
+    metrics = Metrics()
+    metrics.counted_tokens(None, "eu", "low", 5, None, None)
+    metrics.counted_tokens("junk", "eu", "low", 5, None, None)
+    assert list(metrics.models) == [(OTHER, "eu", "low")]
+    assert metrics.models[OTHER, "eu", "low"].prompt == 10
 
 
 def test_replicas_beyond_the_cap_are_other() -> None:

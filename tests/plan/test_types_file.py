@@ -23,8 +23,8 @@ def problems_of(text: str) -> list[str]:
 def test_the_example_has_every_setting() -> None:
     text = (ROOT / "deploy" / "plan.yaml").read_text()
     types = parse(text)
-    assert [one.name for one in types.types] == ["h100x2", "l40s"]
-    big, small = types.types
+    assert [one.name for one in types.types] == ["h100x2", "h100x2-spot", "l40s"]
+    big, _, small = types.types
     assert (big.lead_s, big.start_cost, big.total) == (300.0, 0.6, 24)
     assert big.models["llama-3.3-70b"] == ModelSpeed(prefill=14000, decode=2400, min=1, max=16)
     assert small.models["qwen-2.5-7b"] == ModelSpeed(throughput=3500, min=1)
@@ -39,6 +39,7 @@ def test_the_examples_defaults_are_the_defaults() -> None:
     for name in ("utilisation", "period_s", "cooldown_s", "scale_in_below", "scale_in_horizon_s"):
         assert getattr(types, name) == getattr(usual, name)
     assert (types.error_limit, types.reactive) == (usual.error_limit, usual.reactive)
+    assert types.batch == usual.batch
 
 
 def test_a_start_costs_its_lead_time_by_default() -> None:
@@ -59,11 +60,13 @@ def test_a_star_stands_for_every_other_model() -> None:
     assert one.speed("x") == ModelSpeed(throughput=2.0)
 
 
-def test_a_replica_has_the_type_of_its_pattern() -> None:
+def test_a_replica_has_its_stated_type_or_the_only_one() -> None:
     types = parse((ROOT / "deploy" / "plan.yaml").read_text())
-    assert types.type_of("gpu-l40s-7") == "l40s"
+    assert types.type_of("l40s") == "l40s"
     assert types.type_of("other") is None
-    assert parse(SMALL).type_of("anything") == "gpu"
+    assert types.type_of("") is None
+    assert parse(SMALL).type_of("") == "gpu"
+    assert parse(SMALL).type_of("other") is None
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,8 @@ Rules:
    stream whose first content has arrived does not count.
 7. If the number of slots is known, the headroom (`headroom.py`) limits the load at which batch and
    urgent requests are sent: batch leaves slots free, and urgent requests need a free slot.
-8. An unknown fact never closes the gate.
+8. `classes.batch.slots` limits the slots that class batch uses, if the number of slots is known.
+9. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count requests itself.
 """
@@ -63,6 +64,7 @@ _BUSY: Final = 5
 _PACE: Final = 6
 _KV_CACHE: Final = 7
 _SLOTS: Final = 8
+_SHARE: Final = 9
 OBSTACLES: Final = (
     "",
     "limit",  # The configured limit of attempts is reached.
@@ -75,6 +77,7 @@ OBSTACLES: Final = (
     "pace",  # The replica's streams are slower than the class allows.
     "kv_cache",  # The replica's KV cache usage has reached the limit of the class.
     "slots",  # The replica has no free slot for the class.
+    "share",  # Class batch uses its maximum share of the replica's slots.
 )
 
 
@@ -82,6 +85,7 @@ class Facts:
     """A copy of a replica's facts, from which the gate is computed for every class."""
 
     __slots__ = (
+        "batch",
         "cadence_s",
         "foreign",
         "inflight",
@@ -90,6 +94,7 @@ class Facts:
         "limit",
         "load",
         "most_batch",
+        "most_shared",
         "most_urgent",
         "reach_tokens",
         "seen",
@@ -114,13 +119,15 @@ class Facts:
         self.reach_tokens = UNSEEN
         self.taken = 0  # Attempts that are not streamed and that a poll has counted.
         self.seen = 0  # Attempts in `taken` that were waiting at the engine at the last poll.
-        # `GateCache` sets the next four fields, because the number of slots changes only at a poll.
+        # `GateCache` sets the next fields. The number of slots changes only at a poll.
         self.slots: float = UNLIMITED
         self.is_guess = False  # The number of slots is guessed.
         # From these loads on, the replica takes no more requests of class batch, and of the classes
         # critical and high. `headroom.py` determines both.
         self.most_batch = NO_LIMIT
         self.most_urgent = NO_LIMIT
+        self.batch = 0  # Requests of class batch that the queue has sent to the replica.
+        self.most_shared = NO_LIMIT  # The maximum of `batch`.
         self.cadence_s = 0.0
         self.kv_usage = -1.0  # Estimated share of the KV cache in use, 0 to 1; -1: unknown.
 
@@ -233,8 +240,11 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     if rules.is_urgent:
         if load >= facts.most_urgent:
             return _SLOTS
-    elif rules.is_batch and load >= facts.most_batch:
-        return _SLOTS
+    elif rules.is_batch:
+        if load >= facts.most_batch:
+            return _SLOTS
+        if facts.batch >= facts.most_shared:
+            return _SHARE
     if waiting >= rules.waiting:
         batch = rules.prefill_tokens
         if batch <= 0.0 or load >= slots:

@@ -248,10 +248,15 @@ class GateCache:
                 facts.slots = float(found)
             else:
                 facts.slots = self._pool.guess(place) if facts.is_guess else UNLIMITED
+        facts.batch = gate.batch
+        facts.most_shared = NO_LIMIT
         if facts.is_guess or facts.slots >= UNLIMITED:
             facts.most_batch = facts.most_urgent = NO_LIMIT
         else:
             slots = int(facts.slots + 0.5)
+            share = self._classes[BATCH].slots
+            if share < 1.0:
+                facts.most_shared = max(1, int(share * slots + 0.5))
             facts.most_urgent = self._headroom.most_urgent(slots)
             facts.most_batch = self._headroom.most_batch(slots)
 
@@ -262,10 +267,11 @@ class GateCache:
 
     def _judge(self, gate: CachedGate) -> None:
         """Decide which classes the gate is open to, and count the change."""
+        facts = gate.facts
+        facts.batch = gate.batch
         learned = gate.learned
         limit = 0 if learned is None else learned.allowed()
         mask = 0 if gate.is_shut else open_to(gate.facts, self._classes, limit)
-        facts = gate.facts
         gate.is_kept = False
         if facts.most_batch <= facts.load < facts.slots and not gate.is_shut:
             most, facts.most_batch = facts.most_batch, NO_LIMIT

@@ -50,6 +50,7 @@ def end_request(
         view.model,
         label,
         view.stream and sent == 200,
+        context.fleet.nearest.preferred(view),
     )
     tpot_s = _tpot_s(request, events, now)
     count_gain(request, label, reason, status, tpot_s, now)
@@ -109,7 +110,10 @@ def _learn(
     usage = work.usage
     if usage is not UNKNOWN:
         prompt, output, is_exact = usage.prompt_tokens, usage.output_tokens, usage.exact
-        context.metrics.counted_tokens(view.model, prompt, output, usage.cached_tokens)
+        region = context.fleet.nearest.preferred(view)
+        context.metrics.counted_tokens(
+            view.model, region, label, prompt, output, usage.cached_tokens
+        )
         if is_exact and view.blocks:  # A prompt without whole blocks is mostly the chat template.
             context.fleet.knowledge.counted(view.model, view.prompt_bytes, prompt)
         if tpot_s >= 0.0 and output is not None:

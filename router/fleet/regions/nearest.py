@@ -130,6 +130,10 @@ class Nearest:
         self._orders.clear()
         self._splits.clear()
 
+    def preferred(self, view: RequestView) -> str:
+        """Return the region that a request prefers: the client's region, or else the router's."""
+        return view.region or self._distances.own
+
     def narrow(
         self, view: RequestView, candidates: Sequence[Replica], now: float
     ) -> Sequence[Replica]:
@@ -140,7 +144,7 @@ class Nearest:
         if now >= self._due:
             self._measure(now)
         groups = self._split(candidates)
-        preferred = view.region or self._distances.own
+        preferred = self.preferred(view)
         loads = self._loads(view.model)
         found: str | None = None
         least = inf

@@ -7,7 +7,6 @@ from typing import Final
 
 from router.observe.families.family import COUNTER, GAUGE, HISTOGRAM, INFO, Family
 from router.observe.metrics import (
-    OTHER,
     TOKEN_KINDS,
     ClassCounts,
     Histogram,
@@ -33,18 +32,15 @@ def _filled(histograms: dict[str, Histogram]) -> dict[str, Histogram]:
     return {name: each for name, each in histograms.items() if any(each.counts)}
 
 
-def _models(metrics: Metrics) -> dict[str, float]:
-    named = {name: float(count) for name, count in metrics.models.items()}
-    if metrics.models_other:
-        named[OTHER] = named.get(OTHER, 0.0) + metrics.models_other
-    return named
+def _models(metrics: Metrics) -> dict[tuple[str, ...], float]:
+    return {key: float(counts.requests) for key, counts in metrics.models.items()}
 
 
 def _tokens(metrics: Metrics) -> dict[tuple[str, ...], float]:
     return {
-        (name, kind): number
-        for name, counted in metrics.tokens.items()
-        for kind, number in zip(TOKEN_KINDS, counted, strict=True)
+        (*key, kind): float(getattr(counts, kind))
+        for key, counts in metrics.models.items()
+        for kind in TOKEN_KINDS
     }
 
 
@@ -189,16 +185,18 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
     Family(
         "model_requests",
         COUNTER,
-        "Requests ended, by model; models after the first hundred count as `other`.",
+        "Requests ended, by model, region that the client prefers, and class; models after the "
+        "first hundred count as `other`.",
         _models,
-        ("model",),
+        ("model", "region", "class"),
     ),
     Family(
         "model_tokens",
         COUNTER,
-        "Tokens reported or counted, by model and kind; cached ones are also prompt tokens.",
+        "Tokens reported or counted, by model, region that the client prefers, class and kind; "
+        "cached ones are also prompt tokens.",
         _tokens,
-        ("model", "kind"),
+        ("model", "region", "class", "kind"),
     ),
     Family(
         "attempts",

@@ -86,6 +86,9 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     ttft_low_ms: float | None = None
     ttft_high_ms: float | None = None
     region: str = ""  # the region of the replica whose answer the client received
+    # The region that the client prefers, or else the router's; "": equal to `region`.
+    client_region: str = ""
+    replica_type: str = ""  # the configured type of the replica
 
 
 # The defaults of fields that are mutable, because msgspec stores a factory for them instead.

@@ -43,6 +43,9 @@ class PlaceAdvice:
     peak: float  # highest tokens/s of the demand that the plan must serve
     # Utilisation of the present replicas in the last window; None: unknown.
     utilisation: float | None
+    # The share of the slots that class batch may use until the next plan; None: the forecast is not
+    # trusted.
+    batch_share: float | None
 
 
 @dataclass(frozen=True, slots=True)

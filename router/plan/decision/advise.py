@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from router.plan.decision.advice import Advice, PlaceAdvice, PoolAdvice
+from router.plan.decision.batch_share import batch_share
 from router.plan.decision.binding import binding
 from router.plan.decision.demand_ahead import loaded, planned_windows, segments
 from router.plan.decision.present import COOLDOWN, QUEUE, Present, present
@@ -69,13 +70,13 @@ def advise(types: Types, observed: Observed, forecasts: Mapping[Place, Forecast]
     places = []
     for place, state in states.items():
         if place in forecasts:
-            reason = REACTIVE
+            reason, share = REACTIVE, None
             if place not in fixed:
                 minimums = {one.name: state.limits(one)[0] for one in state.types}
                 reason = binding(problem, solution, place, minimums, bars[place])
-            places.append(
-                _place(types, observed, state, forecasts[place], planned[place], reason, solution)
-            )
+                share = batch_share(problem, solution, place)
+            known = forecasts[place], planned[place], reason, share
+            places.append(_place(types, observed, state, *known, solution))
     return Advice(
         pools=[
             pool
@@ -193,6 +194,7 @@ def _place(
     forecast: Forecast,
     planned: Counts,
     reason: str,
+    share: float | None,
     solution: Solution,
 ) -> PlaceAdvice:
     ahead = forecast.high[: planned_windows(types, observed.window_s)]
@@ -210,4 +212,5 @@ def _place(
         capacity=types.utilisation * state.capacity(planned),
         peak=max(ahead, default=0.0) / observed.window_s,
         utilisation=state.utilisation,
+        batch_share=share,
     )

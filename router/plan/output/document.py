@@ -61,6 +61,7 @@ def _place(place: PlaceAdvice, window_s: float) -> dict[str, Any]:
         "peak_tokens_per_s": place.peak,
         "prompt_share": place.prompt_share,
         "utilisation": place.utilisation,
+        "batch_share": place.batch_share,
         "forecast": {
             "method": forecast.method,
             "error": forecast.error,

@@ -67,8 +67,16 @@ def registry(made: Planned, at_s: float) -> CollectorRegistry:
         _PLACE,
         registry=found,
     )
+    batch = Gauge(
+        "hedgerow_plan_batch_share_ratio",
+        "Share of the slots that class batch may use until the next plan (classes.batch.slots).",
+        _PLACE,
+        registry=found,
+    )
     for place in advice.places:
         at = place.place
+        if place.batch_share is not None:
+            batch.labels(at.model, at.region).set(place.batch_share)
         if place.forecast.error is not None:
             error.labels(at.model, at.region).set(place.forecast.error)
         fallback.labels(at.model, at.region).set(place.binding == REACTIVE)

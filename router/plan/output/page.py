@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from router.plan.decision.advice import Advice, PlaceAdvice
+from router.plan.decision.demand_ahead import planned_windows
 from router.plan.forecasts.backtest import BAND
 from router.plan.output.columns import table
 from router.plan.output.words import facts, findings
@@ -96,8 +97,10 @@ def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
         alpha=0.3,
         linewidth=0,
     )
+    # The plan must serve these windows; the next plan is made for the windows after them.
+    planned = planned_windows(made.types, width_s)
     axes.plot(
-        [0.0, len(forecast.mean) * width_s / 3600.0],
+        [0.0, planned * width_s / 3600.0],
         [place.capacity] * 2,
         color=svg.series(1),
         label=f"capacity at {made.types.utilisation:.0%}",
@@ -111,8 +114,9 @@ def draw_forecast(made: Planned, place: PlaceAdvice) -> Figure:
 
 
 def draw_replicas(advice: Advice) -> Figure:
-    """Draw the numbers of replicas of each pool, in groups of bars."""
+    """Draw the numbers of replicas of each pool, in groups of bars, ordered by place."""
     pools = sorted(advice.pools, key=lambda pool: -pool.planned * pool.cost)[:POOLS_MAX]
+    pools.sort(key=lambda pool: pool.id)
     ways = [("now", "now", 6), ("plan", "planned", 0), ("reactive rule", "reactive", 1)]
     ways = [way for way in ways if any(getattr(pool, way[1]) is not None for pool in pools)]
     figure = svg.figure(_WIDTH_IN, 1.2 + (0.22 * len(ways) + 0.16) * len(pools))
@@ -128,6 +132,7 @@ def draw_replicas(advice: Advice) -> Figure:
     axes.invert_yaxis()
     axes.grid(False, axis="y")
     axes.set_xlim(right=max(1.0, axes.get_xlim()[1] * 1.08))
+    axes.locator_params(axis="x", integer=True)
     axes.set_xlabel("replicas")
     figure.legend(loc="outside upper left", ncols=3, handlelength=1.6)
     return figure

@@ -84,6 +84,11 @@ def _place(place: PlaceAdvice) -> list[str]:
         f"{place.place}: up to {share:.1%} of the demand is served in {region}."
         for region, share in place.shifted.items()
     ]
+    if place.batch_share is not None:
+        found.append(
+            f"{place.place}: class batch may use {place.batch_share:.0%} of the slots until the "
+            "next plan (classes.batch.slots)."
+        )
     return found
 
 

@@ -1,8 +1,10 @@
 """Reads the demand and the running replicas from access logs or other traces, into an `Observed`.
 
-There is one log for each router, given as `FILE` or `REGION=FILE`. The log of a router has the
-demand of its region. All logs are read once. Prompt tokens that an engine found in its cache do not
-count, because they need no prefill. Must never: hold a log in memory.
+There is one log for each router, given as `FILE` or `REGION=FILE`. Demand counts for the region
+that the client prefers, and a replica for its own region, as the access log states them. `REGION`
+is the region of all lines that state none. All logs are read once. Prompt tokens that an engine
+found in its cache do not count, because they need no prefill. Of the demand of class batch only a
+share counts (`Types.batch`). Must never: hold a log in memory.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from collections.abc import Callable, Sequence
 from os.path import exists
 from typing import Final
 
-from router.plan.observed import Observed
-from router.plan.sources.replica_sightings import Sightings, by_type
+from router.core.urgency import BATCH, CLASSES
+from router.plan.observed import Observed, Place
+from router.plan.sources.replica_sightings import Sightings
 from router.plan.sources.windows import Windows
-from router.plan.types_file import Types, measured
+from router.plan.types_file import BATCH_SHARE, Types, measured
 from router.simulator.arrival import Arrival
 from router.traces import open_trace
 
@@ -37,6 +40,7 @@ def read(
     """
     windows, sightings = Windows(window_s), Sightings(window_s, slo_s)
     waits = Windows(window_s)  # requests that waited in the queue
+    batch = BATCH_SHARE if types is None else types.batch
     notes: list[str] = []
     for number, log in enumerate(logs):
         region, path = split(log)
@@ -44,7 +48,7 @@ def read(
         for arrival in trace:
             if on_progress is not None and arrival.number % _TELL_EVERY == 0:
                 on_progress((number + trace.share()) / len(logs))
-            _count(arrival, trace.zero_s + arrival.at, region, windows, sightings, waits)
+            _count(arrival, trace.zero_s + arrival.at, region, batch, windows, sightings, waits)
         notes += [f"{path}: {count:,} × {what}" for what, count in trace.notes().items()]
     begin, end = windows.bounds()
     demand = windows.series()
@@ -56,21 +60,20 @@ def read(
                 "the throughput of a replica cannot be measured: the log has no window with enough "
                 "answers within the SLO. Name a file with --types"
             )
-        types = measured(known, tuple(dict.fromkeys(place.region for place in demand)))
-    running = sightings.running(end)
-    kinds = {name: types.type_of(name) for names in running.values() for name in names}
-    unknown = sorted(name for name, kind in kinds.items() if kind is None)
+        types = measured(known, sightings.regions(demand))
+    running = sightings.running(end, types)
+    unknown = sightings.unknown(end, types)
     if unknown:
         notes.append(
             f"no type for {len(unknown)} replicas, such as {unknown[0]}: they are not counted "
-            "(types[].replicas has the patterns)"
+            "(the type of a replica is configured in the router: replicas[].type)"
         )
     found = Observed(
         source=", ".join(logs),
         window_s=window_s,
         begin_s=begin * window_s,
         demand=demand,
-        running=by_type(running, kinds) if running else None,
+        running=running or None,
         unchanged_s=sightings.unchanged_s(begin, end),
         waiting={
             place: float(series.requests[-1])
@@ -92,18 +95,25 @@ def _count(
     arrival: Arrival,
     at: float,
     region: str,
+    batch: float,
     windows: Windows,
     sightings: Sightings,
     waits: Windows,
 ) -> None:
-    place = windows.place(arrival.model or "", region)
     logged = arrival.logged
+    model, is_batch = arrival.model or "", arrival.priority == CLASSES[BATCH]
+    home = region if logged is None else logged.client_region or region
+    place = windows.place(model, home)
     cached = 0 if logged is None else logged.cached_tokens or 0
-    prompt = max(arrival.prompt_tokens - cached, 0)
-    windows.add(place, at, 1.0, prompt, arrival.output_tokens)
+    prompt, output = max(arrival.prompt_tokens - cached, 0), arrival.output_tokens
+    share = batch if is_batch else 1.0
+    windows.add(place, at, 1.0, share * prompt, share * output)
     if logged is None:
         return
     if logged.replica and logged.is_ok:
-        sightings.add(place, at, logged.replica, prompt + arrival.output_tokens, logged.ttft_s)
-    if logged.wait_s >= _WAITED_S:
+        at_place = Place(place.model, logged.region or region)
+        sightings.add(
+            at_place, at, logged.replica, logged.replica_type, prompt + output, logged.ttft_s
+        )
+    if logged.wait_s >= _WAITED_S and not is_batch:
         waits.add(place, at, 1.0, 0.0, 0.0)

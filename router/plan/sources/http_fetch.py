@@ -1,13 +1,15 @@
-"""Sends GET requests to a Prometheus server, with an optional bearer token.
+"""Sends GET requests to a Prometheus server, with optional credentials.
 
-Must never: send the token to another host (so redirects are refused), or print the token.
+Must never: send the credentials to another host (so redirects are refused), or print them.
 """
 
 from __future__ import annotations
 
 import http.client
+import ssl
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from typing import Any
 
 from router.plan.sources.prometheus_api import BODY_MAX, TIMEOUT_S, Fetch, PrometheusError
@@ -18,10 +20,30 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def fetcher(token: str | None) -> Fetch:
-    """Return a function that returns the body of a URL. The function raises PrometheusError."""
-    opener = urllib.request.build_opener(_NoRedirects)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
+def bearer(token: str) -> str:
+    """Return the value of the header Authorization for a bearer token."""
+    return f"Bearer {token}"
+
+
+def basic(credentials: str) -> str:
+    """Return the value of the header Authorization for `USER:PASSWORD`. Raises ValueError."""
+    if ":" not in credentials:
+        raise ValueError("the file of --basic-auth-file must contain USER:PASSWORD")
+    return f"Basic {b64encode(credentials.encode()).decode('ascii')}"
+
+
+def fetcher(authorization: str = "", ca_file: str | None = None) -> Fetch:
+    """Return a function that returns the body of a URL. The function raises PrometheusError.
+
+    `authorization`: the value of this header; `ca_file`: certificates that may sign the server's,
+    instead of the system's. Raises OSError if this file cannot be read, and ValueError if it has no
+    certificates.
+    """
+    handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
+    if ca_file is not None:
+        handlers.append(urllib.request.HTTPSHandler(context=_context(ca_file)))
+    opener = urllib.request.build_opener(*handlers)
+    headers = {"Authorization": authorization} if authorization else {}
 
     def fetch(url: str) -> bytes:
         server = url.partition("?")[0]
@@ -42,3 +64,12 @@ def fetcher(token: str | None) -> Fetch:
         return body
 
     return fetch
+
+
+def _context(ca_file: str) -> ssl.SSLContext:
+    with open(ca_file, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        return ssl.create_default_context(cadata=text)
+    except ssl.SSLError as err:
+        raise ValueError(f"{ca_file}: not a file of certificates: {err.reason}") from None

@@ -1,75 +1,61 @@
 """Reads the demand and the state of the fleet from Prometheus into an `Observed`.
 
 The counters are Hedgerow's own or an engine's. A window is a step of `query_range`: the increase of
-a counter over the window that ends at the step. Must never: need a counter that older versions of
-an exporter do not have.
+a counter over the window that ends at the step. The first increase of a new series is unknown to
+Prometheus, so it is not counted. Of the demand of class batch only a share counts (`Types.batch`).
+Must never: make a plan from old data only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
 
-from router.fleet.engines.common.counters import Counters
-from router.fleet.engines.common.registry import ENGINES
-from router.plan.choices import HEDGEROW
 from router.plan.observed import Observed, Place, Series
+from router.plan.sources import prometheus_fleet
+from router.plan.sources.gaps import filled, gaps
 from router.plan.sources.prometheus_api import Prometheus, PrometheusError, Sampled
+from router.plan.sources.question import Question
+from router.plan.types_file import Types
+from router.replay.report.words import seconds
 
-MODEL, REGION, TYPE = "model", "region", "type"  # labels of the series in the answers
-
-
-COUNTERS: Final[Mapping[str, Counters]] = {
-    HEDGEROW: Counters(
-        model="model",
-        requests="hedgerow_model_requests_total",
-        prompt='hedgerow_model_tokens_total{kind="prompt"}',
-        cached='hedgerow_model_tokens_total{kind="cached"}',
-        output='hedgerow_model_tokens_total{kind="output"}',
-        waiting="hedgerow_queue_depth",
-        waiting_by_model=False,
-    ),
-    **{name: one.counters for name, one in ENGINES.items() if one.counters is not None},
-}
+_DAY_S = 86400.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The data to read."""
-
-    counters: str = HEDGEROW  # a key of `COUNTERS`
-    window_s: float
-    history_s: float
-    region_label: str = ""  # the label with the region; "": there is none
-    # PromQL for the number of running replicas, by model and optionally type and region.
-    running_query: str = ""
-
-
-def read(server: Prometheus, question: Question, now_s: float, usual_type: str) -> Observed:
+def read(server: Prometheus, question: Question, now_s: float, types: Types) -> Observed:
     """Read the demand and the state of the fleet from the server.
 
-    `now_s`: seconds since 1970; `usual_type`: the type of replicas without a type label. Raises
-    PrometheusError, also if there is no demand, and ValueError for an unknown exporter.
+    `now_s`: seconds since 1970. Raises PrometheusError, also if there is no demand, and ValueError
+    for an unknown exporter.
     """
-    if question.counters not in COUNTERS:
-        known = ", ".join(COUNTERS)
-        raise ValueError(f"--counters: {question.counters!r} is unknown; allowed: {known}")
-    names = COUNTERS[question.counters]
+    names = question.names
     width_s = question.window_s
     end_s = now_s // width_s * width_s
     count = max(1, int(question.history_s // width_s))
     begin_s = end_s - count * width_s
 
-    def increases(counter: str) -> dict[Place, list[float]]:
-        query = f"sum by ({_by(question, names)}) (increase({counter}[{round(width_s)}s]))"
-        found = server.query_range(query, begin_s + width_s, end_s, width_s)
-        return {
-            _place(one, question, names): _values(one, begin_s, width_s, count) for one in found
-        }
+    def increases(counter: str) -> list[Sampled]:
+        return server.query_range(question.increase(counter), begin_s + width_s, end_s, width_s)
 
-    requests, prompt, output = map(increases, (names.requests, names.prompt, names.output))
-    cached = increases(names.cached)
+    def by_place(found: Sequence[Sampled], batch: float = types.batch) -> dict[Place, list[float]]:
+        sums: dict[Place, list[float]] = {}
+        for one in found:
+            values = sums.setdefault(question.place(one), [0.0] * count)
+            share = batch if question.is_batch(one) else 1.0
+            for number, value in _windows(one, begin_s, width_s, count):
+                values[number] += share * max(value, 0.0)
+        return sums
+
+    counted = increases(names.requests)
+    recorded = [False] * count
+    for one in counted:
+        for number, _ in _windows(one, begin_s, width_s, count):
+            recorded[number] = True
+    if not recorded[-1]:
+        raise _not_recorded(server, question, now_s, is_old=any(recorded))
+    requests = by_place(counted, 1.0)
+    prompt, cached, output = (
+        by_place(increases(counter)) for counter in (names.prompt, names.cached, names.output)
+    )
     none = [0.0] * count
     demand = {
         place: Series(
@@ -87,104 +73,69 @@ def read(server: Prometheus, question: Question, now_s: float, usual_type: str) 
             f"no demand: {names.requests} did not increase in the last "
             f"{question.history_s / 3600.0:g} h"
         )
-    recorded = _without_empty_start(demand)
-    windows = max(len(series.requests) for series in recorded.values())
+    begin = _begin(demand, recorded)
+    missing = gaps(recorded[begin:])
+    day = max(1, round(_DAY_S / width_s))
+    demand = {
+        place: Series(
+            *(
+                filled(values[begin:], missing, day)
+                for values in (series.requests, series.prompt, series.output)
+            )
+        )
+        for place, series in demand.items()
+    }
+    running, notes = prometheus_fleet.running(server, question, now_s, types)
+    if missing:
+        notes.append(
+            f"{len(missing):,} windows of {seconds(width_s)} without samples, or beside such a "
+            "window: the values of the day before are used"
+        )
     return Observed(
         source=f"Prometheus, {question.counters}",
         window_s=width_s,
-        begin_s=end_s - windows * width_s,
-        demand=recorded,
-        running=_running(server, question, names, end_s, usual_type),
-        unchanged_s=_unchanged(server, question, names, end_s),
-        waiting=_waiting(server, question, names, end_s, demand),
+        begin_s=begin_s + begin * width_s,
+        demand=demand,
+        running=running,
+        unchanged_s=prometheus_fleet.unchanged_s(server, question, now_s),
+        waiting=prometheus_fleet.waiting(server, question, now_s, demand),
+        notes=[*notes, *(f"Prometheus warns: {text}" for text in server.warnings)],
     )
 
 
-def _running(
-    server: Prometheus, question: Question, names: Counters, at_s: float, usual_type: str
-) -> dict[Place, dict[str, int]] | None:
-    query = _running_query(question, names)
-    if not query:
-        return None
-    found: dict[Place, dict[str, int]] = {}
-    for one in server.query(query, at_s):
-        counts = found.setdefault(_place(one, question, names), {})
-        kind = one.labels.get(TYPE) or usual_type
-        counts[kind] = counts.get(kind, 0) + round(one.last)
-    return found
+def _not_recorded(
+    server: Prometheus, question: Question, now_s: float, *, is_old: bool
+) -> PrometheusError:
+    """Return the error for a last window without samples."""
+    name = question.selected(question.names.requests)
+    window = seconds(question.window_s)
+    if server.query(f"count({name})", now_s):
+        return PrometheusError(
+            f"{name} has samples, but no two of them in the last window of {window}: wait for "
+            "more samples, or choose a longer --window"
+        )
+    if is_old:
+        return PrometheusError(
+            f"no sample of {name} in the last window of {window}: Prometheus does not scrape it "
+            "any more, and a plan from old data would be wrong"
+        )
+    return PrometheusError(
+        f"no series {name}: Prometheus does not scrape it, it has counted no request yet, or "
+        "--match or --counters is wrong"
+    )
 
 
-def _unchanged(
-    server: Prometheus, question: Question, names: Counters, at_s: float
-) -> dict[Place, float]:
-    """Return the seconds since the last change of the number of replicas.
-
-    Only the last day is examined.
-    """
-    query = _running_query(question, names)
-    if not query:
-        return {}
-    last: dict[Place, float] = {}
-    step_s = min(question.window_s, 300.0)
-    for one in server.query_range(query, at_s - 86400.0, at_s, step_s):
-        for (_, before), (at, after) in zip(one.samples, one.samples[1:], strict=False):
-            if before != after:
-                place = _place(one, question, names)
-                last[place] = max(last.get(place, 0.0), at)
-    return {place: at_s - at for place, at in last.items()}
+def _windows(one: Sampled, begin_s: float, width_s: float, count: int) -> list[tuple[int, float]]:
+    """Return the value of each window for which the server has one, by number of the window."""
+    numbered = [(round((at - begin_s) / width_s) - 1, value) for at, value in one.samples]
+    return [(number, value) for number, value in numbered if 0 <= number < count]
 
 
-def _running_query(question: Question, names: Counters) -> str:
-    if question.running_query or not names.running:
-        return question.running_query
-    return f"count by ({_by(question, names)}) ({names.running})"
+def _begin(demand: Mapping[Place, Series], recorded: Sequence[bool]) -> int:
+    """Return the number of the first window of the demand.
 
-
-def _waiting(
-    server: Prometheus,
-    question: Question,
-    names: Counters,
-    at_s: float,
-    demand: Mapping[Place, Series],
-) -> dict[Place, float]:
-    """Return the number of waiting requests.
-
-    The queue of a router is counted for every model of its region.
-    """
-    by = [names.model] if names.waiting_by_model else []
-    by += [question.region_label] if question.region_label else []
-    grouped = f" by ({', '.join(by)})" if by else ""
-    answers = server.query(f"sum{grouped} ({names.waiting})", at_s)
-    if names.waiting_by_model:
-        return {_place(one, question, names): one.last for one in answers}
-    of = {one.labels.get(question.region_label, ""): one.last for one in answers}
-    return {place: of[place.region] for place in demand if place.region in of}
-
-
-def _by(question: Question, names: Counters) -> str:
-    return ", ".join(filter(None, (names.model, question.region_label)))
-
-
-def _place(one: Sampled, question: Question, names: Counters) -> Place:
-    model = one.labels.get(names.model) or one.labels.get(MODEL, "")
-    region = one.labels.get(question.region_label or REGION, "")
-    return Place(model, region)
-
-
-def _values(one: Sampled, begin_s: float, width_s: float, count: int) -> list[float]:
-    """Return the value of each window; 0 if the server has none."""
-    values = [0.0] * count
-    for at, value in one.samples:
-        number = round((at - begin_s) / width_s) - 1
-        if 0 <= number < count:
-            values[number] = max(value, 0.0)
-    return values
-
-
-def _without_empty_start(demand: dict[Place, Series]) -> dict[Place, Series]:
-    """Return the windows from the first one with any demand.
-
-    Before this window, the server recorded nothing.
+    It is the first window with any demand. If the server recorded nothing in the window before, it
+    recorded the first window only in part; then the next window is the first, if there is one.
     """
     begin = min(
         number
@@ -194,7 +145,5 @@ def _without_empty_start(demand: dict[Place, Series]) -> dict[Place, Series]:
         )
         if requests or tokens
     )
-    return {
-        place: Series(series.requests[begin:], series.prompt[begin:], series.output[begin:])
-        for place, series in demand.items()
-    }
+    is_partial = begin > 0 and not recorded[begin - 1]
+    return begin + (is_partial and begin + 1 < len(recorded) and recorded[begin + 1])

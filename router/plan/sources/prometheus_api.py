@@ -1,5 +1,5 @@
 """A client of the HTTP API of a Prometheus server: sends `query_range` and `query`, and decodes
-answers.
+answers, with the warnings of the server.
 
 Format: https://prometheus.io/docs/prometheus/latest/querying/api/, API version 1. Values that are
 not finite are dropped. Must never: depend on the meaning of a query.
@@ -17,7 +17,7 @@ import msgspec
 
 from router.core.unreadable import NOT_JSON
 
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 130.0  # Prometheus itself ends a query after 2 minutes, by default
 BODY_MAX: Final = 256 << 20
 POINTS_MAX: Final = 11_000  # maximum number of points per series that a server returns
 _EXCERPT: Final = 200  # characters of an unexpected answer in an error
@@ -56,16 +56,27 @@ class _Answer(msgspec.Struct, rename={"kind": "errorType"}):
     status: str
     kind: str = ""
     error: str = ""
+    # For example, servers that join several Prometheus servers warn if one of them is missing.
+    warnings: list[str] = []
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Prometheus:
-    """A client of the server at `url`, such as http://prometheus:9090; a path prefix is allowed."""
+    """A client of the server at `url`, such as http://prometheus:9090; a path prefix is allowed.
+
+    `warnings`: the warnings of all answers, each text once.
+    """
 
     def __init__(self, url: str, fetch: Fetch) -> None:
+        """Raises ValueError if `url` is not a URL of a server, or contains credentials."""
         parts = urlsplit(url)
+        if parts.username is not None:
+            raise ValueError(
+                "the URL contains a user name: give the credentials in a file (--basic-auth-file)"
+            )
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
             raise ValueError(f"{url!r} is not a URL such as http://prometheus:9090")
+        self.warnings: dict[str, None] = {}
         self._url = url.rstrip("/")
         self._fetch = fetch
 
@@ -94,11 +105,16 @@ class Prometheus:
     def _ask(self, what: str, kind: str, query: str, **more: float) -> list[Sampled]:
         words = urlencode({"query": query, **{name: f"{x:.3f}" for name, x in more.items()}})
         body = self._fetch(f"{self._url}/api/v1/{what}?{words}")
-        return parse(body, kind, f"{self._url}: {query}")
+        found, warnings = parse(body, kind, f"{self._url}: {query}")
+        self.warnings.update(dict.fromkeys(warnings))
+        return found
 
 
-def parse(body: bytes, kind: str, where: str) -> list[Sampled]:
-    """Return the series of an answer whose type must be `kind`. Raises PrometheusError."""
+def parse(body: bytes, kind: str, where: str) -> tuple[list[Sampled], list[str]]:
+    """Return the series of an answer whose type must be `kind`, and the warnings.
+
+    Raises PrometheusError.
+    """
     try:
         answer = msgspec.json.decode(body, type=_Answer)
     except NOT_JSON:
@@ -113,7 +129,7 @@ def parse(body: bytes, kind: str, where: str) -> list[Sampled]:
         found = [Sampled(item.metric, _finite(item)) for item in data.result]
     except (*NOT_JSON, ValueError) as err:
         raise PrometheusError(f"{where}: the answer cannot be read: {err}") from None
-    return [one for one in found if one.samples]
+    return [one for one in found if one.samples], answer.warnings
 
 
 def _finite(item: _Item) -> tuple[tuple[float, float], ...]:

@@ -8,10 +8,11 @@ full.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Final
 
 from router.plan.observed import Measured, Place
+from router.plan.types_file import Types
 
 LATELY: Final = 2  # a replica runs if it answered in one of this many last windows
 IN_SLO: Final = 0.95  # share of the answered requests of a window that must meet the TTFT SLO
@@ -43,32 +44,63 @@ class Sightings:
         self._slo_s = slo_s
         # First and last window of each replica.
         self._seen: dict[Place, dict[str, tuple[int, int]]] = {}
+        self._types: dict[str, str] = {}  # The stated type of each replica.
         self._windows: dict[Place, dict[int, _Window]] = {}
 
     def add(
-        self, place: Place, at: float, replica: str, tokens: float, ttft_s: float | None
+        self,
+        place: Place,
+        at: float,
+        replica: str,
+        kind: str,
+        tokens: float,
+        ttft_s: float | None,
     ) -> None:
-        """Count an answer.
+        """Count an answer of a replica of the type `kind`; "": the log does not state its type.
 
-        `ttft_s` None: the answer is not a stream, and counts as within the SLO.
+        `place`: the model, and the region of the replica. `ttft_s` None: the answer is not a
+        stream, and counts as within the SLO.
         """
         number = int(at // self._width_s)
         seen = self._seen.setdefault(place, {})
         if replica in seen or len(seen) < REPLICAS_MAX:
             first, last = seen.get(replica, (number, number))
             seen[replica] = (min(first, number), max(last, number))
+            self._types[replica] = kind
         window = self._windows.setdefault(place, {}).setdefault(number, _Window())
         window.answered += 1
         window.in_slo += ttft_s is None or ttft_s <= self._slo_s
         window.tokens += tokens
         window.replicas.add(replica)
 
-    def running(self, end: int) -> dict[Place, list[str]]:
-        """Return the names of the replicas that run at the beginning of window number `end`."""
-        return {
-            place: [name for name, (_, last) in seen.items() if last >= end - LATELY]
-            for place, seen in self._seen.items()
-        }
+    def running(self, end: int, types: Types) -> dict[Place, dict[str, int]]:
+        """Return the number of replicas that run at the beginning of window number `end`, by type.
+
+        Replicas without a known type are not counted (`unknown`).
+        """
+        found: dict[Place, dict[str, int]] = {}
+        for place, seen in self._seen.items():
+            counts = found.setdefault(place, {})
+            for name, (_, last) in seen.items():
+                kind = types.type_of(self._types[name])
+                if kind is not None and last >= end - LATELY:
+                    counts[kind] = counts.get(kind, 0) + 1
+        return found
+
+    def regions(self, demand: Iterable[Place]) -> tuple[str, ...]:
+        """Return the regions of the replicas, and of the places with demand."""
+        return tuple(dict.fromkeys(place.region for place in (*self._seen, *demand)))
+
+    def unknown(self, end: int, types: Types) -> list[str]:
+        """Return the running replicas whose type is not in the types file, in order."""
+        return sorted(
+            {
+                name
+                for seen in self._seen.values()
+                for name, (_, last) in seen.items()
+                if last >= end - LATELY and types.type_of(self._types[name]) is None
+            }
+        )
 
     def unchanged_s(self, begin: int, end: int) -> dict[Place, float]:
         """Return the seconds since the last start or stop; absent if the log shows none."""
@@ -101,20 +133,3 @@ def _busy(rates: list[tuple[float, int]]) -> Measured | None:
         return None
     rate, answered = ranked[min(len(ranked) - 1, int(BUSY * len(ranked)))]
     return Measured(rate, len(ranked), answered)
-
-
-def by_type(
-    running: Mapping[Place, list[str]], types: Mapping[str, str | None]
-) -> dict[Place, dict[str, int]]:
-    """Return the running replicas of each model and region by type.
-
-    `types`: the type of each replica, if known.
-    """
-    found: dict[Place, dict[str, int]] = {}
-    for place, names in running.items():
-        counts = found.setdefault(place, {})
-        for name in names:
-            kind = types[name]
-            if kind is not None:
-                counts[kind] = counts.get(kind, 0) + 1
-    return found

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from router.plan.sources.http_fetch import fetcher
+from router.plan.sources.http_fetch import basic, bearer, fetcher
 from router.plan.sources.prometheus_api import PrometheusError
 
 
@@ -50,14 +51,26 @@ def serving(
 
 def test_the_body_and_the_token() -> None:
     with serving(body=b"hello") as (url, handler):
-        assert fetcher("secret")(f"{url}/a?query=b") == b"hello"
-        assert fetcher(None)(f"{url}/c") == b"hello"
-    assert handler.seen == [("/a?query=b", "Bearer secret"), ("/c", None)]
+        assert fetcher(bearer("secret"))(f"{url}/a?query=b") == b"hello"
+        assert fetcher(basic("me:it"))(f"{url}/b") == b"hello"
+        assert fetcher()(f"{url}/c") == b"hello"
+    assert handler.seen == [("/a?query=b", "Bearer secret"), ("/b", "Basic bWU6aXQ="), ("/c", None)]
+
+
+def test_mistakes_in_the_credentials(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="must contain USER:PASSWORD"):
+        basic("me")
+    with pytest.raises(FileNotFoundError) as missing:
+        fetcher("", str(tmp_path / "ca.pem"))
+    assert missing.value.filename == str(tmp_path / "ca.pem")
+    (tmp_path / "ca.pem").write_text("no certificate")
+    with pytest.raises(ValueError, match=r"ca\.pem: not a file of certificates"):
+        fetcher("", str(tmp_path / "ca.pem"))
 
 
 def test_a_refusal_in_json_is_left_to_the_reader() -> None:
     with serving(400, b'{"status":"error"}') as (url, _):
-        assert fetcher(None)(url) == b'{"status":"error"}'
+        assert fetcher()(url) == b'{"status":"error"}'
 
 
 @pytest.mark.parametrize("status", [401, 404, 503])
@@ -66,7 +79,7 @@ def test_another_refusal_is_an_error(status: int) -> None:
         serving(status, b"<html>") as (url, _),
         pytest.raises(PrometheusError, match=f"{url}/a: HTTP {status}"),
     ):
-        fetcher("secret")(f"{url}/a?query=x")
+        fetcher(bearer("secret"))(f"{url}/a?query=x")
 
 
 def test_a_redirect_is_refused_because_of_the_token() -> None:
@@ -74,7 +87,7 @@ def test_a_redirect_is_refused_because_of_the_token() -> None:
         serving(302, b"") as (url, handler),
         pytest.raises(PrometheusError, match="HTTP 302"),
     ):
-        fetcher("secret")(f"{url}/a")
+        fetcher(bearer("secret"))(f"{url}/a")
     assert len(handler.seen) == 1
 
 
@@ -82,4 +95,4 @@ def test_no_server_is_an_error() -> None:
     with serving() as (url, _):
         pass
     with pytest.raises(PrometheusError, match=r"cannot be reached: .*refused"):
-        fetcher(None)(url)
+        fetcher()(url)

@@ -1,56 +1,74 @@
-"""The fluid queue: what is served in time, and what a replica costs."""
+"""The fluid queues: what is served in time, and what a replica costs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 
-from bench.plan.fleet import SLO_S, THROUGHPUT, below, run
-from bench.plan.traffic import STEP_S
+from bench.plan.fleet import SLO_S, Outcome, below, run
+from bench.plan.traffic import STEP_S, Demand
+from bench.plan.world import GPU, THROUGHPUT, Counts, Kind, PoolKey, World
 
 FULL = THROUGHPUT * STEP_S  # tokens that one replica serves in a step
+KEY = PoolKey("", "gpu")
+
+
+def played(
+    loads: Sequence[float],
+    replicas: int,
+    controller: Callable[[int, int], int] = lambda step, present: present,
+    lead_s: float = STEP_S,
+    first: int = 0,
+) -> Outcome:
+    """One region and one kind. `loads`: in replicas."""
+    tokens = tuple(load * FULL for load in loads)
+    world = World("x", {"": Demand("x", tokens, 0.5)}, lead_s)
+    return run(
+        world, first, {KEY: replicas}, lambda step, present: {KEY: controller(step, present[KEY])}
+    )
 
 
 def test_a_fleet_that_is_large_enough() -> None:
-    found = run([2.0 * FULL] * 10, 0, 2, lambda step, present: present, STEP_S)
+    found = played([2.0] * 10, 2)
     assert found.attainment == 1.0
     assert found.gpu_hours == pytest.approx(2 * 10 * STEP_S / 3600.0)
+    assert found.cost == found.gpu_hours
 
 
 def test_a_fleet_that_is_too_small_is_late_after_the_slo() -> None:
-    found = run([2.0 * FULL], 0, 1, lambda step, present: present, STEP_S)
     # The backlog grows by one replica's throughput each second.
-    assert found.attainment == pytest.approx(SLO_S / STEP_S)
+    assert played([2.0], 1).attainment == pytest.approx(SLO_S / STEP_S)
 
 
 def test_a_backlog_is_served_later() -> None:
-    found = run([2.0 * FULL, 0.0, 0.5 * FULL], 0, 1, lambda step, present: present, STEP_S)
+    found = played([2.0, 0.0, 0.5], 1)
     assert found.attainment == pytest.approx((2.0 * SLO_S / STEP_S + 0.5) / 2.5)
 
 
 def test_a_start_serves_after_the_lead_time_and_costs_before() -> None:
-    found = run([1.0 * FULL, 2.0 * FULL], 0, 1, lambda step, present: 2, STEP_S)
+    found = played([1.0, 2.0], 1, lambda step, present: 2)
     assert found.attainment == 1.0
     assert found.gpu_hours == pytest.approx(2 * 2 * STEP_S / 3600.0)
-    late = run([2.0 * FULL, 2.0 * FULL], 0, 1, lambda step, present: 2, STEP_S)
-    assert late.attainment < 0.1
+    assert played([2.0, 2.0], 1, lambda step, present: 2).attainment < 0.1
 
 
 def test_a_stop_is_immediate() -> None:
     wanted = [3, 1, 1]
-    found = run([0.5 * FULL] * 3, 0, 2, lambda step, present: wanted[step], STEP_S)
+    found = played([0.5] * 3, 2, lambda step, present: wanted[step])
     assert found.gpu_hours == pytest.approx((3 + 1 + 1) * STEP_S / 3600.0)
 
 
 def test_a_longer_lead_time() -> None:
-    found = run([FULL, FULL, FULL, 2.0 * FULL], 0, 1, lambda step, present: 2, 3.0 * STEP_S)
+    found = played([1.0, 1.0, 1.0, 2.0], 1, lambda step, present: 2, 3.0 * STEP_S)
     assert found.attainment == 1.0
-    late = run([FULL, FULL, 2.0 * FULL], 0, 1, lambda step, present: 2, 3.0 * STEP_S)
+    late = played([1.0, 1.0, 2.0], 1, lambda step, present: 2, 3.0 * STEP_S)
     assert late.attainment < 1.0
 
 
 def test_the_newest_starts_are_cancelled_first() -> None:
     wanted = [2, 4, 2, 1]
-    found = run([0.5 * FULL] * 4, 0, 1, lambda step, present: wanted[step], 3.0 * STEP_S)
+    found = played([0.5] * 4, 1, lambda step, present: wanted[step], 3.0 * STEP_S)
     assert found.gpu_hours == pytest.approx(sum(wanted) * STEP_S / 3600.0)
     assert found.attainment == 1.0
 
@@ -62,7 +80,7 @@ def test_only_the_steps_from_the_first_are_served() -> None:
         asked.append(step)
         return present
 
-    run([FULL] * 5, 3, 1, controller, STEP_S)
+    played([1.0] * 5, 1, controller, first=3)
     assert asked == [3, 4]
 
 
@@ -72,3 +90,57 @@ def test_the_share_of_a_step_below_a_limit() -> None:
     assert below(6.0, 10.0, 5.0) == 0.0
     assert below(7.0, 7.0, 5.0) == 0.0
     assert below(0.0, 4.0, 5.0) == 1.0
+
+
+def regions(
+    eu: Sequence[float], us: Sequence[float], kinds: tuple[Kind, ...] = (GPU,), spill: float = 0.0
+) -> World:
+    demands = {
+        name: Demand(name, tuple(load * FULL for load in loads), 0.5)
+        for name, loads in (("eu", eu), ("us", us))
+    }
+    return World("x", demands, STEP_S, kinds, spill)
+
+
+def unchanged(step: int, present: Counts) -> Counts:
+    return present
+
+
+FLEET = {PoolKey("eu", "gpu"): 2, PoolKey("us", "gpu"): 6}
+
+
+@pytest.mark.parametrize(("spill", "moved"), [(0.0, 0.0), (0.25, 1.0), (0.5, 2.0), (1.0, 2.0)])
+def test_another_region_serves_a_share_if_it_has_free_replicas(spill: float, moved: float) -> None:
+    """The region eu needs 4 replicas and has 2; the region us has 3 free ones."""
+    own = 4.0 - moved
+    own_in_time = own if own <= 2.0 else own * SLO_S * 2.0 / (own - 2.0) / STEP_S
+    found = run(regions([4.0], [3.0], spill=spill), 0, FLEET, unchanged)
+    assert found.attainment == pytest.approx((3.0 + moved + own_in_time) / 7.0)
+
+
+def test_the_other_region_serves_its_own_demand_first() -> None:
+    busy, alone = (regions([4.0], [6.0], spill=spill) for spill in (1.0, 0.0))
+    assert run(busy, 0, FLEET, unchanged) == run(alone, 0, FLEET, unchanged)
+
+
+def test_each_kind_has_its_cost() -> None:
+    kinds = (Kind("a", cost=2.0), Kind("b", cost=0.5))
+    world = regions([1.0] * 12, [1.0] * 12, kinds)
+    fleet = {PoolKey("eu", "a"): 3, PoolKey("us", "b"): 2}
+    found = run(world, 0, fleet, unchanged)
+    assert found.gpu_hours == pytest.approx(5.0)
+    assert found.cost == pytest.approx(3 * 2.0 + 2 * 0.5)
+
+
+def test_replicas_are_reclaimed_at_random() -> None:
+    kinds = (Kind("a"), Kind("spot", reclaims_per_h=1.0))
+    world = regions([1.0] * 12, [1.0] * 12, kinds)
+    left: list[Counts] = []
+
+    def watch(step: int, present: Counts) -> Counts:
+        left.append(present)
+        return present
+
+    run(world, 0, {PoolKey("eu", "a"): 100, PoolKey("us", "spot"): 100}, watch)
+    assert {one[PoolKey("eu", "a")] for one in left} == {100}
+    assert 20 < left[-1][PoolKey("us", "spot")] < 55  # (1 - 1/12) ** 12 is 0.35

@@ -44,7 +44,9 @@ def test_the_engines_counts_are_counted_and_its_pace_is_learned() -> None:
     assert high.duration.sum == pytest.approx(0.25 + TOOK_S)
     assert high.tpot.sum == pytest.approx(TOOK_S / 10)
     assert replica.tpot_s == pytest.approx(TOOK_S / 10)
-    assert world.metrics.tokens == {"m": [100, 11, 40]}
+    counted = world.metrics.models["m", "", "high"]
+    assert (counted.requests, counted.prompt, counted.output) == (1, 100, 11)
+    assert counted.cached == 40
     assert world.metrics.attempts == {("r0", "primary", Reason.OK): 1}
     assert world.policy.finished == {"r0": 1}
     assert world.budget.requests == 0
@@ -69,7 +71,8 @@ def test_the_token_rate_is_learned_from_counted_tokens_only(
     (replica,) = world.replicas
     assert (replica.tpot_s is not None) == is_paced
     assert bool(world.metrics.classes["high"].tpot.sum) == is_paced
-    assert bool(world.metrics.tokens) == (usage is not UNKNOWN)
+    output = world.metrics.models["m", "", "high"].output
+    assert bool(output) == (usage is not UNKNOWN)
 
 
 def test_nothing_is_learned_from_an_unanswered_request() -> None:
@@ -79,7 +82,8 @@ def test_nothing_is_learned_from_an_unanswered_request() -> None:
     end_request(request, Reason.CLIENT_GONE, 0, 0, -1, world.time.at)
     counts = world.metrics.kinds["chat"]
     assert counts.ends == {(Reason.CLIENT_GONE, 499): 1}
-    assert counts.ttft.sum == 0.0 and not world.metrics.tokens
+    assert counts.ttft.sum == 0.0
+    assert not any(counted.prompt for counted in world.metrics.models.values())
     assert world.metrics.attempts == {("r0", "primary", Reason.CLIENT_GONE): 1}
     assert world.policy.finished == {"r0": 1}  # counted for the replica of its attempt
     assert world.budget.requests == 0

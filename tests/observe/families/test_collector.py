@@ -114,7 +114,7 @@ def test_both_formats_parse_and_agree(accept: str) -> None:
     assert values["hedgerow_request_ttft_seconds_count", "chat"] == 1
     assert values["hedgerow_request_body_bytes_total", "chat"] == 20
     assert values["hedgerow_response_body_bytes_total", "chat"] == 100
-    assert values["hedgerow_model_requests_total", "llama"] == 2
+    assert values["hedgerow_model_requests_total", "", "llama", ""] == 2
     assert values["hedgerow_attempts_total", "retry", "ok", "gpu-2:8000"] == 1
     assert values["hedgerow_retries_total", "replica_reset"] == 1
     assert values["hedgerow_continuations_total", "continued"] == 1
@@ -277,8 +277,10 @@ def test_hostile_names_still_render() -> None:
     for accept in ("", OPENMETRICS):
         text, _ = render(Collector(metrics), accept)
         values = samples(list(parse_openmetrics(text) if accept else parse_text(text)))
-        assert values["hedgerow_model_requests_total", "?"] == 2  # two models that look alike
-        assert values["hedgerow_model_requests_total", 'a"b\\c\nd'] == 1
+        assert (
+            values["hedgerow_model_requests_total", "", "?", ""] == 2
+        )  # two models that look alike
+        assert values["hedgerow_model_requests_total", "", 'a"b\\c\nd', ""] == 1
 
 
 def test_the_loop_runs_during_a_scrape() -> None:

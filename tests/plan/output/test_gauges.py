@@ -42,6 +42,8 @@ def test_the_desired_replicas() -> None:
         ('odd"name', "eu"): 1.0,
     }
     assert found["hedgerow_plan_demand_tokens_per_second"]["m", "eu"] == pytest.approx(600.0)
+    # The plan uses both regions completely, and the third forecast is not trusted.
+    assert found["hedgerow_plan_batch_share_ratio"] == {("m", "eu"): 0.0, ("m", "us"): 0.0}
     assert found["hedgerow_plan_cost_per_hour"] == {(): 20.0}
     assert found["hedgerow_plan_timestamp_seconds"] == {(): 1_772_500_000.0}
 

@@ -14,6 +14,7 @@ def test_the_sentences() -> None:
         "Cost: plan 20.0 per hour and 0.40 for starts; reactive rule 18.0 per hour"
     )
     assert "m in eu: up to 33.3% of the demand is served in us." in found
+    assert "m in us: class batch may use 0% of the slots until the next plan" in found
     assert 'odd"name in eu: the reactive rule decides: error 80% of the best' in found
     assert "Forecast for m in us: known: error 10.0% in 24 forecasts." in found
     assert found.endswith("eu.log: 3 × skipped: failed")

@@ -72,11 +72,40 @@ def test_a_trace_without_replicas_has_an_unknown_fleet(tmp_path: Path) -> None:
 
 
 def test_replicas_of_no_type_are_noted(tmp_path: Path) -> None:
-    types = parse("types: [{name: a, cost: 1, replicas: ['gpu-0'], models: {m: {throughput: 9}}}]")
-    log = write(tmp_path / "a.log", lines(4, lambda n: 10))
-    observed, _ = read([log], 900.0, 2.0, types)
-    assert observed.running == {Place("m"): {"a": 1}}
+    rows = list(lines(4, lambda n: 10))
+    for row in rows:
+        if row["replica"] == "gpu-1":
+            row["replica_type"] = "b"
+    log = write(tmp_path / "a.log", iter(rows))
+    observed, _ = read([log], 900.0, 2.0, TYPES)
+    assert observed.running == {Place("m"): {"gpu": 1}}
     assert "no type for 1 replicas, such as gpu-1" in observed.notes[-1]
+
+
+def test_demand_is_in_the_clients_region_and_a_replica_in_its_own(tmp_path: Path) -> None:
+    rows = list(lines(4, lambda n: 10, region="eu"))
+    for row in rows:
+        if row["replica"] == "gpu-1":  # the region us was full
+            row["client_region"] = "us"
+    log = write(tmp_path / "a.log", iter(rows))
+    for given in (log, f"asia={log}"):
+        observed, _ = read([given], 900.0, 2.0, TYPES)
+        assert observed.demand[Place("m", "eu")].requests == [5.0, 5.0]
+        assert observed.demand[Place("m", "us")].requests == [5.0, 5.0]
+        assert observed.running == {Place("m", "eu"): {"gpu": 2}}
+
+
+def test_only_a_share_of_batch_is_demand_and_its_wait_is_no_queue(tmp_path: Path) -> None:
+    log = write(tmp_path / "a.log", lines(4, lambda n: 20, queue_ms=9e5, **{"class": "batch"}))
+    observed, _ = read([log], 900.0, 2.0, TYPES)
+    series = observed.demand[Place("m")]
+    assert series.requests == [20.0, 20.0]
+    assert series.prompt == pytest.approx([2.0 * PROMPT] * 2)
+    assert series.output == pytest.approx([2.0 * OUTPUT] * 2)
+    assert observed.waiting == {}
+    _, measured = read([log], 900.0, 2.0, None)
+    speed = measured.types[0].speed("m")
+    assert speed is not None and speed.throughput == pytest.approx(20 * 1000 / 900.0 / 2)
 
 
 def test_a_name_with_an_equals_sign_may_be_a_file(tmp_path: Path) -> None:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from router.plan.observed import Place
-from router.plan.sources.replica_sightings import ANSWERS_MIN, Sightings, by_type
+from router.plan.sources.replica_sightings import ANSWERS_MIN, Sightings
+from router.plan.types_file import parse
 
 PLACE = Place("m")
+ONE = parse("types: [{name: gpu, cost: 1, models: {m: {throughput: 9}}}]")
+TWO = parse(
+    "types: [{name: big, cost: 2, models: {m: {throughput: 9}}}, "
+    "{name: small, cost: 1, models: {m: {throughput: 4}}}]"
+)
 WIDTH_S = 60.0
 
 
@@ -16,13 +22,13 @@ def seen(spans: dict[str, tuple[int, int]]) -> Sightings:
     sightings = Sightings(WIDTH_S, 2.0)
     for name, (first, last) in spans.items():
         for window in range(first, last + 1):
-            sightings.add(PLACE, window * WIDTH_S, name, 1.0, 0.1)
+            sightings.add(PLACE, window * WIDTH_S, name, "", 1.0, 0.1)
     return sightings
 
 
 def test_a_replica_runs_if_it_answered_lately() -> None:
     found = seen({"a": (0, 19), "b": (0, 18), "c": (0, 17)})
-    assert found.running(20) == {PLACE: ["a", "b"]}
+    assert found.running(20, ONE) == {PLACE: {"gpu": 2}}
 
 
 def test_the_last_change_is_a_start_or_a_stop() -> None:
@@ -36,7 +42,7 @@ def test_the_throughput_is_that_of_the_busiest_windows_within_the_slo() -> None:
     for window, (tokens, ttft_s) in enumerate([(60.0, 0.5), (120.0, 0.5), (600.0, 9.0)]):
         for number in range(2 * ANSWERS_MIN):
             at = window * WIDTH_S
-            sightings.add(PLACE, at, f"r{number % 2}", tokens / ANSWERS_MIN, ttft_s)
+            sightings.add(PLACE, at, f"r{number % 2}", "", tokens / ANSWERS_MIN, ttft_s)
     found = sightings.throughput()["m"]
     assert found.tokens_per_s == pytest.approx(120.0 / WIDTH_S)  # of each of the two replicas
     assert (found.windows, found.busiest) == (2, 2 * ANSWERS_MIN)
@@ -47,5 +53,18 @@ def test_windows_with_few_answers_measure_nothing() -> None:
 
 
 def test_running_replicas_are_counted_by_type() -> None:
-    found = by_type({PLACE: ["a", "b", "c"]}, {"a": "big", "b": "big", "c": None})
-    assert found == {PLACE: {"big": 2}}
+    sightings = Sightings(WIDTH_S, 2.0)
+    kinds = {"a": "big", "b": "big", "c": "small", "d": "", "e": "huge"}
+    for name, kind in kinds.items():
+        sightings.add(PLACE, 0.0, name, kind, 1.0, 0.1)
+    assert sightings.running(1, TWO) == {PLACE: {"big": 2, "small": 1}}
+    assert sightings.unknown(1, TWO) == ["d", "e"]
+    assert sightings.unknown(20, TWO) == [], "they run no more"
+    assert sightings.unknown(1, ONE) == ["a", "b", "c", "e"]
+
+
+def test_a_replica_has_the_type_that_it_stated_last() -> None:
+    sightings = Sightings(WIDTH_S, 2.0)
+    for kind in ("big", "small"):
+        sightings.add(PLACE, 0.0, "a", kind, 1.0, 0.1)
+    assert sightings.running(1, TWO) == {PLACE: {"small": 1}}

@@ -20,3 +20,7 @@ class Counters:
     waiting: str  # The gauge of waiting requests.
     waiting_by_model: bool  # Whether `waiting` has the model's label.
     running: str = ""  # A metric with one series for each running replica; "": there is none.
+    # A gauge with the number of running replicas, by model, region and type; "": there is none.
+    replicas: str = ""
+    region: str = ""  # The label with the region; "": there is none.
+    priority: str = ""  # The label with the priority class; "": there is none.
