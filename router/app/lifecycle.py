@@ -199,6 +199,8 @@ class App:
             await asyncio.gather(task, return_exceptions=True)
         if self._server is not None:
             self._server.close()
+        # First of all, because an admin request could add a replica, which would be probed.
+        await self._admin.stop()
         parts = self.parts
         if parts.batch_server is not None:
             await parts.batch_server.stop()
@@ -220,7 +222,6 @@ class App:
         if self._server is not None:
             await self._server.wait_closed()
             self._server = None
-        await self._admin.stop()
         parts.sweeper.close()
         parts.log.close()
         if self._emulated is not None:

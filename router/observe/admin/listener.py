@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from router.observe.admin.actions import AdminActions
 from router.observe.admin.authority import Authority
+from router.observe.admin.connections import Connections
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from router.observe.families.collector import Collector
 
+BACKLOG: Final = 128
 CLOSE_TIMEOUT_S = 1.0  # how many seconds requests in progress may take when a listener stops
 
 
@@ -32,13 +34,15 @@ class Admin:
         self._actions = actions
         self._collector = collector
         self._authority = authority or Authority(None)
-        self._runners: list[web.AppRunner] = []
+        self._listeners: list[_Listener] = []
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Returns the host and the port of every listening socket, in the order of the starts."""
         return [
-            (address[0], address[1]) for runner in self._runners for address in runner.addresses
+            socket.getsockname()[:2]
+            for listener in self._listeners
+            for socket in listener.server.sockets
         ]
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
@@ -76,20 +80,33 @@ class Admin:
         )
         await runner.setup()
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
+            assert runner.server is not None
+            connections = Connections(runner.server, tls)
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(connections, host, port, backlog=BACKLOG)
         except BaseException:
             await runner.cleanup()
             raise
-        self._runners.append(runner)
+        self._listeners.append(_Listener(server, connections, runner))
 
     async def stop(self) -> None:
         """Stops listening and ends open requests.
 
         It takes at most about three CLOSE_TIMEOUT_S for each listener.
         """
-        runners, self._runners = self._runners, []
-        for runner in runners:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener.server.close()
+            listener.connections.stop()
             try:
-                await asyncio.wait_for(runner.cleanup(), 3 * CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(listener.runner.cleanup(), 3 * CLOSE_TIMEOUT_S)
             except TimeoutError:
                 pass
+
+
+class _Listener(NamedTuple):
+    """One listening socket."""
+
+    server: asyncio.Server
+    connections: Connections
+    runner: web.AppRunner
