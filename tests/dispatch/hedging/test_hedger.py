@@ -134,7 +134,7 @@ async def test_the_distance_is_a_part_of_the_prediction_and_not_of_the_line() ->
         for _ in range(40):
             state, attempt, _ = w.dispatch(w.a)
             w.now += took_s
-            w.answer(state, attempt, w.a)
+            w.answer(state, attempt)
     predicted = []
     for w, replica in ((near, near.a), (far, far.b), (far, far.a)):
         state, attempt, _ = w.dispatch(replica)
