@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "intake": {"core", "config", "policies", "config.address", "fleet.engines"},
     "fleet": {"core", "config", "policies", "wire", "config.address", *FLEET},
     "admission": {"core", "config", "policies"},
-    "observe": {"core", "config", "intake", "fleet"},
+    "observe": {"core", "config", "intake", "fleet", "wire"},
     "emulator": {"core", "fleet.engines"},
     "simulator": {
         *("core", "config", "policies", "intake", "admission", "fleet", "observe", "dispatch"),

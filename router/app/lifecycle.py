@@ -204,6 +204,8 @@ class App:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         self.servers.close_data()
+        # First of all, because an admin request could add a replica, which would be probed.
+        await self.servers.stop_admin()
         parts = self.parts
         if parts.batch_server is not None:
             await parts.batch_server.stop()

@@ -157,7 +157,9 @@ class Parts:
                 rules, tenants.token, waiting
             )
         self.reclaims = Reclaims(config.spot, self.fleet, self.dispatcher.exchanges, self.loop)
-        self.spot_watcher = SpotWatcher(config.spot, self.reclaims.noticed, _spot_problem)
+        self.spot_watcher = SpotWatcher(
+            config.spot, self.reclaims.noticed, self.reclaims.withdrawn, _spot_problem
+        )
         self.front = Front(
             self.dispatcher,
             self.sweeper,

@@ -3,17 +3,20 @@
 A notice names replicas and the time until their machine goes away. After the notice, the replicas
 get no new request (`Duty.DRAINING`). Once a second, their requests are examined
 (`dispatch/reclaim.py`).
-A replica that went down after its notice and is up again runs on a new machine, so it returns to
-the duty that it had before. A false notice ends when the operator uncordons the replica.
 
-Must never: end a request, or decide whether a request is moved.
+A replica that went down after its notice and is up again runs on a new machine, so it returns to
+the duty that it had before. A false notice ends when the operator uncordons the replica, or when
+the metadata service that announced it withdraws it before the announced time.
+
+Must never: end a request, decide whether a request is moved, or move a request to a replica that
+the same notice names.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from time import monotonic
 from typing import Final
 
@@ -35,11 +38,12 @@ SOURCES: Final = (ADMIN, "file", "aws", "gcp", "azure", RESTART)
 class Reclaim:
     """One replica whose machine is reclaimed. Times are monotonic seconds."""
 
-    __slots__ = ("before", "due", "is_over", "was_down")
+    __slots__ = ("before", "due", "is_over", "sources", "was_down")
 
     def __init__(self, due: float, before: int) -> None:
         self.due = due  # The time when the machine goes away.
         self.before = before  # The replica's duty before the notice.
+        self.sources: set[str] = set()  # The sources whose notices are not withdrawn.
         self.is_over = False  # `due` has passed, and the unfinished requests are counted.
         self.was_down = False  # The replica was seen down after the notice.
 
@@ -67,36 +71,71 @@ class Reclaims:
 
     def noticed(self, notice: Notice, source: str) -> None:
         """Applies a notice. `source`: one of SOURCES."""
-        for replica in [*self._fleet.replicas.values()]:
-            if _is_meant(notice, replica):
-                self.reclaim(replica, notice.seconds, source)
+        replicas = self._meant(notice)
+        if not replicas:
+            log_event(logging.WARNING, "spot notice names no replica", key=source, source=source)
+        self._announce(replicas, notice.seconds, source)
 
     def reclaim(self, replica: Replica, seconds: float, source: str) -> None:
         """Drains a replica whose machine goes away after `seconds`; UNSTATED: `spot.notice`.
 
-        If several notices name a replica, the earliest time counts.
+        If several notices name a replica, the earliest time counts. A time that has passed does not
+        count any more, because the machine has not gone away.
         """
+        self._announce([replica], seconds, source)
+
+    def _announce(self, replicas: Sequence[Replica], seconds: float, source: str) -> None:
         now = monotonic()
         due = now + (self.rules.notice_s if seconds == UNSTATED else seconds)
-        self.notices[source] += 1
-        known = self._reclaims.get(replica)
-        if known is None:
-            self._reclaims[replica] = Reclaim(due, replica.duty)
-        else:
-            known.due = min(known.due, due)
-        log_event(
-            logging.WARNING,
-            "replica reclaimed",
-            key=None,
-            replica=replica.id,
-            source=source,
-            seconds=round(due - now, 3),
-            inflight=replica.inflight,
-        )
-        self._fleet.set_duty(replica, Duty.DRAINING)
-        self._move(replica, now)
-        replica.give_up()  # Requests that wait for a connection leave.
+        # All replicas of the notice are drained before the first request is moved. Otherwise
+        # requests would be moved to a replica that goes away as well.
+        for replica in replicas:
+            self.notices[source] += 1
+            known = self._reclaims.get(replica)
+            if known is None:
+                known = self._reclaims[replica] = Reclaim(due, replica.duty)
+            known.due = due if known.due <= now else min(known.due, due)
+            known.is_over = known.is_over and known.due <= now
+            known.sources.add(source)
+            log_event(
+                logging.WARNING,
+                "replica reclaimed",
+                key=None,
+                replica=replica.id,
+                source=source,
+                seconds=round(due - now, 3),
+                inflight=replica.inflight,
+            )
+            self._fleet.set_duty(replica, Duty.DRAINING)
+        self._move(replicas, now)
+        for replica in replicas:
+            replica.give_up()  # Requests that wait for a connection leave.
         self._arm()
+
+    def withdrawn(self, notice: Notice, source: str) -> None:
+        """Ends a notice that its source no longer reports.
+
+        A replica returns to service when no other source announces its reclaim. A metadata service
+        may also remove a notice because the machine goes away now. So after the time of the notice,
+        the replica stays drained.
+        """
+        now = monotonic()
+        for replica in self._meant(notice):
+            known = self._reclaims.get(replica)
+            if known is None or known.due <= now:
+                continue
+            known.sources.discard(source)
+            if not known.sources:
+                log_event(logging.WARNING, "reclaim withdrawn", key=None, replica=replica.id)
+                self._return(replica)
+        self._arm()
+
+    def _meant(self, notice: Notice) -> list[Replica]:
+        return [r for r in self._fleet.replicas.values() if _is_meant(notice, r)]
+
+    def _return(self, replica: Replica) -> None:
+        """Ends the reclaim of a replica, which returns to the duty that it had before."""
+        self._fleet.set_duty(replica, self._reclaims.pop(replica).before)
 
     def seconds_left(self, replica: Replica) -> float | None:
         """Returns the seconds until the machine goes away; `None`: there is no notice."""
@@ -112,7 +151,8 @@ class Reclaims:
         """Applies the notice for a replica to the object that replaces it at a reload."""
         known = self._reclaims.get(replica)
         if known is not None:
-            self._reclaims[successor] = Reclaim(known.due, known.before)
+            passed = self._reclaims[successor] = Reclaim(known.due, known.before)
+            passed.sources, passed.is_over = known.sources, known.is_over
 
     def decided(self, replica: Replica, action: str) -> None:
         """Records an action of the operator on a replica.
@@ -140,9 +180,8 @@ class Reclaims:
     def _look(self) -> None:
         self._timer = None
         now = monotonic()
+        self._move([replica for replica in self._reclaims if replica.inflight], now)
         for replica, reclaim in [*self._reclaims.items()]:
-            if replica.inflight:
-                self._move(replica, now)
             if reclaim.due <= now and not reclaim.is_over:
                 reclaim.is_over = True
                 self.left += replica.inflight
@@ -152,15 +191,16 @@ class Reclaims:
             elif not replica.health.up:
                 reclaim.was_down = True
             elif reclaim.was_down:
-                del self._reclaims[replica]
-                self._fleet.set_duty(replica, reclaim.before)
+                self._return(replica)
         self._arm()
 
-    def _move(self, replica: Replica, now: float) -> None:
-        due = self._reclaims[replica].due - self.rules.margin_s
-        moves = move_requests(self._exchanges, replica, due, now)
-        self.moved["requeued"] += moves.requeued
-        self.moved["continued"] += moves.continued
+    def _move(self, replicas: Sequence[Replica], now: float) -> None:
+        margin_s = self.rules.margin_s
+        dues = {replica: self._reclaims[replica].due - margin_s for replica in replicas}
+        if dues:
+            moves = move_requests(self._exchanges, dues, now)
+            self.moved["requeued"] += moves.requeued
+            self.moved["continued"] += moves.continued
 
 
 def _is_meant(notice: Notice, replica: Replica) -> bool:

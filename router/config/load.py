@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from router.config.address import parse_replica_url
-from router.config.checks import check, check_replicas
+from router.config.checks import check
 from router.config.decode import decode
 from router.config.document import MAX_BYTES, parse_document
 from router.config.model import Config, Replica
 from router.config.problems import Problems
+from router.config.replica_checks import check_replicas
 from router.core.errors import ConfigError
 
 

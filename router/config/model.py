@@ -637,15 +637,15 @@ class Admin(Frozen, frozen=True):
     """The admin port: metrics, health, the fleet, reload and drain. Clients must not reach it.
 
     `admin` may also be only the address. If a token is set, it is needed for every request that
-    changes something, and for `/usage` and `/queue`, which name tenants.
+    changes something, and for `/metrics`, `/usage` and `/queue`, which name tenants.
     """
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
     listen: Annotated[str, Restart] = "127.0.0.1:9901"
     token: str | None = None  # Admin requests send it as `Authorization: Bearer`.
     token_file: str | None = None  # The same token, read from a file at start and at every reload.
-    # A second address, which has only `/livez`, `/readyz` and `/metrics`, and needs no token.
-    # Unset: there is no second address.
+    # A second address for probes and scrapers. It has only `/livez`, `/readyz` and `/metrics`, and
+    # needs no token. The metrics name tenants. Unset: there is no second address.
     probes_listen: Annotated[str, Restart] | None = None
     tls: Annotated[AdminTls, Restart] | None = None
 
@@ -738,11 +738,11 @@ class Spot(Frozen, frozen=True):
 
     # A file that announces a reclaim when it appears. An empty file means all spot replicas. JSON
     # such as {"replicas": ["gpu-1:8000"], "seconds": 30} names replicas; `node` names a machine.
-    # Unset: no file is read.
+    # Deleting the file ends no reclaim; POST /replicas/ID/uncordon does. Unset: no file is read.
     notice_file: str | None = None
     metadata: tuple[SpotMetadata, ...] = ()  # The metadata services that the router queries.
     interval_s: Seconds = 1.0  # The time between two queries of each source.
-    timeout_s: Seconds = 2.0  # The longest time that one query may take.
+    timeout_s: Seconds = 2.0  # The longest time that one query of a metadata service may take.
     notice_s: Seconds = 30.0  # Time until the machine goes away, if not stated.
     margin_s: SecondsOrOff = 2.0  # Requests should end this long before the machine goes away.
 

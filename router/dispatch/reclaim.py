@@ -1,4 +1,4 @@
-"""Moves the requests of a replica whose machine goes away at a known time.
+"""Moves the requests of replicas whose machines go away at a known time.
 
 A request that is predicted to end in time finishes at its replica. The prediction uses the learned
 times of the replica and the length of the flow's last answers. An unknown value counts as too late.
@@ -15,7 +15,7 @@ Must never: end an attempt before another replica, or the queue, takes the reque
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from router.dispatch.driver.attempt_state import Attempt
@@ -35,27 +35,34 @@ class Moves:
         self.continued = 0
 
 
-def move_requests(exchanges: Iterable[Exchange], replica: Replica, due: float, now: float) -> Moves:
-    """Move the requests that would not end at `replica` before `due`. Times are monotonic seconds.
+def move_requests(
+    exchanges: Iterable[Exchange], dues: Mapping[Replica, float], now: float
+) -> Moves:
+    """Move the requests that would not end before their replica goes away.
 
-    `exchanges`: all requests of the router.
+    `exchanges`: all requests of the router; each is examined once. `dues`: the replicas that go
+    away, with the times by which their requests must end. Times are monotonic seconds.
     """
     moves = Moves()
     for exchange in [*exchanges]:
-        driver = exchange.driver
-        attempt = driver.at(replica)
-        if attempt is None or _ends_in_time(exchange, attempt, due, now):
-            continue
-        has_shown = driver.state.winner is attempt
         try:
-            if driver.leave(attempt, now):
-                if has_shown:
-                    moves.continued += 1
-                else:
-                    moves.requeued += 1
+            _move(exchange, dues, now, moves)
         except Exception as err:
             exchange.crashed(err)
     return moves
+
+
+def _move(exchange: Exchange, dues: Mapping[Replica, float], now: float, moves: Moves) -> None:
+    driver = exchange.driver
+    attempt = next((attempt for attempt in driver.live if attempt.at in dues), None)
+    if attempt is None or _ends_in_time(exchange, attempt, dues[attempt.at], now):
+        return
+    has_shown = driver.state.winner is attempt
+    if driver.leave(attempt, now):
+        if has_shown:
+            moves.continued += 1
+        else:
+            moves.requeued += 1
 
 
 def _ends_in_time(exchange: Exchange, attempt: Attempt, due: float, now: float) -> bool:

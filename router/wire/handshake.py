@@ -1,10 +1,10 @@
 """Runs the TLS handshake of an accepted connection, in the callback that accepts the connection.
 
 An asyncio server with `ssl` reports a connection only after its handshake, so connections whose
-handshake is unfinished would not be counted. Here the `ClientConnection` is created first. So it
-counts as a connection and can be closed when connections are scarce. TLS is then inserted below the
-connection, before a byte is read. No task runs the handshake, because its first step would run too
-late.
+handshake is unfinished would not be counted. Here the protocol of the connection is created first.
+So it counts as a connection and can be closed when connections are scarce. TLS is then inserted
+below the protocol, before a byte is read. No task runs the handshake, because its first step would
+run too late.
 
 Must never: let a byte of the connection pass unencrypted.
 """

@@ -33,6 +33,22 @@ def test_its_region_is_that_of_the_router_unless_it_states_one() -> None:
         ({"url": "http://a", "wieght": 1}, ["wieght: unknown key; did you mean weight?"]),
         ({"url": "http://a", "weight": 0}, ["weight: must be above 0"]),
         ({"url": "http://a", "id": "a b"}, ["id: must be visible ASCII: "]),
+        ({"url": "http://a", "id": "x" * 201}, ["id: must be visible ASCII: 1 to 200 "]),
+        ({"url": "http://a", "id": "\u00e4"}, ["id: must be visible ASCII: "]),
+        ({"url": "http://a", "id": "a\r\nb"}, ["id: must be visible ASCII: "]),
+        # The client of an admin request would remove these segments from the path.
+        *(
+            ({"url": "http://a", "id": name}, ["id: must have no segment . or .., "])
+            for name in ("..", ".", "../drain", "a/./b")
+        ),
+        ({"url": "http://a/b%20c"}, ["id: 'a:80/b%20c' is derived from url and cannot be used; "]),
+        ({"url": "http://a/" + "b" * 300}, ["id: 'a:80/bbb"]),
+        ({"url": "http://u:p@a"}, ["url: credentials do not belong in the URL; "]),
+        ({"url": "file:///etc/passwd"}, ["url: the scheme 'file' is not supported; "]),
+        ({"url": "gopher://a"}, ["url: the scheme 'gopher' is not supported; "]),
+        ({"url": "http://[fe80::1%25eth0]:80"}, ["url: an IPv6 address with a zone "]),
+        ({"url": "http://0x7f000001\r\nx"}, ["url: "]),
+        ({"url": "http://a?x"}, ["url: a replica's URL must not have a query "]),
         ({"url": "http://a", "region": "e u"}, ["region: the name of a region is 1 to 64 letters"]),
         ({}, ["url: is missing"]),
         (7, ["must be a mapping, not a whole number"]),

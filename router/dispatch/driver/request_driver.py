@@ -471,13 +471,6 @@ class RequestDriver(RunningAttempts):
 
     # -- leaving a replica that goes away -----------------------------------------------------
 
-    def at(self, replica: Replica) -> Attempt | None:
-        """Return the running attempt at a replica; `None` if there is none."""
-        for attempt in self.live:
-            if attempt.at is replica:
-                return attempt
-        return None
-
     def leave(self, attempt: Attempt, now: float) -> bool:
         """Move the request away from the replica of an attempt, because that replica will go away.
 
@@ -495,11 +488,13 @@ class RequestDriver(RunningAttempts):
         if not is_repeatable or not self._can_send_again():
             return False
         others = self._others()
-        if not others:
-            return False
         queue = context.queue
         if queue is not None and self._is_queued():
-            return queue.withdraw(request, attempt.at, others, now)
+            # If all other replicas are at their limits, the request can wait in the queue.
+            may_move = len(others) > 0 or self._is_full
+            return may_move and queue.withdraw(request, attempt.at, others, now)
+        if not others:
+            return False
         self.recall(now)
         self.begin(context.chooser.choose(request.view, others))
         return True

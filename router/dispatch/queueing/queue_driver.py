@@ -459,8 +459,10 @@ class QueueDriver:
     ) -> bool:
         """Take a request without content away from `replica`, which will go away.
 
-        A request with a ticket is queued again. A request without a ticket is sent to one of
-        `others`. Returns False if the request stays, because no other replica accepts it now.
+        A request with a ticket is queued again, in its old position. A request without a ticket is
+        sent to one of `others`. `others`: the replicas that are not at their limits; may be empty.
+        Returns False if the request stays, because it has no ticket, and no other replica accepts
+        it now.
         """
         ticket = x.ticket
         if ticket is not None:

@@ -1,15 +1,24 @@
 """Reads notices that spot machines are reclaimed, from a file and from clouds' metadata services.
 
 One task per source queries the source once per `spot.interval`. A notice is reported once, and
-again only after it changed or disappeared. A source that does not answer is logged and queried
-again, so a router outside a cloud works, too. Files are read in a thread.
+again only after it changed or disappeared. If a metadata service no longer reports a notice, the
+notice is reported as withdrawn. A file is an announcement, so deleting it withdraws nothing. A
+source that does not answer is logged and queried again, so a router outside a cloud works, too.
 
-Must never: decide what a notice means for a replica, or follow a redirect.
+Files are read in a thread, one read at a time, because a read from a disk that hangs cannot be
+cancelled. An empty file counts only at the second look: a program that writes a file without
+renaming creates it empty.
+
+Must never: decide what a notice means for a replica, follow a redirect, or open a file that is not
+a regular file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import re
+import stat
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -24,6 +33,8 @@ if TYPE_CHECKING:
 
 FILE: Final = "file"  # The source of a notice: the file, or the name of a provider.
 _BYTES: Final = 64 * 1024  # A longer answer or file is not a notice.
+# A session token of AWS. Other text cannot be a header value, and would make each query fail.
+_SESSION_TOKEN: Final = re.compile(r"[!-~]{1,4096}\Z")
 
 Look = Callable[[], Awaitable[Notice | None]]
 
@@ -35,18 +46,22 @@ class SpotWatcher:
         self,
         rules: Spot,
         on_notice: Callable[[Notice, str], None],
+        on_withdrawn: Callable[[Notice, str], None],
         on_problem: Callable[[str, str], None],
     ) -> None:
         """`on_notice` is called with each new notice and its source.
 
+        `on_withdrawn` is called with a notice that its metadata service no longer reports.
         `on_problem` is called with a source and the text of its problem.
         """
         self._rules = rules
         self._on_notice = on_notice
+        self._on_withdrawn = on_withdrawn
         self._on_problem = on_problem
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._tokens: dict[SpotMetadata, str] = {}
+        self._was_empty = False  # The file was empty at the previous look.
 
     @property
     def running(self) -> int:
@@ -84,38 +99,46 @@ class SpotWatcher:
         task.add_done_callback(self._tasks.discard)
 
     async def _watch(self, source: str, look: Look) -> None:
-        seen: str | None = None
+        seen: Notice | None = None
         while True:
             try:
-                async with asyncio.timeout(self._rules.timeout_s):
-                    notice = await look()
-                key = None if notice is None else notice.key
-                if notice is not None and key != seen:
+                notice = await look()
+                if notice is None:
+                    if seen is not None and source != FILE:
+                        self._on_withdrawn(seen, source)
+                elif seen is None or notice.key != seen.key:
                     self._on_notice(notice, source)
-                seen = key
+                seen = notice
             except Exception as err:  # a source with a problem must not end the others
                 self._on_problem(source, str(err) or type(err).__name__)
             await asyncio.sleep(self._rules.interval_s)
 
     async def _look_at_file(self, path: str) -> Notice | None:
         raw = await asyncio.to_thread(_read, path)
-        return None if raw is None else read_file(raw)
+        was_empty, self._was_empty = self._was_empty, raw is not None and not raw.strip()
+        if raw is None or (self._was_empty and not was_empty):
+            return None
+        return read_file(raw)
 
     async def _ask(self, where: SpotMetadata, provider: Provider) -> Notice | None:
-        base, headers = where.url.rstrip("/"), dict(provider.headers)
-        if provider.token_path:
-            headers[provider.token_field] = await self._token(where, base, provider)
-        status, raw = await self._answer("GET", base + provider.path, headers)
+        async with asyncio.timeout(self._rules.timeout_s):
+            status, raw = await self._query(where, provider)
         if status == HTTPStatus.NOT_FOUND:
             return None
         if status != HTTPStatus.OK:
             self._tokens.pop(where, None)  # The token may have expired.
-            raise Unreadable(f"GET {base}{provider.path} answered {status}")
+            raise Unreadable(f"GET {where.url}{provider.path} answered {status}")
         found = provider.read(raw, time(), where.machine)
         if found is None:
             return None
         replicas = (where.replica,) if where.replica else ()
         return found._replace(replicas=replicas, node=where.node)
+
+    async def _query(self, where: SpotMetadata, provider: Provider) -> tuple[int, bytes]:
+        base, headers = where.url.rstrip("/"), dict(provider.headers)
+        if provider.token_path:
+            headers[provider.token_field] = await self._token(where, base, provider)
+        return await self._answer("GET", base + provider.path, headers)
 
     async def _token(self, where: SpotMetadata, base: str, provider: Provider) -> str:
         token = self._tokens.get(where)
@@ -124,7 +147,10 @@ class SpotWatcher:
             status, raw = await self._answer("PUT", url, dict(provider.token_headers))
             if status != HTTPStatus.OK:
                 raise Unreadable(f"PUT {url} answered {status}")
-            token = self._tokens[where] = raw.decode("latin-1").strip()
+            token = raw.decode("latin-1").strip()
+            if not _SESSION_TOKEN.match(token):
+                raise Unreadable(f"PUT {url} answered no session token")
+            self._tokens[where] = token
         return token
 
     async def _answer(self, method: str, url: str, headers: dict[str, str]) -> tuple[int, bytes]:
@@ -142,17 +168,25 @@ class SpotWatcher:
     def _open(self) -> aiohttp.ClientSession:
         import aiohttp
 
-        self._session = aiohttp.ClientSession()
+        # Without decompression, because a small answer could expand to any size.
+        self._session = aiohttp.ClientSession(auto_decompress=False)
         return self._session
 
 
 def _read(path: str) -> bytes | None:
     """Return the content of the file; `None`: no file. Raises OSError or Unreadable."""
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise Unreadable(f"{path} is not a regular file")
             raw = file.read(_BYTES + 1)
     except FileNotFoundError:
         return None
     if len(raw) > _BYTES:
-        raise Unreadable(f"is larger than {_BYTES} bytes")
+        raise Unreadable(f"{path} is larger than {_BYTES} bytes")
     return raw
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    # Otherwise the thread would wait until a program opens the other end of a pipe.
+    return os.open(path, flags | os.O_NONBLOCK)

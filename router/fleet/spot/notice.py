@@ -11,8 +11,10 @@ The formats are described in the providers' documentation (read November 2026):
   `Preempt` with `NotBefore` is listed at least 30 seconds ahead. The list may contain events of
   other machines.
 
-Another program can write a file with a notice. An empty file means all spot replicas; otherwise the
-file contains a JSON object with `replicas`, `node` and `seconds`.
+Another program can write a file with a notice. An empty file means all spot replicas. Otherwise the
+file contains a JSON object with `seconds`, and with `replicas` or `node`. Without both, it means
+all spot replicas, too. An empty list of `replicas` or an empty `node` is unreadable, because a
+program that found no name must not drain all spot replicas.
 
 Must never: do I/O, or read a clock.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -78,15 +80,20 @@ class _Events(msgspec.Struct, rename="pascal"):
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
-    replicas: tuple[str, ...] = ()
-    node: str = ""
-    seconds: float = UNSTATED
+    replicas: tuple[str, ...] | None = None
+    node: str | None = None
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=1e7)] | None = None
 
 
 def read_file(raw: bytes) -> Notice:
     """Return the notice in a file. Raises Unreadable."""
     found = _decoded(raw, _File) if raw.strip() else _File()
-    return Notice(raw.decode("latin-1"), found.seconds, found.replicas, found.node)
+    if found.replicas is not None and found.node is not None:
+        raise Unreadable("the file has both replicas and node; give one of them")
+    if found.replicas == () or found.node == "":
+        raise Unreadable("replicas or node is empty; leave it out to name all spot replicas")
+    seconds = UNSTATED if found.seconds is None else found.seconds
+    return Notice(raw.decode("latin-1"), seconds, found.replicas or (), found.node or "")
 
 
 def _aws(raw: bytes, now: float, machine: str) -> Notice | None:

@@ -1,8 +1,9 @@
 """Decides which admin requests need the token of the admin port, and compares tokens. Pure.
 
 The token is needed for every request that changes the router's state, and for the pages that name
-tenants. Metrics need no token, because scrapers read them. Labels of metrics can contain the names
-of tenants, so only scrapers should reach the metrics; `admin.probes_listen` is a port for scrapers.
+tenants. The metrics are such a page, because their labels contain the names of tenants. A scraper
+can send the token. A port for scrapers and probes alone (`admin.probes_listen`) needs no token.
+
 If no token is configured, no request needs a token. The configuration allows this only for a port
 that other machines cannot reach, or that checks the certificates of clients (`config/checks.py`).
 
@@ -16,7 +17,7 @@ import hmac
 from typing import Final
 
 _READS: Final = frozenset({"GET", "HEAD"})
-_TENANTS: Final = frozenset({"/usage", "/queue"})  # Pages that name tenants.
+_TENANTS: Final = frozenset({"/usage", "/queue", "/metrics"})  # Pages that name tenants.
 _SCHEME: Final = "bearer"
 
 

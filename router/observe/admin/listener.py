@@ -11,10 +11,11 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from router.observe.admin.actions import AdminActions
 from router.observe.admin.authority import Authority
+from router.observe.admin.connections import Connections
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -34,8 +35,7 @@ class Admin:
         self._actions = actions
         self._collector = collector
         self._authority = authority or Authority(None)
-        self._runners: list[web.AppRunner] = []
-        self._servers: list[asyncio.Server] = []
+        self._listeners: list[_Listener] = []
 
     async def start(
         self, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None = None
@@ -46,7 +46,7 @@ class Admin:
         """
         from router.observe.admin.routes import build
 
-        await self._serve(build(self._actions, self._collector, self._authority), sockets, tls)
+        await self._listen(build(self._actions, self._collector, self._authority), sockets, tls)
 
     async def start_probes(self, sockets: Iterable[socket.socket]) -> None:
         """Accepts connections with only the routes that need no token: probes and scrapes.
@@ -55,13 +55,10 @@ class Admin:
         """
         from router.observe.admin.routes import build_probes
 
-        await self._serve(build_probes(self._actions, self._collector), sockets, None)
+        await self._listen(build_probes(self._actions, self._collector), sockets, None)
 
-    async def _serve(
-        self,
-        app: web.Application,
-        sockets: Iterable[socket.socket],
-        tls: ssl.SSLContext | None,
+    async def _listen(
+        self, app: web.Application, sockets: Iterable[socket.socket], tls: ssl.SSLContext | None
     ) -> None:
         from aiohttp import web
 
@@ -75,18 +72,21 @@ class Admin:
             lingering_time=LINGER_S,
             shutdown_timeout=CLOSE_TIMEOUT_S,
         )
-        self._runners.append(runner)
+        listener = _Listener(runner, [])
+        self._listeners.append(listener)
         await runner.setup()
         assert runner.server is not None
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            self._servers.append(await loop.create_server(runner.server, sock=sock, ssl=tls))
+            connections = Connections(runner.server, tls)
+            server = await loop.create_server(connections, sock=sock)
+            listener.sockets.append((server, connections))
 
     def close(self) -> None:
         """Stops listening. Requests on open connections are still answered until `stop`."""
-        servers, self._servers = self._servers, []
-        for server in servers:
-            server.close()
+        for listener in self._listeners:
+            for server, _ in listener.sockets:
+                server.close()
 
     async def stop(self) -> None:
         """Stops listening and ends open requests.
@@ -94,9 +94,18 @@ class Admin:
         It takes at most about three CLOSE_TIMEOUT_S for each listener.
         """
         self.close()
-        runners, self._runners = self._runners, []
-        for runner in runners:
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            for _, connections in listener.sockets:
+                connections.stop()
             try:
-                await asyncio.wait_for(runner.cleanup(), 3 * CLOSE_TIMEOUT_S)
+                await asyncio.wait_for(listener.runner.cleanup(), 3 * CLOSE_TIMEOUT_S)
             except TimeoutError:
                 pass
+
+
+class _Listener(NamedTuple):
+    """One port, which may have a socket for each of its addresses."""
+
+    runner: web.AppRunner
+    sockets: list[tuple[asyncio.Server, Connections]]

@@ -162,7 +162,9 @@ def _path(request: web.Request) -> str:
 
 
 def _authorization(request: web.Request) -> str:
-    return request.headers.get("Authorization", "")
+    """Returns the value of `Authorization`; "" if there is none, or more than one."""
+    values = request.headers.getall("Authorization", ())
+    return values[0] if len(values) == 1 else ""
 
 
 def _without_token() -> web.Response:

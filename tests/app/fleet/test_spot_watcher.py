@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -25,12 +26,14 @@ class Heard:
 
     def __init__(self) -> None:
         self.notices: list[tuple[Notice, str]] = []
+        self.withdrawn: list[tuple[Notice, str]] = []
         self.problems: list[tuple[str, str]] = []
 
     def watcher(self, **rules: Any) -> SpotWatcher:
         return SpotWatcher(
             Spot(interval_s=0.01, **rules),
             lambda notice, source: self.notices.append((notice, source)),
+            lambda notice, source: self.withdrawn.append((notice, source)),
             lambda source, why: self.problems.append((source, why)),
         )
 
@@ -102,8 +105,13 @@ async def test_gcp_once_for_each_notice() -> None:
         answers[path] = body("TRUE")
         await looks(cloud)
         assert heard.notices == [(Notice("preempted", UNSTATED), "gcp")]
+        assert heard.withdrawn == []
+        answers[path] = response(500, "Connection: close")
+        await looks(cloud)
+        assert heard.withdrawn == [], "a failed query withdraws nothing"
         answers[path] = body("FALSE")
         await looks(cloud)
+        assert heard.withdrawn == heard.notices
         answers[path] = body("TRUE")
         await looks(cloud)
         assert len(heard.notices) == 2
@@ -149,6 +157,27 @@ async def test_a_service_that_does_not_answer_is_asked_again() -> None:
         assert heard.notices == []
     async with watching("gcp", cloud.server.url) as heard:  # the port is closed now
         await eventually(lambda: len(heard.problems) > 1, "two failed looks")
+
+
+@scenario
+async def test_an_answer_that_is_no_session_token_is_not_kept() -> None:
+    imds = Imds()
+    imds.token = "<html>\r\n</html>"
+    async with serving(imds) as cloud, watching("aws", cloud.server.url) as heard:
+        await eventually(lambda: len(heard.problems) > 1, "two failed looks")
+        imds.token = "t1"
+        imds.action = body(json.dumps({"action": "stop", "time": "2126-01-01T00:00:00Z"}))
+        await eventually(lambda: len(heard.notices) == 1, "the notice")
+
+
+@scenario
+async def test_a_compressed_answer_is_not_expanded() -> None:
+    path = "/computeMetadata/v1/instance/preempted"
+    bomb = gzip.compress(b" " * (1 << 22))
+    answer = response(200, "Connection: close", "Content-Encoding: gzip", body=bomb)
+    async with serving({path: answer}) as cloud, watching("gcp", cloud.server.url) as heard:
+        await eventually(lambda: len(heard.problems) > 0, "a look")
+        assert "neither TRUE nor FALSE" in heard.problems[0][1], "larger only when it is expanded"
 
 
 async def looks(cloud: Engine, count: int = 3) -> None:

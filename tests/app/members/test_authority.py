@@ -31,6 +31,7 @@ async def test_changes_and_pages_about_tenants_need_the_token() -> None:
             ("POST", "/drain"),
             ("GET", "/usage"),
             ("GET", "/queue"),
+            ("GET", "/metrics"),
             ("POST", "/nothing"),
         ):
             for fields in ((), ("Authorization: Bearer wrong",)):
@@ -41,9 +42,10 @@ async def test_changes_and_pages_about_tenants_need_the_token() -> None:
                 assert (answer.header("www-authenticate") or "").startswith("Bearer")
         assert not router.app.draining
         assert [shown["state"] for shown in router.app.replicas()] == ["ready"]
-        for path in ("/livez", "/readyz", "/metrics", "/replicas", "/replicas/r0", "/hedging"):
+        for path in ("/livez", "/readyz", "/replicas", "/replicas/r0", "/hedging"):
             assert (await router.admin(path)).status == 200
         assert (await router.admin("/usage", "GET", BEARER)).status == 200
+        assert (await router.admin("/metrics", "GET", BEARER)).status == 200
         assert (await router.admin("/replicas/r0/cordon", "POST", BEARER)).status == 200
 
 

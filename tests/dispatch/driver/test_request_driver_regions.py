@@ -294,6 +294,24 @@ def test_a_reclaimed_request_does_not_overtake_those_that_wait_for_its_regions()
     assert world.said[-1] == "send waits to r3"
 
 
+def test_a_reclaimed_request_does_not_overtake_one_that_waits_for_another_replica() -> None:
+    """r3 is free, and `waits` has tried it. The moved request is of the same lane, and queues."""
+    world = World(4, regions=REGIONS, queue=Queue(), most=1)
+    first = world.arrives("first", allowed=US)
+    second = world.arrives("second", allowed=US)
+    waits = world.arrives("waits", allowed=US)
+    second.whole(second.driver.live[0])
+    world.time.passes(0.0)
+    assert world.said[-1] == "send waits to r3"
+    waits.fails(waits.driver.live[0], Reason.REPLICA_RESET)
+    world.time.passes(0.5)
+    assert world.said[-1] == "queue waits"
+    world.fleet.set_duty(world.replicas[1], Duty.DRAINING)
+    assert not first.driver.leave(first.driver.live[0], world.time.at)
+    world.time.passes(0.5)
+    assert world.said[-1].endswith("waits to r3")
+
+
 # -- spot replicas ----------------------------------------------------------------------------
 
 

@@ -83,9 +83,17 @@ def test_a_file_names_replicas_or_a_node_or_all() -> None:
     named = read_file(b'{"replicas": ["a", "b"], "seconds": 30}')
     assert named[1:] == (30.0, ("a", "b"), "")
     assert read_file(b'{"node": "gpu-7"}')[1:] == (UNSTATED, (), "gpu-7")
+    assert read_file(b'{"seconds": 0}')[1:] == (0.0, (), "")
 
 
-@pytest.mark.parametrize("raw", [b"a", b"[]", b'{"replica": "a"}', b'{"replicas": "a"}', b"\xff"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"a", b"[]", b"\xff", b'{"replica": "a"}', b'{"replicas": "a"}', b'{"seconds": -1}'),
+        # A program that found no name must not drain every spot replica.
+        *(b'{"replicas": []}', b'{"node": ""}', b'{"replicas": ["a"], "node": "n"}'),
+    ],
+)
 def test_a_file_of_another_shape_is_no_notice(raw: bytes) -> None:
     with pytest.raises(Unreadable):
         read_file(raw)

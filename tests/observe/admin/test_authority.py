@@ -7,8 +7,8 @@ import pytest
 from router.observe.admin.authority import Authority
 
 CHANGES = [("POST", "/reload"), ("POST", "/replicas"), ("DELETE", "/replicas/{id}"), ("PUT", "/")]
-TENANTS = [("GET", "/usage"), ("HEAD", "/usage"), ("GET", "/queue")]
-OPEN = [("GET", "/livez"), ("GET", "/metrics"), ("GET", "/replicas"), ("HEAD", "/readyz")]
+TENANTS = [("GET", "/usage"), ("HEAD", "/usage"), ("GET", "/queue"), ("GET", "/metrics")]
+OPEN = [("GET", "/livez"), ("GET", "/"), ("GET", "/replicas"), ("HEAD", "/readyz")]
 
 
 @pytest.mark.parametrize(("method", "path"), CHANGES + TENANTS)

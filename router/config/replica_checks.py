@@ -1,0 +1,122 @@
+"""Checks of the entries of `replicas`, in the configuration file and from the admin API.
+
+Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
+configuration.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from router.config.address import ReplicaUrl, parse_replica_url
+from router.config.keys import REGION, REGION_RULE
+from router.config.model import Config, Replica
+from router.config.problems import Problems
+
+# A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
+# paths of the admin API.
+_ID: Final = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
+_DOTS: Final = frozenset({".", ".."})
+_TCP: Final = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
+
+
+def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
+    """Adds every problem of `replicas`, which the admin API can extend."""
+    _check_entries(config, problems, serves)
+    _check_replica_regions(config, problems)
+    _check_kv_events(config, problems)
+
+
+def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
+    if problems.is_spoiled("replicas"):
+        return
+    if serves and not config.replicas and config.emulate.count == 0:
+        problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
+    if config.replicas and config.emulate.count > 0:
+        # An emulated engine must never serve real requests by accident.
+        problems.add(
+            "emulate.count", "cannot be used with replicas: configure either of them, not both"
+        )
+    engines: dict[tuple[str, int, str], int] = {}
+    ids: dict[str, int] = {}
+    for index, replica in enumerate(config.replicas):
+        path = f"replicas[{index}]"
+        if problems.is_spoiled(path):
+            continue
+        address = check_url(replica.url, f"{path}.url", problems)
+        if address is not None:
+            first = engines.setdefault(address.engine, index)
+            if first != index:
+                problems.add(
+                    f"{path}.url", f"is the same engine as replicas[{first}]; list it only once"
+                )
+                continue
+        if problems.is_spoiled(f"{path}.id"):
+            continue
+        _check_id(replica, address, path, index, ids, problems)
+        if replica.models == () and not problems.is_spoiled(f"{path}.models"):
+            problems.add(
+                f"{path}.models",
+                'is empty; name models, or "*" for any, or remove it to read them from the replica',
+            )
+        for model_index, model in enumerate(replica.models or ()):
+            if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
+                problems.add(f"{path}.models[{model_index}]", "a model's name cannot be empty")
+
+
+def _check_id(
+    replica: Replica,
+    address: ReplicaUrl | None,
+    path: str,
+    index: int,
+    ids: dict[str, int],
+    problems: Problems,
+) -> None:
+    """Checks the ID of a replica, and adds it to `ids` with the replica's index."""
+    name = replica.id or (address.default_id if address else "")
+    if not name:
+        return
+    if not _ID.match(name):
+        source = "" if replica.id else f"{name[:200]!r} is derived from url and cannot be used; "
+        problems.add(
+            f"{path}.id",
+            f"{source}must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-",
+        )
+    elif _DOTS & {*name.split("/")}:
+        problems.add(f"{path}.id", "must have no segment . or .., which clients remove from a path")
+    elif (first := ids.setdefault(name, index)) != index:
+        problems.add(f"{path}.id", f"{name!r} is already the id of replicas[{first}]")
+
+
+def check_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
+    if problems.is_spoiled(path):
+        return None
+    try:
+        return parse_replica_url(url)
+    except ValueError as err:
+        problems.add(path, str(err))
+        return None
+
+
+def _check_replica_regions(config: Config, problems: Problems) -> None:
+    for index, replica in enumerate(config.replicas):
+        if not problems.is_spoiled(f"replicas[{index}]"):
+            check_region(f"replicas[{index}].region", replica.region, problems)
+
+
+def check_region(path: str, name: str, problems: Problems) -> None:
+    """Adds a problem if `name` is not a valid name of a region. "": no region is stated."""
+    if name and not problems.is_spoiled(path) and not REGION.match(name):
+        problems.add(path, REGION_RULE)
+
+
+def _check_kv_events(config: Config, problems: Problems) -> None:
+    for index, replica in enumerate(config.replicas):
+        events = replica.kv_events
+        if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):
+            continue
+        for field in ("endpoint", "replay"):
+            address = getattr(events, field)
+            if address is not None and not _TCP.match(address):
+                problems.add(f"replicas[{index}].kv_events.{field}", "must be tcp://host:port")

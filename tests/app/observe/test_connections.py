@@ -1,0 +1,154 @@
+"""Clients that connect to the admin port and send nothing: they take few files, and lock out none.
+
+The TLS cases also send a request in the same bytes as the end of the handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from router.observe.admin import connections
+from router.observe.admin.listener import Admin
+from router.observe.families.collector import Collector
+from router.observe.metrics import Metrics
+from tests.app.observe.test_listener import Actions
+from tests.harness.running import scenario
+from tests.places import CERT, KEY
+
+LIVEZ = b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+MOST = 8
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(CERT, KEY)
+    return server, ssl.create_default_context(cafile=CERT)
+
+
+def serve(story: Callable[[int], Awaitable[None]], tls: ssl.SSLContext | None) -> None:
+    @scenario
+    async def check() -> None:
+        listener = Admin(Actions(), Collector(Metrics()))
+        await listener.start("127.0.0.1", 0, tls)
+        try:
+            await story(listener.addresses[0][1])
+        finally:
+            await listener.stop()
+
+    check()
+
+
+async def livez(port: int, tls: ssl.SSLContext | None = None) -> bytes:
+    name = None if tls is None else "one.test"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls, server_hostname=name)
+    writer.write(LIVEZ)
+    found = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    return found
+
+
+async def is_closed(stream: Stream) -> bool:
+    """Whether the listener closes a connection within a short time."""
+    try:
+        async with asyncio.timeout(0.1):
+            return await stream[0].read() == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
+def test_silent_clients_lock_out_no_other(secure: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "MOST", MOST)
+    server, client = contexts() if secure else (None, None)
+
+    async def story(port: int) -> None:
+        silent: list[Stream] = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MOST)
+        ]
+        assert b"200 OK" in await livez(port, client)
+        are_closed = [await is_closed(stream) for stream in silent]
+        assert are_closed == [True] * (2 * MOST + 1) + [False] * (MOST - 1)
+        for _, writer in silent:
+            writer.close()
+        await asyncio.gather(
+            *(writer.wait_closed() for _, writer in silent), return_exceptions=True
+        )
+
+    serve(story, server)
+
+
+def test_a_request_that_comes_with_the_end_of_the_handshake() -> None:
+    server, client = contexts()
+
+    async def story(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+        session = client.wrap_bio(received, sent, server_hostname="one.test")
+        while True:
+            try:
+                session.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                writer.write(sent.read())
+                received.write(await reader.read(65536))
+        session.write(LIVEZ)
+        writer.write(sent.read())  # the client's last message of the handshake, and the request
+        answer = b""
+        while not answer.endswith(b"ok\n"):
+            received.write(await reader.read(65536))
+            try:
+                answer += session.read(65536)
+            except ssl.SSLWantReadError:
+                continue
+        writer.close()
+        await writer.wait_closed()
+
+    serve(story, server)
+
+
+@pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\n\r\n"], ids=["silent", "not TLS"])
+def test_a_handshake_that_fails_leaves_nothing(data: bytes) -> None:
+    server, client = contexts()
+
+    async def story(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        assert b"200 OK" in await livez(port, client)
+        if not data:  # The client leaves before the handshake.
+            writer.transport.abort()
+            return
+        await reader.read()
+        writer.close()
+        await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+    serve(story, server)
+
+
+def test_a_stop_ends_a_handshake() -> None:
+    server, _ = contexts()
+    streams: list[Stream] = []
+
+    async def story(port: int) -> None:
+        streams.append(await asyncio.open_connection("127.0.0.1", port))
+        await asyncio.sleep(0.05)
+
+    @scenario
+    async def check() -> None:
+        listener = Admin(Actions(), Collector(Metrics()))
+        await listener.start("127.0.0.1", 0, server)
+        await story(listener.addresses[0][1])
+        await listener.stop()
+        assert await is_closed(streams[0])
+        streams[0][1].close()
+        await asyncio.gather(streams[0][1].wait_closed(), return_exceptions=True)
+
+    check()
