@@ -10,7 +10,7 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import estimates, families, queued, reload, report, spot_families, usage
+from router.app import budgets, estimates, families, queued, reload, report, spot_families, usage
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
@@ -105,6 +105,7 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
+            Source(budgets.FAMILIES, lambda: parts.dispatcher.budgets),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(families.LIFECYCLE, lambda: state),
         ]
@@ -289,7 +290,7 @@ class App:
         return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
     async def usage(self) -> dict[str, Any]:
-        return await usage.described(self.metrics.usage)
+        return await usage.described(self.metrics.usage, self.parts.dispatcher.budgets)
 
     def census(self) -> dict[str, int]:
         """Returns the numbers of resources in use now. Every number is 0 after `stop`."""

@@ -9,7 +9,9 @@ import asyncio
 from time import time
 from typing import Any, Final
 
+from router.app.budgets import described as described_budgets
 from router.core.urgency import CLASSES
+from router.dispatch.budgets import Budgets
 from router.observe.metrics import UNCLASSED
 from router.observe.tenant_usage import TenantUsage, Used, together
 
@@ -17,9 +19,10 @@ from router.observe.tenant_usage import TenantUsage, Used, together
 _AT_ONCE: Final = 50
 
 
-async def described(usage: TenantUsage) -> dict[str, Any]:
+async def described(usage: TenantUsage, budgets: Budgets) -> dict[str, Any]:
     """Returns the usage since the start, by tenant (most tokens first) and priority class."""
     total = Used()
+    now = time()
     found: list[tuple[int, dict[str, Any]]] = []
     for number, (name, classes) in enumerate([*usage.tenants.items()], 1):
         used = together(classes)
@@ -30,6 +33,9 @@ async def described(usage: TenantUsage) -> dict[str, Any]:
             if urgency in classes
         }
         entry = {"tenant": name, **_used(used), "classes": by_class}
+        spending = budgets.limited.get(name)
+        if spending is not None:
+            entry["budgets"] = described_budgets(spending, now)
         found.append((used.prompt + used.output, entry))
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)

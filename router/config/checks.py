@@ -389,6 +389,13 @@ def _check_keys(config: Config, problems: Problems) -> None:
     except KeysProblem as err:
         problems.add("keys.file", str(err))
         return
+    is_priced = bool(config.usage.prices) or problems.is_spoiled("usage", "usage.prices")
+    for line in lines:
+        if not is_priced and (line.cost_per_day or line.cost_per_month):
+            problems.add(
+                "keys.file", f"{line.name} has a budget of money, which needs usage.prices"
+            )
+            break
     tiers = {line.tier for line in lines if line.tier}
     if not problems.is_spoiled("priority.tiers"):
         for tier in sorted(tiers - set(config.priority.tiers)):

@@ -29,6 +29,7 @@ LONGEST: Final = 512
 _BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SloMs = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
+Budget = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
 # A valid name of a region. Names appear in metric labels, in response headers and in the names of
 # the queue's lanes.
 REGION: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -59,6 +60,13 @@ class KeyLine(
     concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
+    # The budgets of the tenant: the tokens (prompt and output), and the money by `usage.prices`,
+    # that it may use in a day and in a month. Days and months begin at midnight in UTC. A tenant
+    # over its budget gets 429 until the day or the month is over. Budgets apply to all classes.
+    tokens_per_day: Budget | None = None
+    tokens_per_month: Budget | None = None
+    cost_per_day: Budget | None = None
+    cost_per_month: Budget | None = None
     weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
     # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client
     # with this key cannot set shorter SLOs. They apply to all classes except batch.

@@ -180,7 +180,10 @@ class Prefix(Frozen, frozen=True):
 
 
 class Price(Frozen, frozen=True):
-    """The price of a million tokens of one model. All prices have the same currency."""
+    """The price of a million tokens of one model. All prices have the same currency.
+
+    `classes.*.price_factor` multiplies the cost.
+    """
 
     input: Amount  # The price of prompt tokens.
     # The price of prompt tokens from the engine's cache. Unset: the value of `input`.
@@ -194,7 +197,8 @@ class Usage(Frozen, frozen=True):
     # Ask engines for the token counts of streams (`stream_options.include_usage`). If the client
     # did not ask for these counts, the router removes them from the response.
     inject: bool = True
-    # The price of a million tokens, by model. GET /usage on the admin port computes costs from it.
+    # The price of a million tokens, by model; "*": of every other model. GET /usage on the admin
+    # port and the budgets of keys compute costs from it. Tokens without a price cost nothing.
     prices: dict[str, Price] = {}
 
 
@@ -327,6 +331,8 @@ class ClassSettings(Frozen, frozen=True):
     ttft_slo_s: Seconds = 2.0
     # SLO for the time per output token. Token n is due at `ttft_slo` + (n - 1) x `tpot_slo`.
     tpot_slo_s: Seconds = 0.1
+    # The cost of a request of this class is multiplied by this factor.
+    price_factor: Amount = 1.0
     # What happens to a stream that cannot meet its TTFT SLO or the client's deadline, because even
     # the lower bound of the estimated time to first token is too late. refuse: it returns 429 at
     # once. serve: it is served late.

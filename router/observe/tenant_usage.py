@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from time import time
 from typing import Final
 
-from router.config.model import Price
+from router.observe.prices import Prices
 
 # The tenant of requests without a known key. No key has this name, because the name of a key cannot
 # contain a parenthesis (config/keys.py).
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
 TENANTS_MAX: Final = 1000
-_MILLION: Final = 1e6
 
 
 class Used:
@@ -54,17 +53,6 @@ class Used:
         return self.prompt + self.output > self.unpriced
 
 
-class _Prices:
-    """The prices of one token of one model."""
-
-    __slots__ = ("cached", "output", "prompt")
-
-    def __init__(self, price: Price) -> None:
-        self.prompt = price.input / _MILLION
-        self.cached = (price.input if price.cached is None else price.cached) / _MILLION
-        self.output = price.output / _MILLION
-
-
 class TenantUsage:
     """The usage of all tenants of one router."""
 
@@ -73,11 +61,11 @@ class TenantUsage:
     def __init__(self) -> None:
         self.since = time()  # when counting began, in seconds since 1970
         self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
-        self._prices: dict[str, _Prices] = {}
+        self._prices = Prices({})
 
-    def adopt(self, prices: Mapping[str, Price]) -> None:
-        """Sets the price of each model, for requests that end later."""
-        self._prices = {model: _Prices(price) for model, price in prices.items()}
+    def adopt(self, prices: Prices) -> None:
+        """Sets the prices, for requests that end later."""
+        self._prices = prices
 
     def count(
         self,
@@ -88,8 +76,11 @@ class TenantUsage:
         cached: int,
         output: int,
         is_estimate: bool,
-    ) -> None:
-        """Counts one request that has ended. Its token counts are 0 if it used no tokens."""
+    ) -> float:
+        """Counts one request that has ended. Its token counts are 0 if it used no tokens.
+
+        Returns the cost of the tokens; 0 if they have no price.
+        """
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
@@ -102,12 +93,12 @@ class TenantUsage:
         used.output += output
         if is_estimate:
             used.estimated += 1
-        prices = self._prices.get(model) if model is not None else None
-        if prices is None:
+        cost = self._prices.cost_of(model, urgency, prompt, cached, output)
+        if cost < 0.0:
             used.unpriced += prompt + output
-        else:
-            fresh = prompt - cached
-            used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
+            return 0.0
+        used.cost += cost
+        return cost
 
     def _come(self, tenant: str) -> dict[str, Used]:
         """Adds a tenant and returns its usage by priority class, which is empty."""

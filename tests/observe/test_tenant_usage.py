@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from router.config.model import Price
 from router.core.urgency import CLASSES
+from router.observe.prices import Prices
 from router.observe.tenant_usage import NO_KEY, OTHERS, TENANTS_MAX, TenantUsage, Used, together
 
 FIGURES = ("requests", "prompt", "cached", "output", "estimated", "unpriced", "cost")
@@ -36,7 +37,7 @@ def test_a_request_is_counted_for_its_tenant_and_class() -> None:
 
 def test_a_cost_is_what_each_kind_of_token_costs() -> None:
     usage = TenantUsage()
-    usage.adopt({"m": Price(input=2.0, cached=0.5, output=8.0), "plain": Price(input=2.0)})
+    usage.adopt(Prices({"m": Price(input=2.0, cached=0.5, output=8.0), "plain": Price(input=2.0)}))
     usage.count("acme", "high", "m", 1_000_000, 400_000, 100_000, False)
     assert usage.tenants["acme"]["high"].cost == pytest.approx(0.6 * 2.0 + 0.4 * 0.5 + 0.1 * 8.0)
     usage.count("plain", "high", "plain", 1_000_000, 400_000, 100_000, False)
@@ -48,7 +49,7 @@ def test_tokens_without_a_price_are_counted_separately() -> None:
     usage = TenantUsage()
     usage.count("acme", "high", "m", 10, 0, 5, False)
     assert not together(usage.tenants["acme"]).is_priced
-    usage.adopt({"m": Price(input=1.0)})
+    usage.adopt(Prices({"m": Price(input=1.0)}))
     usage.count("acme", "high", "other", 10, 0, 5, False)
     usage.count("acme", "high", None, 10, 0, 5, False)
     assert not together(usage.tenants["acme"]).is_priced
@@ -60,7 +61,7 @@ def test_tokens_without_a_price_are_counted_separately() -> None:
 def test_a_new_price_holds_from_then_on() -> None:
     usage = TenantUsage()
     for price in (1.0, 3.0):
-        usage.adopt({"m": Price(input=price)})
+        usage.adopt(Prices({"m": Price(input=price)}))
         usage.count("acme", "high", "m", 1_000_000, 0, 0, False)
     assert together(usage.tenants["acme"]).cost == pytest.approx(4.0)
 
@@ -89,7 +90,7 @@ requests = st.tuples(
 @given(st.lists(requests, max_size=30))
 def test_nothing_is_lost_among_tenants_and_no_cost_falls(made: list[tuple[str, ...]]) -> None:
     usage = TenantUsage()
-    usage.adopt({"m": Price(input=1.0, cached=0.1, output=2.0), "free": Price(input=0.0)})
+    usage.adopt(Prices({"m": Price(input=1.0, cached=0.1, output=2.0), "free": Price(input=0.0)}))
     cost = 0.0
     for tenant, urgency, model, prompt, output in made:
         usage.count(tenant, urgency, model, prompt, prompt // 2, output, False)  # type: ignore[arg-type, operator]
