@@ -67,6 +67,18 @@ class Period:
         self.own_tokens += tokens
         self.own_cost += cost
 
+    def settle(self, tokens: float, cost: float) -> None:
+        """Note that this amount of the process's own was written to the usage file."""
+        self.own_tokens -= tokens
+        self.own_cost -= cost
+        self.stored_tokens += tokens
+        self.stored_cost += cost
+
+    def store(self, tokens: float, cost: float) -> None:
+        """Note the amounts in the usage file."""
+        self.stored_tokens = tokens
+        self.stored_cost = cost
+
 
 class BudgetLimits:
     """The budgets of one tenant; infinity: no budget."""
@@ -95,7 +107,6 @@ class Spending:
         "held_cost",
         "held_tokens",
         "holds",
-        "is_active",
         "limits",
         "output",
         "wait_s",
@@ -108,8 +119,6 @@ class Spending:
         self.held_tokens = 0.0
         self.held_cost = 0.0
         self.output = _ASSUMED  # The largest output of recent answers, which decays.
-        # Whether a request asked for the budget since the usage file was last read.
-        self.is_active = False
         # After a refusal by `ask`: the seconds until a request is admitted, and the budget.
         self.wait_s = 0.0
         self.what = ""
@@ -135,7 +144,6 @@ class Spending:
         """
         limits = self.limits
         if limits is not None:
-            self.is_active = True
             number = day_of(wall)
             day, month = self.day(number), self.month(month_of(number))
             self.wait_s = 0.0

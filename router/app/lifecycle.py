@@ -10,9 +10,10 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import budgets, estimates, families, queued, reload, report, spot_families, usage
+from router.app import estimates, families, queued, reload, report, spot_families
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
+from router.app.tenants import budgets, usage
 from router.config.address import split_host_port
 from router.config.model import Admin as AdminConfig
 from router.config.model import Config
@@ -89,6 +90,10 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in replicas]
             )
+            if parts.usage_writer is not None:
+                await parts.usage_writer.start()
+            elif parts.dispatcher.budgets.limited:
+                log_event(logging.WARNING, "budgets begin anew at a restart without usage.file")
             await parts.start_watching()
             await self._listen()
         except BaseException:
@@ -105,7 +110,7 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
-            Source(budgets.FAMILIES, lambda: parts.dispatcher.budgets),
+            Source(budgets.FAMILIES, lambda: parts),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(families.LIFECYCLE, lambda: state),
         ]
@@ -222,6 +227,8 @@ class App:
             await self._server.wait_closed()
             self._server = None
         await self._admin.stop()
+        if parts.usage_writer is not None:
+            await parts.usage_writer.stop()
         parts.sweeper.close()
         parts.log.close()
         if self._emulated is not None:
@@ -289,8 +296,11 @@ class App:
         errors = estimates.described(self.parts.context.estimates, self.metrics)
         return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
-    async def usage(self) -> dict[str, Any]:
-        return await usage.described(self.metrics.usage, self.parts.dispatcher.budgets)
+    async def usage(self, first: int, last: int) -> dict[str, Any]:
+        return await usage.described(self.parts, first, last)
+
+    async def usage_csv(self, first: int, last: int) -> bytes:
+        return await usage.csv_of(self.parts, first, last)
 
     def census(self) -> dict[str, int]:
         """Returns the numbers of resources in use now. Every number is 0 after `stop`."""
@@ -313,6 +323,10 @@ class App:
             raise
         reload.commit(self.parts, prepared, self._certificate)
         self.config = config
+        writer = self.parts.usage_writer
+        if writer is not None:
+            writer.rules = config.usage
+            await writer.flush()  # Reads the used amounts of new budgets.
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))
         log_event(logging.INFO, "reloaded", key=None, hash=self.metrics.config_hash)

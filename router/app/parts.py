@@ -53,6 +53,7 @@ from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
 if TYPE_CHECKING:
+    from router.app.tenants.usage_writer import UsageWriter
     from router.batches.server import BatchServer
 
 
@@ -140,6 +141,12 @@ class Parts:
             self.upstream.authorization,
             keys_of(config),
         )
+        self.usage_writer: UsageWriter | None = None
+        if config.usage.file is not None:
+            # Imported only if it is used, because it imports SQLite.
+            from router.app.tenants.usage_writer import UsageWriter
+
+            self.usage_writer = UsageWriter(config.usage, metrics.usage, self.dispatcher.budgets)
         self.batch_server: BatchServer | None = None
         if config.batches.enabled:
             # The batch server is imported only if it is enabled, because it uses SQLite.

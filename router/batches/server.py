@@ -48,7 +48,7 @@ class BatchServer:
         self._rules = rules
         self._token = token
         self._waiting = waiting
-        self._worker = Worker()
+        self._worker = Worker("batches")
         self._blobs: BlobStore | None = None
         self._store: Store | None = None
         self._sender: Sender | None = None

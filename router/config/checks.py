@@ -457,6 +457,12 @@ def _check_files(config: Config, problems: Problems) -> None:
         parent = Path(config.batches.folder).absolute().parent
         if not parent.is_dir():
             problems.add("batches.folder", f"there is no directory {str(parent)!r}")
+    usage = config.usage.file
+    if usage is not None and not problems.is_spoiled("usage", "usage.file"):
+        if Path(usage).is_dir():
+            problems.add("usage.file", f"{usage!r} is a directory")
+        elif not Path(usage).absolute().parent.is_dir():
+            problems.add("usage.file", f"there is no directory {str(Path(usage).parent)!r}")
     log = config.access_log.path
     if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
         if Path(log).is_dir():

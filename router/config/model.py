@@ -200,6 +200,13 @@ class Usage(Frozen, frozen=True):
     # The price of a million tokens, by model; "*": of every other model. GET /usage on the admin
     # port and the budgets of keys compute costs from it. Tokens without a price cost nothing.
     prices: dict[str, Price] = {}
+    # The SQLite file that keeps the usage of each day, and so the used amounts of budgets, over
+    # restarts. Routers on one machine may share the file. Unset: a restart forgets the usage.
+    file: Annotated[str, Restart] | None = None
+    # Time between two writes of the file. A killed process loses at most the usage of this time.
+    flush_s: Seconds = 5.0
+    # Number of days with requests that the file keeps. Budgets need at least two months.
+    retention_days: Annotated[int, msgspec.Meta(ge=62, le=36_600)] = 400
 
 
 class Limits(Frozen, frozen=True):

@@ -12,6 +12,7 @@ from time import monotonic, time
 from typing import Final
 
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.periods import day_of
 from router.core.urgency import BATCH
 from router.dispatch.budgets import Budgets
 from router.dispatch.driver.request_end import class_of, status_of
@@ -202,6 +203,7 @@ class Completion:
             prompt = x.view.prompt_tokens if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
+        wall = time()
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),
@@ -210,6 +212,7 @@ class Completion:
             cached,
             output,
             has_used and not usage.exact,
+            day_of(wall),
         )
         if key is not None:
-            self.budgets.charge(key.name, prompt + output, cost, output, time())
+            self.budgets.charge(key.name, prompt + output, cost, output, wall)

@@ -1,4 +1,4 @@
-"""Reports the budgets of tenants: for GET /usage, and as Prometheus metrics.
+"""Reports budgets for GET /usage, and the metrics of budgets and of the usage file.
 
 Must never: change anything.
 """
@@ -11,9 +11,9 @@ from time import time
 from typing import Any, Final
 
 from router.admission.budget import Spending
+from router.app.parts import Parts
 from router.core.periods import day_of, month_of, seconds_to_next_day, seconds_to_next_month
-from router.dispatch.budgets import Budgets
-from router.observe.families.family import GAUGE, Family
+from router.observe.families.family import COUNTER, GAUGE, Family
 from router.observe.families.tenant_families import NAMED
 
 DAY: Final = "day"
@@ -51,16 +51,20 @@ def _amounts(spending: Spending, now: float) -> list[tuple[str, str, float, floa
     return [each for each in every if isfinite(each[2])]
 
 
-def _used_ratios(budgets: Budgets) -> dict[tuple[str, ...], float]:
+def _used_ratios(parts: Parts) -> dict[tuple[str, ...], float]:
     now = time()
     return {
         (name, unit, period): used / limit
-        for name, spending in islice(budgets.limited.items(), NAMED)
+        for name, spending in islice(parts.dispatcher.budgets.limited.items(), NAMED)
         for unit, period, limit, used in _amounts(spending, now)
     }
 
 
-FAMILIES: Final[tuple[Family[Budgets], ...]] = (
+def _store_errors(parts: Parts) -> float | None:
+    return None if parts.usage_writer is None else parts.usage_writer.errors
+
+
+FAMILIES: Final[tuple[Family[Parts], ...]] = (
     Family(
         "tenant_budget_used_ratio",
         GAUGE,
@@ -68,5 +72,11 @@ FAMILIES: Final[tuple[Family[Budgets], ...]] = (
         f"key: the first {NAMED} names with a budget. Requests are refused at 1.",
         _used_ratios,
         ("tenant", "unit", "period"),
+    ),
+    Family(
+        "usage_write_errors",
+        COUNTER,
+        "Failed writes of the usage file, which are repeated.",
+        _store_errors,
     ),
 )
