@@ -481,6 +481,9 @@ class Keys(Frozen, frozen=True):
     # The file with the hashes of the API keys. `hedgerow key` prints a line for it. The file is
     # read again at every reload.
     file: str | None = None
+    # A folder whose files have lines of the same form, such as a mounted Kubernetes secret with one
+    # file for each key. Its keys are used in addition to those of `file`.
+    folder: str | None = None
     required: bool = False  # A request without a known key returns 401.
     forward: bool = False  # Forward the client's key to the replica.
     # The header that names the user of a key. Without the header, the body's `user` names the user.
