@@ -153,7 +153,7 @@ def _serve(args: argparse.Namespace) -> int:
     from router.app import serve
 
     try:
-        return serve(config, read)
+        return serve(config, read, args.config)
     except ConfigError as err:
         return _report(err.problems)
     except OSError as err:

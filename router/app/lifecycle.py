@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 from router.app import estimates, families, queued, reload, report, spot_families
+from router.app.file_watch import FileWatch, files_of
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
 from router.app.tenants import budgets, usage
@@ -48,8 +49,10 @@ class App:
         config: Config,
         read_again: Callable[[], Config] | None = None,
         *,
+        path: str | None = None,
         seed: int | None = None,
     ) -> None:
+        """`read_again`: reads the configuration for a reload. `path`: its file, if it has one."""
         self.config = config
         self.read_again = read_again
         self.metrics = Metrics()
@@ -59,6 +62,8 @@ class App:
         self.admin_port = 0
         self.probes_port = 0  # The port of `admin.probes_listen`; 0: there is none.
         self._rng = Random(seed)
+        self._path = path
+        self.file_watch = FileWatch(self._files, self.reload, self._is_stale)
         self._drain_task: asyncio.Task[None] | None = None
         self._server: asyncio.Server | None = None
         self._emulated: EmulatedFleet | None = None
@@ -77,6 +82,8 @@ class App:
         Raises OSError or ConfigError.
         """
         config = self.config
+        if config.watch:
+            self.file_watch.mark()
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
@@ -99,6 +106,7 @@ class App:
         except BaseException:
             await self.stop()
             raise
+        self.file_watch.adopt(config.watch)
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
             # `_log_ready` is called in a later turn of the event loop: when the fleet calls
@@ -203,6 +211,7 @@ class App:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self.file_watch.stop()
         if self._server is not None:
             self._server.close()
         parts = self.parts
@@ -308,6 +317,17 @@ class App:
 
     # -- reload (AdminActions) ----------------------------------------------------------------
 
+    def _files(self) -> list[str]:
+        """Returns the files that `watch` watches."""
+        return [*([] if self._path is None else [self._path]), *files_of(self.config)]
+
+    def _is_stale(self) -> bool:
+        """Whether the configuration file no longer has the configuration in force."""
+        try:
+            return self.read_again is not None and self.read_again() != self.config
+        except ConfigError:
+            return True
+
     async def reload(self) -> str:
         """Reads the configuration again and applies it. Returns the hash of the new configuration.
 
@@ -323,6 +343,7 @@ class App:
             raise
         reload.commit(self.parts, prepared, self._certificate)
         self.config = config
+        self.file_watch.adopt(config.watch and not self.draining)
         writer = self.parts.usage_writer
         if writer is not None:
             writer.rules = config.usage

@@ -14,11 +14,13 @@ from router.core.memory import keep_large_blocks
 from router.observe import events
 
 
-def serve(config: Config, read_again: Callable[[], Config]) -> int:
+def serve(config: Config, read_again: Callable[[], Config], path: str | None = None) -> int:
     """Runs a router until it is stopped. Returns the exit status.
 
     SIGTERM and SIGINT start a drain, and a second signal stops the router at once. If no client is
     connected, the first SIGINT stops the router at once. SIGHUP reloads the configuration.
+
+    `path`: the file of the configuration, if it has one.
 
     Raises OSError if an address is not available.
     """
@@ -27,14 +29,14 @@ def serve(config: Config, read_again: Callable[[], Config]) -> int:
     keep_large_blocks()
     handler = events.install()
     try:
-        return int(uvloop.run(_serve(config, read_again)))
+        return int(uvloop.run(_serve(config, read_again, path)))
     finally:
         events.uninstall(handler)
 
 
-async def _serve(config: Config, read_again: Callable[[], Config]) -> int:
+async def _serve(config: Config, read_again: Callable[[], Config], path: str | None) -> int:
     loop = asyncio.get_running_loop()
-    app = App(config, read_again)
+    app = App(config, read_again, path=path)
     await app.start()
 
     def terminate(number: signal.Signals) -> None:
