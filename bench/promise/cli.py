@@ -16,7 +16,8 @@ from router.replay import arguments as words
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--case", metavar="NAME", help=f"only this one of {', '.join(cases.NAMES)}")
+    names = ", ".join(cases.NAMES).replace("%", "%%")  # argparse formats help texts with `%`
+    add("--case", metavar="NAME", help=f"only this one of {names}")
     add("--seed", type=int, default=1, help="of everything random (default: 1)")
     add("--quick", action="store_true", help="seconds, for figures of no worth")
     add("--jobs", type=words.count, default=usable_cpus(), metavar="N", help="runs at once (CPUs)")

@@ -3,8 +3,8 @@
 The folder has the form in which Kubernetes mounts a secret: each file has the lines of one or more
 keys, and `..data` is a symbolic link to the folder with the present files. Names that begin with a
 dot are ignored. Kubernetes replaces all files at once, by a new target of `..data`. So the files
-are read from the link's target, and read again if the link changes meanwhile. The lines of the file
-and of the folder are checked as one keys file.
+are read from the link's target, and read again if the target is removed meanwhile. The lines of the
+file and of the folder are checked as one keys file.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ def _read_folder(path: str) -> list[tuple[str, bytes]]:
             if _target(path) == before:
                 raise
             continue
-        if _target(path) == before:
-            return found
+        return found
     raise KeysProblem(f"{path!r} changes all the time", "folder")
 
 

@@ -28,6 +28,7 @@ _IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
 _IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
 Restart = msgspec.Meta(extra={"restart": True})
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S), _IS_DURATION]
 SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S), _IS_DURATION]
@@ -649,7 +650,7 @@ class Admin(Frozen, frozen=True):
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
     listen: Annotated[str, Restart] = "127.0.0.1:9901"
-    token: str | None = None  # Admin requests send it as `Authorization: Bearer`.
+    token: Secret | None = None  # Admin requests send it as `Authorization: Bearer`.
     token_file: str | None = None  # The same token, read from a file at start and at every reload.
     # A second address, which has only `/livez`, `/readyz` and `/metrics`, and needs no token.
     # Unset: there is no second address.
@@ -661,7 +662,7 @@ class Upstream(Frozen, frozen=True):
     """How the router connects to replicas."""
 
     # The token that is sent to replicas as `Authorization: Bearer`, instead of the client's token.
-    token: str | None = None
+    token: Secret | None = None
     # A file with the token, instead of `token`. It is read at start and at every reload.
     token_file: str | None = None
     # A PEM file with the certificates to trust. Unset: the certificates that the system trusts.
@@ -680,7 +681,7 @@ class AccessLog(Frozen, frozen=True):
     # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
     # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
-    salt: str = ""  # Salt of the hashes in the log. "": a new random salt at each start.
+    salt: Secret = ""  # Salt of the hashes in the log. "": a new random salt at each start.
 
 
 class Batches(Frozen, frozen=True):
