@@ -1,10 +1,9 @@
 """The command line `hedgerow`: parses the flags, and runs one of its commands.
 
 A flag replaces the same setting of the YAML file. The router listens only after the whole
-configuration was checked. The exit status is 0 for success, and 1 if the command could not run, for
-example because a port is in use. It is 2 for errors in the flags or the configuration, which are
-printed to stderr with their paths. Only the module of the requested command is imported, so that
-`hedgerow check` is fast.
+configuration was checked. Errors in the flags or the configuration are printed to stderr with their
+paths. The help text states the meaning of each exit status. Only the module of the requested
+command is imported, so that `hedgerow check` is fast.
 """
 
 from __future__ import annotations
@@ -25,6 +24,13 @@ examples:
   hedgerow key --name acme --tier pro >> keys.jsonl    create an API key
   hedgerow replay access.log          simulate the same traffic with other policies
   hedgerow plan access.log            advise how many replicas the coming demand needs
+
+exit status:
+  0    success; `serve`: stopped after a drain
+  1    the command could not run, for example because a port is in use
+  2    errors in the flags or in a file; each is printed with its path
+  3    `replay`: the simulation differs too much from the log to compare anything
+  130  interrupted
 """
 _RELOAD = """\
 Signals: SIGHUP reads the configuration again (an invalid one is refused and the old one kept),
@@ -35,6 +41,7 @@ SIGTERM drains and exits, a second SIGTERM exits at once.
 # `add_arguments(parser)` and `main(args) -> int`.
 _COMMANDS = {
     "config": ("router.config.reference", "print the reference of all settings"),
+    "completion": ("router.completion", "print a completion script for bash, zsh or fish"),
     "key": ("router.config.keys_command", "create an API key and its line for the keys file"),
     "emulate": ("router.emulator.command", "run emulated engines, without a router"),
     "replay": ("router.replay.command", "simulate policies and fleet sizes on recorded traffic"),
@@ -67,8 +74,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """Returns the parser for the arguments `words`. Imports the module of the requested command."""
+def full_parser() -> argparse.ArgumentParser:
+    """Returns the parser with the arguments of all commands. Imports all their modules."""
+    return _parser(None)
+
+
+def _parser(words: list[str] | None) -> argparse.ArgumentParser:
+    """Returns the parser for the arguments `words`. Imports the module of the requested command.
+
+    `None`: imports the modules of all commands.
+    """
     parser = argparse.ArgumentParser(
         prog="hedgerow",
         description=_DESCRIPTION,
@@ -84,14 +99,14 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
     for name, (module, text) in _COMMANDS.items():
         command = commands.add_parser(name, help=text)
-        if words[:1] == [name]:
+        if words is None or words[:1] == [name]:
             _attach(command, module)
 
     bench = commands.add_parser("bench", help="measure the router on this machine")
     benches = bench.add_subparsers(title="benchmarks", metavar="BENCH", required=True)
     for name, (module, text) in _BENCHES.items():
         one = benches.add_parser(name, help=text)
-        if words[:2] == ["bench", name]:
+        if words is None or words[:2] == ["bench", name]:
             _attach(one, module)
     return parser
 
@@ -108,6 +123,10 @@ def _add_serve(commands: Any) -> None:
     serve.add_argument(
         "--listen", metavar="[HOST:]PORT", help="where clients connect (default: 0.0.0.0:8080)"
     )
+    serve.add_argument("--host", help="the host for --port (default: 0.0.0.0)")
+    serve.add_argument(
+        "--port", metavar="PORT", type=int, help="the port for clients, instead of --listen"
+    )
     serve.add_argument(
         "--admin",
         metavar="HOST:PORT",
@@ -119,9 +138,23 @@ def _add_serve(commands: Any) -> None:
         action="append",
         help="an engine, such as http://gpu-1:8000; repeat for each; replaces the file's replicas",
     )
+    serve.add_argument(
+        "--worker-urls",
+        metavar="URL",
+        nargs="+",
+        help="the same as --replica for each URL; the name that other routers use",
+    )
+    serve.add_argument("--tls-cert", metavar="FILE", help="certificate chain (PEM): serve HTTPS")
+    serve.add_argument("--tls-key", metavar="FILE", help="private key (PEM) of --tls-cert")
+    serve.add_argument("--keys", metavar="FILE", help="API keys of tenants; see: hedgerow key")
     serve.add_argument("--policy", metavar="NAME", help="routing policy (default: kv_aware)")
     serve.add_argument(
         "--emulate", metavar="N", type=int, help="start N emulated engines and route to them"
+    )
+    serve.add_argument(
+        "--print-config",
+        action="store_true",
+        help="print the whole configuration (file, flags and defaults) without secrets, and exit",
     )
     serve.set_defaults(run=_serve)
 
@@ -146,10 +179,19 @@ def _serve(args: argparse.Namespace) -> int:
     def read() -> Config:
         return load(args.config, overrides)
 
+    if args.print_config:
+        from router.config.effective import as_yaml
+
+        try:
+            print(as_yaml(read()), end="")
+        except ConfigError as err:
+            return _report(err.problems)
+        return _OK
+
     from router.app import serve
 
     try:
-        return serve(read)
+        return serve(read, args.config)
     except ConfigError as err:
         return _report(err.problems)
     except OSError as err:
@@ -162,10 +204,19 @@ def _overrides(args: argparse.Namespace) -> dict[str, Any]:
     overrides: dict[str, Any] = {}
     if args.listen is not None:
         overrides["listen"] = args.listen
+    elif args.port is not None:
+        host = "0.0.0.0" if args.host is None else args.host
+        overrides["listen"] = f"[{host}]:{args.port}" if ":" in host else f"{host}:{args.port}"
     if args.admin is not None:
         overrides["admin"] = {"listen": args.admin}
-    if args.replica is not None:
-        overrides["replicas"] = [{"url": url} for url in args.replica]
+    urls = [*(args.replica or ()), *(args.worker_urls or ())]
+    if urls:
+        overrides["replicas"] = [{"url": url} for url in urls]
+    tls = {"cert": args.tls_cert, "key": args.tls_key}
+    if any(value is not None for value in tls.values()):
+        overrides["tls"] = {name: value for name, value in tls.items() if value is not None}
+    if args.keys is not None:
+        overrides["keys"] = {"file": args.keys}
     if args.policy is not None:
         overrides["routing"] = {"policy": args.policy}
     if args.emulate is not None:

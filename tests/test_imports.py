@@ -55,6 +55,7 @@ MAY_IMPORT = {
         *("core", "config", "policies", "emulator", "fleet", "intake", "observe"),
         *("simulator", "traces", "audit", "replay.report", "replay.truth"),
     },
+    "completion": {"cli"},
     "cli": {"core", "config", "emulator", "app", "replay", "audit", "plan", "config.address"},
     "__main__": {"cli"},
 }

@@ -23,7 +23,8 @@ SEEDS: Final = PAIRS_MIN
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--case", metavar="NAME", help=f"only this one of {', '.join(cases.NAMES)}")
+    names = ", ".join(cases.NAMES).replace("%", "%%")  # argparse formats help texts with `%`
+    add("--case", metavar="NAME", help=f"only this one of {names}")
     add("--seed", type=int, default=1, help="the first seed (default: 1)")
     add("--seeds", type=words.count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")

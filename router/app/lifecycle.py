@@ -11,13 +11,15 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import estimates, families, queued, reload, report, spot_families, usage
+from router.app import estimates, families, queued, reload, report, spot_families
+from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
 from router.app.restart import fleet_state
 from router.app.restart.messages import FleetState
 from router.app.servers import Servers
+from router.app.tenants import budgets, usage
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.core.build import VERSION, build_kind
@@ -52,11 +54,13 @@ class App:
         config: Config,
         read_again: Callable[[], Config] | None = None,
         *,
+        path: str | None = None,
         seed: int | None = None,
         inherited: Iterable[Listener] = (),
     ) -> None:
-        """`read_again`: reads the configuration at a reload. `inherited`: listening sockets from
-        systemd, or from the process that this process replaces.
+        """`read_again`: reads the configuration for a reload. `path`: its file, if it has one.
+
+        `inherited`: listening sockets from systemd, or from the process that this process replaces.
         """
         self.config = config
         self.read_again = read_again
@@ -68,6 +72,8 @@ class App:
         self.admin_port = 0
         self.probes_port = 0  # The port of `admin.probes_listen`; 0: there is none.
         self._rng = Random(seed)
+        self._path = path
+        self.file_watch = FileWatch(self._files, self.reload, self._is_stale)
         self._drain_task: asyncio.Task[None] | None = None
         self.listeners = Listeners(inherited)
         self._emulated: EmulatedFleet | None = None
@@ -91,6 +97,8 @@ class App:
         or ConfigError.
         """
         config = self.config
+        if config.watch:
+            self.file_watch.mark()
         log_event(logging.INFO, "starting", version=VERSION, build=build_kind())
         self._open_files = raise_open_files()
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
@@ -104,6 +112,10 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in self._listed()]
             )
+            if parts.usage_writer is not None:
+                await parts.usage_writer.start()
+            elif parts.dispatcher.budgets.limited:
+                log_event(logging.WARNING, "budgets begin anew at a restart without usage.file")
             if state is not None:
                 fleet_state.adopt(parts, state, self._listed(), is_watching=False)
             await parts.start_watching()
@@ -131,6 +143,7 @@ class App:
         self.probes_port = listeners.port(PROBES)
         if parts.batch_server is not None:
             await parts.batch_server.run(self._from_within)
+        self.file_watch.adopt(self.config.watch)
         self._log_ready(at_start=True)
         if not self._is_ready_logged:
             # `_log_ready` is called in a later turn of the event loop: when the fleet calls
@@ -145,6 +158,7 @@ class App:
         sources: list[Source[Any]] = [
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
+            Source(budgets.FAMILIES, lambda: parts),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
             Source(families.LIFECYCLE, lambda: state),
         ]
@@ -203,6 +217,7 @@ class App:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        await self.file_watch.stop()
         self.servers.close_data()
         # First of all, because an admin request could add a replica, which would be probed.
         await self.servers.stop_admin()
@@ -225,6 +240,8 @@ class App:
                 break
             await asyncio.sleep(0)
         await self.servers.stop()
+        if parts.usage_writer is not None:
+            await parts.usage_writer.stop()
         parts.sweeper.close()
         parts.log.close()
         if self._emulated is not None:
@@ -337,14 +354,28 @@ class App:
         errors = estimates.described(self.parts.context.estimates, self.metrics)
         return {**queued.described(self.parts.queue), "ttft_estimates": errors}
 
-    async def usage(self) -> dict[str, Any]:
-        return await usage.described(self.metrics.usage)
+    async def usage(self, first: int, last: int) -> dict[str, Any]:
+        return await usage.described(self.parts, first, last)
+
+    async def usage_csv(self, first: int, last: int) -> bytes:
+        return await usage.csv_of(self.parts, first, last)
 
     def census(self) -> dict[str, int]:
         """Returns the numbers of resources in use now. Every number is 0 after `stop`."""
         return report.census(self.parts)
 
     # -- reload (AdminActions) ----------------------------------------------------------------
+
+    def _files(self) -> list[str]:
+        """Returns the files that `watch` watches."""
+        return [*([] if self._path is None else [self._path]), *files_of(self.config)]
+
+    def _is_stale(self) -> bool:
+        """Whether the configuration file no longer has the configuration in force."""
+        try:
+            return self.read_again is not None and self.read_again() != self.config
+        except ConfigError:
+            return True
 
     async def reload(self) -> str:
         """Reads the configuration again and applies it. Returns the hash of the new configuration.
@@ -361,6 +392,11 @@ class App:
             raise
         reload.commit(self.parts, prepared, self.servers.certificate)
         self.config = config
+        self.file_watch.adopt(config.watch and not self.draining)
+        writer = self.parts.usage_writer
+        if writer is not None:
+            writer.rules = config.usage
+            await writer.flush()  # Reads the used amounts of new budgets.
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))
         log_event(logging.INFO, "reloaded", key=None, hash=self.metrics.config_hash)

@@ -20,7 +20,8 @@ from policies.contract import RoutingPolicy
 from router.app.queued import batch_lines_waiting
 from router.app.reclaims import Reclaims
 from router.config.address import parse_replica_url
-from router.config.keys import KeyLine, KeysProblem, read_keys
+from router.config.key_files import read_keys
+from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config
 from router.config.model import Replica as ReplicaConfig
 from router.config.tls import FileProblem, replica_context, token_of
@@ -53,6 +54,7 @@ from router.wire.pool import Address, Pool
 from router.wire.sweep import Sweeper
 
 if TYPE_CHECKING:
+    from router.app.tenants.usage_writer import UsageWriter
     from router.batches.server import BatchServer
 
 
@@ -138,8 +140,14 @@ class Parts:
             self.sweeper,
             self.log,
             self.upstream.authorization,
-            keys_of(config),
+            keys_in(config),
         )
+        self.usage_writer: UsageWriter | None = None
+        if config.usage.file is not None:
+            # Imported only if it is used, because it imports SQLite.
+            from router.app.tenants.usage_writer import UsageWriter
+
+            self.usage_writer = UsageWriter(config.usage, metrics.usage, self.dispatcher.budgets)
         self.batch_server: BatchServer | None = None
         if config.batches.enabled:
             # The batch server is imported only if it is enabled, because it uses SQLite.
@@ -312,14 +320,12 @@ def admin_token(config: Config) -> str | None:
         raise ConfigError([f"admin.{err.field}: {err}"]) from None
 
 
-def keys_of(config: Config) -> tuple[KeyLine, ...]:
-    """Reads the keys file. Raises ConfigError."""
-    if config.keys.file is None:
-        return ()
+def keys_in(config: Config) -> tuple[KeyLine, ...]:
+    """Reads the API keys. Raises ConfigError."""
     try:
-        return read_keys(config.keys.file)
+        return read_keys(config.keys)
     except KeysProblem as err:
-        raise ConfigError([f"keys.file: {err}"]) from None
+        raise ConfigError([f"keys.{err.field}: {err}"]) from None
 
 
 def open_log(config: Config) -> AccessLog:

@@ -26,12 +26,14 @@ from router.observe.events import log_event
 _OK, _ABANDONED = 0, 1
 
 
-def serve(read: Callable[[], Config]) -> int:
+def serve(read: Callable[[], Config], path: str | None = None) -> int:
     """Runs a router until it is stopped. Returns the exit status.
 
     `read` reads the configuration, now and at each reload. SIGTERM and SIGINT start a drain, and a
     second signal stops the router at once. If no client is connected, the first SIGINT stops the
     router at once. SIGHUP reloads the configuration. SIGUSR2 replaces this process by a new one.
+
+    `path`: the file of the configuration, if it has one.
 
     Raises ConfigError, or OSError if an address is not available.
     """
@@ -45,7 +47,7 @@ def serve(read: Callable[[], Config]) -> int:
         keep_large_blocks()
         handler = events.install()
         try:
-            return int(uvloop.run(_Process(config, read, old).run()))
+            return int(uvloop.run(_Process(config, read, old, path).run()))
         finally:
             events.uninstall(handler)
     except Exception as err:
@@ -61,13 +63,19 @@ def _too_early(number: int, frame: object) -> None:
 class _Process:
     """One process. `old`: the process that it is to replace; `None`: there is none."""
 
-    def __init__(self, config: Config, read: Callable[[], Config], old: Predecessor | None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        read: Callable[[], Config],
+        old: Predecessor | None,
+        path: str | None,
+    ) -> None:
         inherited = activation.take(os.environ, os.getpid())
         if old is not None:
             inherited += old.listeners()
         self._old = old
         self._notifier = Notifier(os.environ)
-        self._app = App(config, read, inherited=inherited)
+        self._app = App(config, read, path=path, inherited=inherited)
         self._handover = Handover(self._app, self._notifier)
         self._tasks: set[asyncio.Task[None]] = set()
         # Waits for the permission to accept connections.

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.app.parts import Parts, Upstream, admin_token, keys_of, open_log
+from router.app.parts import Parts, Upstream, admin_token, keys_in, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -68,7 +68,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         raise ConfigError([str(err)]) from None
     added = kept(parts.added.values(), config.replicas)
     upstream = Upstream(config, added)
-    keys = keys_of(config)
+    keys = keys_in(config)
     token = admin_token(config)
     tls = None
     if config.tls is not None:

@@ -55,7 +55,7 @@ class BatchServer:
         self._rules = rules
         self._token = token
         self._waiting = waiting
-        self._worker = Worker()
+        self._worker = Worker("batches")
         self._folder = Path(rules.folder)
         self._blobs: BlobStore | None = None
         self._store: Store | None = None

@@ -55,6 +55,11 @@ def needs_restart(kind: Any) -> bool:
     return _extra(kind, "restart") is not None
 
 
+def is_secret(kind: Any) -> bool:
+    """Returns whether the value of a setting with this annotation must not be shown."""
+    return _extra(kind, "secret") is not None
+
+
 def _extra(kind: Any, name: str) -> Any:
     return next(
         (meta.extra[name] for meta in metas(kind) if meta.extra and name in meta.extra), None

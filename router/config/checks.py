@@ -21,7 +21,8 @@ from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.address import is_loopback, parse_host, split_host_port
 from router.config.annotations import hints, unit_of
-from router.config.keys import KeysProblem, read_keys
+from router.config.key_files import read_keys
+from router.config.keys import KeysProblem
 from router.config.model import (
     Admin,
     Config,
@@ -298,21 +299,29 @@ def _check_keys(config: Config, problems: Problems) -> None:
         return
     if not problems.is_spoiled("keys.user_header"):
         _check_header("keys.user_header", keys.user_header, problems)
-    if keys.file is None:
+    if keys.file is None and keys.folder is None:
         if keys.required:
-            problems.add("keys.required", "needs keys.file: without it no key is known")
+            problems.add(
+                "keys.required", "needs keys.file or keys.folder: without it no key is known"
+            )
         return
-    if problems.is_spoiled("keys.file"):
+    if problems.is_spoiled("keys.file", "keys.folder"):
         return
+    field = "keys.folder" if keys.file is None else "keys.file"
     try:
-        lines = read_keys(keys.file)
+        lines = read_keys(keys)
     except KeysProblem as err:
-        problems.add("keys.file", str(err))
+        problems.add(f"keys.{err.field}", str(err))
         return
+    is_priced = bool(config.usage.prices) or problems.is_spoiled("usage", "usage.prices")
+    for line in lines:
+        if not is_priced and (line.cost_per_day or line.cost_per_month):
+            problems.add(field, f"{line.name} has a budget of money, which needs usage.prices")
+            break
     tiers = {line.tier for line in lines if line.tier}
     if not problems.is_spoiled("priority.tiers"):
         for tier in sorted(tiers - set(config.priority.tiers)):
-            problems.add("keys.file", f"a key's tier {tier!r} is not among priority.tiers")
+            problems.add(field, f"a key's tier {tier!r} is not among priority.tiers")
 
 
 def _check_spot(config: Config, problems: Problems) -> None:
@@ -370,6 +379,12 @@ def _check_files(config: Config, problems: Problems) -> None:
         parent = Path(config.batches.folder).absolute().parent
         if not parent.is_dir():
             problems.add("batches.folder", f"there is no directory {str(parent)!r}")
+    usage = config.usage.file
+    if usage is not None and not problems.is_spoiled("usage", "usage.file"):
+        if Path(usage).is_dir():
+            problems.add("usage.file", f"{usage!r} is a directory")
+        elif not Path(usage).absolute().parent.is_dir():
+            problems.add("usage.file", f"there is no directory {str(Path(usage).parent)!r}")
     log = config.access_log.path
     if log not in ("", "-") and not problems.is_spoiled("access_log.path"):
         if Path(log).is_dir():

@@ -1,4 +1,4 @@
-"""The keys file, which contains the hashes of the API keys: reads its lines, and makes new lines.
+"""The lines of the keys file, with the hashes of the API keys: reads lines, and makes new ones.
 
 Each line of the file is a JSON object. Empty lines and lines that begin with `#` are ignored. The
 member `hash` is "sha256:" and the SHA-256 hash of the key in hexadecimal digits. SHA-256 is enough
@@ -7,13 +7,14 @@ would make every request slower. Keys with the same `name` belong to one tenant 
 limits, so that a new key can be issued before the old key is removed. Their lines must be equal
 except for `hash`.
 
-Must never: store or print a key itself.
+`key_files.py` reads the files. Must never: store or print a key itself.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from secrets import token_urlsafe
 from typing import Annotated, Final
 
@@ -26,9 +27,9 @@ PREFIX: Final = "hr-"  # the prefix of generated keys, by which secret scanners 
 _BITS: Final = 256
 SHORTEST: Final = 20  # minimum characters of a key; a shorter key can be guessed
 LONGEST: Final = 512
-_BYTES: Final = 64 * 1024 * 1024
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}\Z")
 SloMs = Annotated[float, msgspec.Meta(ge=0.001, le=1e9)]
+Budget = Annotated[float, msgspec.Meta(gt=0, le=1e15)]
 # A valid name of a region. Names appear in metric labels, in response headers and in the names of
 # the queue's lanes.
 REGION: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -59,6 +60,13 @@ class KeyLine(
     concurrency: Count | None = None
     requests_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     tokens_per_minute: Annotated[float, msgspec.Meta(gt=0, le=1e12)] | None = None
+    # The budgets of the tenant: the tokens (prompt and output), and the money by `usage.prices`,
+    # that it may use in a day and in a month. Days and months begin at midnight in UTC. A tenant
+    # over its budget gets 429 until the day or the month is over. Budgets apply to all classes.
+    tokens_per_day: Budget | None = None
+    tokens_per_month: Budget | None = None
+    cost_per_day: Budget | None = None
+    cost_per_month: Budget | None = None
     weight: Weight = 1.0  # the tenant's share of the fleet in proportion to other tenants' weights
     # The SLOs of the key's requests in milliseconds, instead of the SLOs of their class. A client
     # with this key cannot set shorter SLOs. They apply to all classes except batch.
@@ -74,7 +82,14 @@ class KeyLine(
 
 
 class KeysProblem(Exception):
-    """The keys file cannot be used. The error message states the number of the invalid line."""
+    """The keys cannot be used. The error message states the number of the invalid line.
+
+    `field`: the setting in the section `keys` that names the file.
+    """
+
+    def __init__(self, text: str, field: str = "file") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 _decode = msgspec.json.Decoder(KeyLine).decode
@@ -95,56 +110,54 @@ def line_of(line: KeyLine) -> str:
     return msgspec.json.encode(line).decode()
 
 
-def read_keys(path: str) -> tuple[KeyLine, ...]:
-    """Reads all lines of the keys file. Raises KeysProblem for the first error."""
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(_BYTES + 1)
-    except (OSError, ValueError) as err:  # ValueError if the path has a NUL byte
-        why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
-        raise KeysProblem(f"cannot be read: {why}") from None
-    if len(raw) > _BYTES:
-        raise KeysProblem(f"is larger than {_BYTES} bytes")
-    return parse_keys(raw)
-
-
 def parse_keys(raw: bytes) -> tuple[KeyLine, ...]:
-    """Does the same as `read_keys` for the content of a keys file. Raises KeysProblem."""
+    """Reads all lines of a keys file from its content. Raises KeysProblem for the first error."""
+    return parse_sources([("", raw)])
+
+
+def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
+    """Reads all lines of several sources as one keys file.
+
+    Each source is a prefix for the numbers of its lines in error messages, and its content. Raises
+    KeysProblem for the first error.
+    """
     found: list[KeyLine] = []
-    hashes: dict[str, int] = {}
-    tenants: dict[str, tuple[int, KeyLine]] = {}
-    for number, text in enumerate(raw.split(b"\n"), 1):
-        text = text.strip()
-        if not text or text.startswith(b"#"):
-            continue
-        line = _line(text, number)
-        before = hashes.setdefault(line.hash, number)
-        if before != number:
-            raise KeysProblem(f"line {number}: the same key as line {before}")
-        first, other = tenants.setdefault(line.name, (number, line))
-        if msgspec.structs.replace(other, hash=line.hash) != line:
-            raise KeysProblem(
-                f"line {number}: the settings of {line.name} differ from line {first}; "
-                "all keys with the same name share their limits"
-            )
-        found.append(line)
+    hashes: dict[str, str] = {}
+    tenants: dict[str, tuple[str, KeyLine]] = {}
+    for prefix, raw in sources:
+        for number, text in enumerate(raw.split(b"\n"), 1):
+            text = text.strip()
+            if not text or text.startswith(b"#"):
+                continue
+            here = f"{prefix}line {number}"
+            line = _line(text, here)
+            before = hashes.setdefault(line.hash, here)
+            if before != here:
+                raise KeysProblem(f"{here}: the same key as {before}")
+            first, other = tenants.setdefault(line.name, (here, line))
+            if msgspec.structs.replace(other, hash=line.hash) != line:
+                raise KeysProblem(
+                    f"{here}: the settings of {line.name} differ from {first}; "
+                    "all keys with the same name share their limits"
+                )
+            found.append(line)
     return tuple(found)
 
 
-def _line(text: bytes, number: int) -> KeyLine:
+def _line(text: bytes, here: str) -> KeyLine:
     try:
         line = _decode(text)
     except NOT_JSON as err:
-        raise KeysProblem(f"line {number}: {err}") from None
+        raise KeysProblem(f"{here}: {err}") from None
     if not _NAME.match(line.name):
-        raise KeysProblem(f"line {number}: a name is 1 to 100 letters, digits and ._:@+-")
+        raise KeysProblem(f"{here}: a name is 1 to 100 letters, digits and ._:@+-")
     if not _HASH.match(line.hash):
-        raise KeysProblem(f"line {number}: a hash is sha256: and 64 hexadecimal digits")
+        raise KeysProblem(f"{here}: a hash is sha256: and 64 hexadecimal digits")
     allowed = line.allowed_regions
     if not all(map(REGION.match, (*(allowed or ()), *([line.region] if line.region else ())))):
-        raise KeysProblem(f"line {number}: {REGION_RULE}")
+        raise KeysProblem(f"{here}: {REGION_RULE}")
     if allowed == ():
-        raise KeysProblem(f"line {number}: allowed_regions is empty; name regions, or remove it")
+        raise KeysProblem(f"{here}: allowed_regions is empty; name regions, or remove it")
     if allowed is not None and line.region and line.region not in allowed:
-        raise KeysProblem(f"line {number}: region is not among allowed_regions")
+        raise KeysProblem(f"{here}: region is not among allowed_regions")
     return line

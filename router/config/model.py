@@ -28,6 +28,7 @@ _IS_DURATION = msgspec.Meta(extra={"unit": DURATION})
 _IS_SIZE = msgspec.Meta(extra={"unit": SIZE})
 
 Restart = msgspec.Meta(extra={"restart": True})
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S), _IS_DURATION]
 SecondsOrOff = Annotated[float, msgspec.Meta(ge=0, le=_LONGEST_S), _IS_DURATION]
@@ -183,7 +184,10 @@ class Prefix(Frozen, frozen=True):
 
 
 class Price(Frozen, frozen=True):
-    """The price of a million tokens of one model. All prices have the same currency."""
+    """The price of a million tokens of one model. All prices have the same currency.
+
+    `classes.*.price_factor` multiplies the cost.
+    """
 
     input: Amount  # The price of prompt tokens.
     # The price of prompt tokens from the engine's cache. Unset: the value of `input`.
@@ -197,8 +201,16 @@ class Usage(Frozen, frozen=True):
     # Ask engines for the token counts of streams (`stream_options.include_usage`). If the client
     # did not ask for these counts, the router removes them from the response.
     inject: bool = True
-    # The price of a million tokens, by model. GET /usage on the admin port computes costs from it.
+    # The price of a million tokens, by model; "*": of every other model. GET /usage on the admin
+    # port and the budgets of keys compute costs from it. Tokens without a price cost nothing.
     prices: dict[str, Price] = {}
+    # The SQLite file that keeps the usage of each day, and so the used amounts of budgets, over
+    # restarts. Routers on one machine may share the file. Unset: a restart forgets the usage.
+    file: Annotated[str, Restart] | None = None
+    # Time between two writes of the file. A killed process loses at most the usage of this time.
+    flush_s: Seconds = 5.0
+    # Number of days with requests that the file keeps. Budgets need at least two months.
+    retention_days: Annotated[int, msgspec.Meta(ge=62, le=36_600)] = 400
 
 
 class Limits(Frozen, frozen=True):
@@ -330,6 +342,8 @@ class ClassSettings(Frozen, frozen=True):
     ttft_slo_s: Seconds = 2.0
     # SLO for the time per output token. Token n is due at `ttft_slo` + (n - 1) x `tpot_slo`.
     tpot_slo_s: Seconds = 0.1
+    # The cost of a request of this class is multiplied by this factor.
+    price_factor: Amount = 1.0
     # What happens to a stream that cannot meet its TTFT SLO or the client's deadline, because even
     # the lower bound of the estimated time to first token is too late. refuse: it returns 429 at
     # once. serve: it is served late.
@@ -477,6 +491,9 @@ class Keys(Frozen, frozen=True):
     # The file with the hashes of the API keys. `hedgerow key` prints a line for it. The file is
     # read again at every reload.
     file: str | None = None
+    # A folder whose files have lines of the same form, such as a mounted Kubernetes secret with one
+    # file for each key. Its keys are used in addition to those of `file`.
+    folder: str | None = None
     required: bool = False  # A request without a known key returns 401.
     forward: bool = False  # Forward the client's key to the replica.
     # The header that names the user of a key. Without the header, the body's `user` names the user.
@@ -642,7 +659,7 @@ class Admin(Frozen, frozen=True):
 
     # The address. If other machines can reach it, a token or `tls.client_ca` must be set.
     listen: Annotated[str, Restart] = "127.0.0.1:9901"
-    token: str | None = None  # Admin requests send it as `Authorization: Bearer`.
+    token: Secret | None = None  # Admin requests send it as `Authorization: Bearer`.
     token_file: str | None = None  # The same token, read from a file at start and at every reload.
     # A second address for probes and scrapers. It has only `/livez`, `/readyz` and `/metrics`, and
     # needs no token. The metrics name tenants. Unset: there is no second address.
@@ -654,7 +671,7 @@ class Upstream(Frozen, frozen=True):
     """How the router connects to replicas."""
 
     # The token that is sent to replicas as `Authorization: Bearer`, instead of the client's token.
-    token: str | None = None
+    token: Secret | None = None
     # A file with the token, instead of `token`. It is read at start and at every reload.
     token_file: str | None = None
     # A PEM file with the certificates to trust. Unset: the certificates that the system trusts.
@@ -673,7 +690,7 @@ class AccessLog(Frozen, frozen=True):
     # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
     # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
-    salt: str = ""  # Salt of the hashes in the log. "": a new random salt at each start.
+    salt: Secret = ""  # Salt of the hashes in the log. "": a new random salt at each start.
 
 
 class Batches(Frozen, frozen=True):
@@ -786,6 +803,8 @@ class Config(Frozen, frozen=True):
     drain: Drain = Drain()
     spot: Spot = Spot()
     emulate: Annotated[Emulator, Restart] = Emulator()
+    # Reload when this file, or the files of keys, tokens or the certificate have changed.
+    watch: bool = False
     # Paths of the engines' control endpoints that clients may use. All others return 404.
     allow_paths: tuple[str, ...] = ()
     # Networks of proxies whose X-Forwarded-* and x-request-id headers are trusted.

@@ -48,6 +48,11 @@ class Reason(StrEnum):
     KEY_CONCURRENCY = "key_concurrency"  # The API key has reached its limit of concurrent requests.
     KEY_REQUESTS = "key_requests"  # The API key has reached its limit of requests per minute.
     KEY_TOKENS = "key_tokens"  # The API key has reached its limit of tokens per minute.
+    # The API key has used up its budget of tokens or money for the day or the month. The value is
+    # OpenAI's code.
+    INSUFFICIENT_QUOTA = "insufficient_quota"
+    # The running requests of the API key hold the rest of its budget.
+    KEY_BUDGET_HELD = "key_budget_held"
     MODEL_REQUIRED = "model_required"
     MODEL_NOT_FOUND = "model_not_found"
     NOT_FOUND = "not_found"  # The path is not served from this port.
@@ -138,6 +143,8 @@ STATUS: dict[Reason, int] = {
     Reason.KEY_CONCURRENCY: 429,
     Reason.KEY_REQUESTS: 429,
     Reason.KEY_TOKENS: 429,
+    Reason.INSUFFICIENT_QUOTA: 429,
+    Reason.KEY_BUDGET_HELD: 429,
     Reason.MODEL_REQUIRED: 400,
     Reason.MODEL_NOT_FOUND: 404,
     Reason.NOT_FOUND: 404,
@@ -191,7 +198,15 @@ STATUS: dict[Reason, int] = {
 }
 
 # Refusals because an API key has reached one of its limits. No replica was involved.
-KEY_LIMITS = frozenset({Reason.KEY_CONCURRENCY, Reason.KEY_REQUESTS, Reason.KEY_TOKENS})
+KEY_LIMITS = frozenset(
+    {
+        Reason.KEY_CONCURRENCY,
+        Reason.KEY_REQUESTS,
+        Reason.KEY_TOKENS,
+        Reason.INSUFFICIENT_QUOTA,
+        Reason.KEY_BUDGET_HELD,
+    }
+)
 # The client disconnected, or the router disconnected it because of the client's behaviour.
 DISCONNECTED = frozenset({Reason.CLIENT_GONE, Reason.WRITE_TIMEOUT, Reason.EARLY_DATA})
 

@@ -111,6 +111,14 @@ class ClientRequest:
         most: int | None = output_tokens_of(self.fields)
         return -1 if most is None else most
 
+    def most_output_of_all(self) -> int | None:
+        """Return the client's limit of output tokens for all choices together; None: no limit."""
+        most = output_tokens_of(self.fields)
+        choices = self.fields.n
+        if most is None or choices is None or choices <= 1:
+            return most
+        return min(choices, _CHOICES) * most
+
     def prompt_tokens(self, measured: int) -> int:
         """Return the estimated size of the prompt.
 

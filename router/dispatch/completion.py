@@ -12,7 +12,9 @@ from time import monotonic, time
 from typing import Final
 
 from router.core.errors import STATUS, Reason, RouterError
+from router.core.periods import day_of
 from router.core.urgency import BATCH
+from router.dispatch.budgets import Budgets
 from router.dispatch.driver.request_end import class_of, status_of
 from router.dispatch.exchange import Exchange
 from router.dispatch.usage.token_counts import UNKNOWN
@@ -37,8 +39,9 @@ _HEDGE: Final[dict[bytes, str]] = {b"on": "on", b"off": "off"}
 class Completion:
     """Records the end of every request of one router."""
 
-    def __init__(self, metrics: Metrics, log: AccessLog) -> None:
+    def __init__(self, metrics: Metrics, log: AccessLog, budgets: Budgets) -> None:
         self.metrics = metrics
+        self.budgets = budgets
         self.log = log
 
     def close(self, x: Exchange, peer: str, reason: Reason, now: float) -> None:
@@ -204,7 +207,8 @@ class Completion:
             prompt = x.view.prompt_tokens if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
-        self.metrics.usage.count(
+        wall = time()
+        cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),
             x.view.model,
@@ -212,4 +216,7 @@ class Completion:
             cached,
             output,
             has_used and not usage.exact,
+            day_of(wall),
         )
+        if key is not None:
+            self.budgets.charge(key.name, prompt + output, cost, output, wall)

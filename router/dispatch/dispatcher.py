@@ -23,9 +23,11 @@ from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.body_edit import append
 from router.dispatch.attempts.ids import Ids
 from router.dispatch.attempts.upstream_head import common_lines
+from router.dispatch.budgets import Budgets
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.completion import Completion
 from router.dispatch.context import Context
+from router.dispatch.driver.request_end import class_of
 from router.dispatch.exchange import Exchange, ExchangeOwner
 from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_locally, answer_models
@@ -44,6 +46,7 @@ from router.intake.routes import BATCHES, MODELS, SERVER, Route, classify, has_j
 from router.intake.urgency import UNSAID, class_in_path
 from router.observe.events import log_event
 from router.observe.log.access_log import AccessLog
+from router.observe.prices import prices_of
 from router.wire.client import ClientConnection, Handler
 from router.wire.http1 import answers
 from router.wire.http1.heads import RequestHead
@@ -67,7 +70,8 @@ class Dispatcher(Handler, ExchangeOwner):
         keys: Sequence[KeyLine],
     ) -> None:
         self.exchanges: set[Exchange] = set()
-        self.completion = Completion(context.metrics, log)
+        self.budgets = Budgets()
+        self.completion = Completion(context.metrics, log, self.budgets)
         # Posts aborts to engines; `None`: attempts are stopped by closing their connections only.
         self.aborter: Aborter | None = None
         self.tenants = Tenants(config, keys, log.salter.name, monotonic())
@@ -92,7 +96,9 @@ class Dispatcher(Handler, ExchangeOwner):
         """Apply a new configuration. `Context.adopt` must be called after this."""
         self._timeouts = config.timeouts
         self.tenants.adopt(config, keys, self.completion.log.salter.name, monotonic())
-        self._context.metrics.usage.adopt(config.usage.prices)
+        prices = prices_of(config)
+        self._context.metrics.usage.adopt(prices)
+        self.budgets.adopt(self.tenants.keys, prices)
         self._facts.adopt(config)
         self._uses_sdk_timeouts = config.queue.sdk_timeouts
         self._authorization = authorization
@@ -272,6 +278,14 @@ class Dispatcher(Handler, ExchangeOwner):
         if routing.timeout_s != inf or routing.sdk_timeout_s != inf:
             self._set_deadline(exchange)
         urgency = exchange.urgency
+        exchange.budget_hold = self.budgets.enter(
+            asked.key,
+            exchange.view.model,
+            class_of(exchange),
+            exchange.view.prompt_tokens,
+            asked.most_output_of_all(),
+            asked.arrived_wall,
+        )
         exchange.tenant_share = share = self.tenants.enter(
             asked.key,
             asked.flow,
@@ -352,6 +366,9 @@ class Dispatcher(Handler, ExchangeOwner):
     ) -> None:
         """Release the request's share of its tenant's limits, learn from its answer, and log it."""
         replica = exchange.work.replica
+        hold, exchange.budget_hold = exchange.budget_hold, None
+        if hold is not None:
+            hold.release()
         exchange.leave_tenant(exchange.reply.is_work, now)
         if exchange.asked.flow.within and replica is not None:
             status = exchange.reply.status

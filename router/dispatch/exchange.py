@@ -22,6 +22,7 @@ from time import monotonic
 
 from mypy_extensions import trait
 
+from router.admission.budget import Hold
 from router.core.errors import STATUS, Reason, RouterError
 from router.core.ttft_estimate import header_value
 from router.core.urgency import Urgency
@@ -75,6 +76,7 @@ class Exchange(ProxiedRequest, ClientExchange):
         "_owner",
         "_stall_due",
         "begin_due",
+        "budget_hold",
         "deadline",
         "question",
         "reply",
@@ -96,6 +98,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         self._owner = owner
         self._client = client
         self.question: Question | None = None  # Asks for the token ids that the request waits for.
+        # The amount of its key's budget that the request holds; `None`: the key has no budget.
+        self.budget_hold: Hold | None = None
         self._done = False
         self.reply = Reply(
             client,

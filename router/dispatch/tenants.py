@@ -173,6 +173,11 @@ class Tenants:
         return len(self._keys) > 0
 
     @property
+    def keys(self) -> Collection[Key]:
+        """The keys in force, one for each name."""
+        return self._keys.by_name.values()
+
+    @property
     def limits_regions(self) -> bool:
         """Whether any key is limited to some regions."""
         return self._limits_regions

@@ -28,6 +28,9 @@ class Key:
         "allowed_regions",
         "ceiling",
         "concurrency",
+        "cost_per_day",
+        "cost_per_month",
+        "has_budget",
         "may_hedge",
         "models",
         "name",
@@ -35,7 +38,9 @@ class Key:
         "region",
         "requests_per_minute",
         "tier",
+        "tokens_per_day",
         "tokens_per_minute",
+        "tokens_per_month",
         "tpot_slo_s",
         "ttft_slo_s",
         "weight",
@@ -50,6 +55,16 @@ class Key:
         self.concurrency = line.concurrency
         self.requests_per_minute = line.requests_per_minute
         self.tokens_per_minute = line.tokens_per_minute
+        self.tokens_per_day = line.tokens_per_day
+        self.tokens_per_month = line.tokens_per_month
+        self.cost_per_day = line.cost_per_day
+        self.cost_per_month = line.cost_per_month
+        self.has_budget = (
+            line.tokens_per_day is not None
+            or line.tokens_per_month is not None
+            or line.cost_per_day is not None
+            or line.cost_per_month is not None
+        )
         self.weight = line.weight
         # The SLOs of the key's requests, in seconds; 0: the SLOs of the priority class are used.
         self.ttft_slo_s = 0.0 if line.ttft_slo_ms is None else line.ttft_slo_ms / 1000.0

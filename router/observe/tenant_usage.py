@@ -3,10 +3,13 @@
 A tenant is all API keys with the same name. Requests without a known key are counted as one tenant.
 The cost is computed with the prices in force when a request ends.
 
-GET /usage returns all counters; /metrics returns the sum over the classes for each tenant.
+/metrics returns the sum over the classes for each tenant. GET /usage returns all counters, or with
+`usage.file` the amounts in the file. For the file, the amounts since the last write are collected
+by day, tenant and class.
 
 Must never: be reset, or store more than TENANTS_MAX names (a megabyte). Further tenants are counted
-together. No name is removed for them, because a counter that begins again would decrease.
+together. No name is removed for them, because a counter that begins again would decrease. While the
+file cannot be written, amounts of at most PENDING_MAX rows are collected by tenant.
 """
 
 from __future__ import annotations
@@ -15,14 +18,16 @@ from collections.abc import Mapping
 from time import time
 from typing import Final
 
-from router.config.model import Price
+from router.observe.prices import Prices
 
 # The tenant of requests without a known key. No key has this name, because the name of a key cannot
 # contain a parenthesis (config/keys.py).
 NO_KEY: Final = "(none)"
 OTHERS: Final = "(other)"
 TENANTS_MAX: Final = 1000
-_MILLION: Final = 1e6
+PENDING_MAX: Final = 100_000  # about 30 MB
+# The attributes of `Used`.
+FIGURES: Final = ("requests", "prompt", "cached", "output", "estimated", "unpriced", "cost")
 
 
 class Used:
@@ -39,6 +44,19 @@ class Used:
         self.unpriced = 0  # tokens of models that have no price
         self.cost = 0.0  # cost of all tokens that have a price
 
+    def count(self, prompt: int, cached: int, output: int, is_estimate: bool, cost: float) -> None:
+        """Counts one request. `cost`: below 0 if its tokens have no price."""
+        self.requests += 1
+        self.prompt += prompt
+        self.cached += cached
+        self.output += output
+        if is_estimate:
+            self.estimated += 1
+        if cost < 0.0:
+            self.unpriced += prompt + output
+        else:
+            self.cost += cost
+
     def add(self, other: Used) -> None:
         self.requests += other.requests
         self.prompt += other.prompt
@@ -54,30 +72,25 @@ class Used:
         return self.prompt + self.output > self.unpriced
 
 
-class _Prices:
-    """The prices of one token of one model."""
-
-    __slots__ = ("cached", "output", "prompt")
-
-    def __init__(self, price: Price) -> None:
-        self.prompt = price.input / _MILLION
-        self.cached = (price.input if price.cached is None else price.cached) / _MILLION
-        self.output = price.output / _MILLION
+# Amounts by day, tenant and class.
+Pending = dict[tuple[int, str, str], Used]
 
 
 class TenantUsage:
     """The usage of all tenants of one router."""
 
-    __slots__ = ("_prices", "since", "tenants")
+    __slots__ = ("_pending", "_prices", "is_stored", "since", "tenants")
 
     def __init__(self) -> None:
         self.since = time()  # when counting began, in seconds since 1970
         self.tenants: dict[str, dict[str, Used]] = {}  # usage by tenant, then by class
-        self._prices: dict[str, _Prices] = {}
+        self._prices = Prices({})
+        self.is_stored = False  # Whether amounts are collected for the usage file.
+        self._pending: Pending = {}
 
-    def adopt(self, prices: Mapping[str, Price]) -> None:
-        """Sets the price of each model, for requests that end later."""
-        self._prices = {model: _Prices(price) for model, price in prices.items()}
+    def adopt(self, prices: Prices) -> None:
+        """Sets the prices, for requests that end later."""
+        self._prices = prices
 
     def count(
         self,
@@ -88,26 +101,43 @@ class TenantUsage:
         cached: int,
         output: int,
         is_estimate: bool,
-    ) -> None:
-        """Counts one request that has ended. Its token counts are 0 if it used no tokens."""
+        day: int,
+    ) -> float:
+        """Counts one request that has ended. Its token counts are 0 if it used no tokens.
+
+        `day`: the day on which it ended (`core/periods.py`). Returns the cost of the tokens; 0 if
+        they have no price.
+        """
         classes = self.tenants.get(tenant)
         if classes is None:
             classes = self._come(tenant)
         used = classes.get(urgency)
         if used is None:
             used = classes[urgency] = Used()
-        used.requests += 1
-        used.prompt += prompt
-        used.cached += cached
-        used.output += output
-        if is_estimate:
-            used.estimated += 1
-        prices = self._prices.get(model) if model is not None else None
-        if prices is None:
-            used.unpriced += prompt + output
-        else:
-            fresh = prompt - cached
-            used.cost += fresh * prices.prompt + cached * prices.cached + output * prices.output
+        cost = self._prices.cost_of(model, urgency, prompt, cached, output)
+        used.count(prompt, cached, output, is_estimate, cost)
+        if self.is_stored:
+            row = self._row(day, tenant, urgency)
+            row.count(prompt, cached, output, is_estimate, cost)
+        return max(0.0, cost)
+
+    def take_pending(self) -> Pending:
+        """Returns the amounts since the last call, and begins to collect anew."""
+        pending, self._pending = self._pending, {}
+        return pending
+
+    def give_back(self, pending: Pending) -> None:
+        """Collects amounts again that could not be written."""
+        for (day, tenant, urgency), used in pending.items():
+            self._row(day, tenant, urgency).add(used)
+
+    def _row(self, day: int, tenant: str, urgency: str) -> Used:
+        row = self._pending.get((day, tenant, urgency))
+        if row is None:
+            if len(self._pending) >= PENDING_MAX:
+                tenant = OTHERS
+            row = self._pending.setdefault((day, tenant, urgency), Used())
+        return row
 
     def _come(self, tenant: str) -> dict[str, Used]:
         """Adds a tenant and returns its usage by priority class, which is empty."""

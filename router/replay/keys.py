@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from router.config.keys import KeyLine, KeysProblem, read_keys
+from router.config.key_files import read_keys
+from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config
 from router.core.errors import ConfigError
 from router.intake.flow import key_tenant
@@ -21,12 +22,12 @@ def keys_of(config: Config, tenants: Collection[str]) -> tuple[dict[str, KeyLine
 
     The text is "" if no keys are configured. Raises ConfigError for an invalid keys file.
     """
-    if config.keys.file is None:
+    if config.keys.file is None and config.keys.folder is None:
         return {}, ""
     try:
-        lines = read_keys(config.keys.file)
+        lines = read_keys(config.keys)
     except KeysProblem as err:
-        raise ConfigError([f"keys.file: {err}"]) from None
+        raise ConfigError([f"keys.{err.field}: {err}"]) from None
     if not config.access_log.salt:
         return {}, (
             "not simulated: access_log.salt is not set, so tenants of the log cannot be matched to "

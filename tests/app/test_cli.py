@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from router.cli import main
+from router.config.keys import KeyLine, hash_of, line_of
+from router.config.load import load, parse
 from router.core.build import is_compiled
+from tests.places import CERT, KEY
 
 LIMIT_S = 30.0
 
@@ -344,3 +348,97 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came about"
         time.sleep(0.02)
+
+
+# flags of serve, and what it prints without serving
+
+
+def printed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["serve", "--print-config", *argv]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return yaml.safe_load(out)
+
+
+def test_flags_replace_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = tmp_path / "keys.jsonl"
+    keys.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"k"))))
+    urls = ["http://a:1", "http://b:2"]
+    flags = ["--tls-cert", CERT, "--tls-key", KEY, "--keys", str(keys), "--port", "81"]
+    found = printed([*flags, "--worker-urls", *urls, "--host", "::1"], capsys)
+    assert [replica["url"] for replica in found["replicas"]] == urls
+    assert found["tls"] == {"cert": CERT, "key": KEY}
+    assert (found["keys"]["file"], found["listen"]) == (str(keys), "[::1]:81")
+    assert printed(["--replica", urls[0], "--worker-urls", urls[1], "--port", "81"], capsys)[
+        "listen"
+    ] == ("0.0.0.0:81")
+
+
+def test_half_of_a_certificate_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--replica", "http://a:1", "--tls-cert", CERT]) == 2
+    assert "tls.key: is missing" in capsys.readouterr().err
+
+
+def test_the_printed_configuration_is_the_one_in_force(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(
+        "replicas: [{url: http://a:1, weight: 2.5}]\n"
+        "timeouts: {connect: 0.0123456, head: 1.5}\n"
+        "limits: {body: 1000001}\n"
+        "usage: {prices: {m: {input: 0.1}}}\n"
+        "routing: {models: {m: {policy: p2c}}}\n"
+        "classes: {high: {ttft_slo: 333ms}}\n"
+    )
+    text = yaml.safe_dump(printed(["--config", str(file)], capsys))
+    assert parse(text) == load(file)
+
+
+def test_secrets_are_not_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        "replicas: [http://a:1]\n"
+        "admin: {token: my-secret-1}\n"
+        "upstream: {token: my-secret-2}\n"
+        "access_log: {salt: my-secret-3}\n"
+    )
+    found = printed(["--config", str(file)], capsys)
+    assert "my-secret" not in str(found)
+    sections = (found["admin"]["token"], found["upstream"]["token"], found["access_log"]["salt"])
+    assert sections == ("(hidden)",) * 3
+
+
+def test_every_setting_that_is_a_secret_by_name_is_marked() -> None:
+    from router.config.annotations import hints, is_secret
+    from router.config.model import Frozen
+
+    secrets = {"token", "salt", "password", "secret"}
+    for cls in Frozen.__subclasses__():
+        for name, kind in hints(cls).items():
+            assert name not in secrets or is_secret(kind), (cls, name)
+
+
+# completion
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_have_commands_and_flags(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("serve", "replay", "worker-urls", "tls-cert", "calibrate"):
+        assert word in script, word
+
+
+def test_completion_without_its_package_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    assert "pip install shtab" in capsys.readouterr().err
+
+
+def test_the_help_states_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status_of(["--help"]) == 0
+    text = capsys.readouterr().out.split("exit status:")[1]
+    assert [line.split()[0] for line in text.strip().splitlines()] == ["0", "1", "2", "3", "130"]

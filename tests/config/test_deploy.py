@@ -54,14 +54,16 @@ def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
     text = uncommented(EXAMPLE.read_text())
     data = Path(__file__).parent / "data"
     (tmp_path / "token").write_text("sk-1")
-    (tmp_path / "keys").write_text(line_of(KeyLine(name="acme", hash=hash_of(b"k"), tier="pro")))
+    (tmp_path / "one").write_text(line_of(KeyLine(name="acme", hash=hash_of(b"k"), tier="pro")))
+    (tmp_path / "keys").mkdir()
     for name, path in (
         ("tls.pem", data / "one.pem"),
         ("tls.key", data / "one.key"),
         ("ca.pem", data / "one.pem"),
         ("token", tmp_path / "token"),
         ("admin-token", tmp_path / "token"),
-        ("keys.jsonl", tmp_path / "keys"),
+        ("keys.jsonl", tmp_path / "one"),
+        ("keys", tmp_path / "keys"),
     ):
         text = text.replace(f"/etc/hedgerow/{name}", str(path))
     text = text.replace("/var/lib/hedgerow", str(tmp_path))

@@ -192,7 +192,10 @@ allow_paths: [metrics]
             "priority: {rules: [{priority: low, network: 10.0.0.1/8}]}",
             "priority.rules[0].network: 10.0.0.1/8 has host bits set",
         ),
-        ("keys: {required: true}", "keys.required: needs keys.file: without it no key is known"),
+        (
+            "keys: {required: true}",
+            "keys.required: needs keys.file or keys.folder: without it no key is known",
+        ),
         (
             "keys: {file: /no/such/file}",
             "keys.file: cannot be read: No such file or directory",

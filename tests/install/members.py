@@ -20,8 +20,13 @@ EGG_INFO = (
 
 
 def sources(top: Path) -> set[str]:
-    """The Python files of the installed packages."""
-    files = (file for name in PACKAGES for file in (top / name).rglob("*.py"))
+    """The Python files of the installed packages, and the marks of the typed ones (PEP 561)."""
+    files = (
+        file
+        for name in PACKAGES
+        for file in (top / name).rglob("*")
+        if file.suffix == ".py" or file.name == "py.typed"
+    )
     return {str(file.relative_to(top)) for file in files}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from router.cli import main
+from router.config.key_files import read_keys
 from router.config.keys import (
     SHORTEST,
     KeyLine,
@@ -17,8 +18,8 @@ from router.config.keys import (
     line_of,
     new_key,
     parse_keys,
-    read_keys,
 )
+from router.config.model import Keys
 from router.intake import keys as keys_module
 from router.intake.keys import Key, Keyring
 
@@ -106,7 +107,7 @@ def test_keys_of_one_name_say_the_same() -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(KeysProblem, match="cannot be read"):
-            read_keys(str(path))
+            read_keys(Keys(file=str(path)))
 
 
 # The command.

@@ -1,4 +1,4 @@
-"""Runs all disk operations of the batch server in one thread, in the order of the calls.
+"""Runs the disk operations of one part of the program in one thread, in the order of the calls.
 
 One thread is fast enough for a disk. Because calls run one after the other, the store and the files
 need no lock. A long operation is a generator and runs one step at a time. Other operations and the
@@ -19,8 +19,8 @@ T = TypeVar("T")
 class Worker:
     """Runs functions in its thread. `close` waits for all functions that were passed before."""
 
-    def __init__(self) -> None:
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="batches")
+    def __init__(self, name: str) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
 
     async def __call__(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs `function`, even if the caller is cancelled. Returns or raises its result."""

@@ -63,8 +63,14 @@ class AdminActions(Protocol):
     def queue(self) -> Mapping[str, Any]:
         """Returns the waiting requests by class and tenant, as a mapping for JSON."""
 
-    def usage(self) -> Awaitable[Mapping[str, Any]]:
-        """Returns the usage of tenants since the start, as a mapping for JSON."""
+    def usage(self, first: int, last: int) -> Awaitable[Mapping[str, Any]]:
+        """Returns the usage of tenants from day `first` to day `last`, as a mapping for JSON.
+
+        Raises Refused if the usage of single days is not known.
+        """
+
+    def usage_csv(self, first: int, last: int) -> Awaitable[bytes]:
+        """Returns the same usage as CSV, with a row for each day, tenant and class."""
 
     def reload(self) -> Awaitable[str]:
         """Reads the configuration again. Returns the hash of the configuration in force.

@@ -22,6 +22,7 @@ from router.observe.admin.actions import AdminActions, Refused
 from router.observe.admin.answers import answered, refused
 from router.observe.admin.authority import Authority
 from router.observe.admin.member_routes import MEMBERS, add_member_routes
+from router.observe.admin.usage_query import read_query
 from router.observe.events import log_event
 from router.observe.families.collector import Collector
 
@@ -40,7 +41,8 @@ GET  /readyz    200 if new requests are accepted, else 503 and the reason
 GET  /replicas  the fleet, as JSON
 GET  /hedging   when second copies are sent, and their gain, as JSON
 GET  /queue     waiting requests by class and tenant, as JSON
-GET  /usage     tokens, requests and cost by tenant and class, as JSON
+GET  /usage     tokens, requests and cost by tenant and class, as JSON; ?from=2026-11-01 and
+                ?to=2026-11-30 select days (with `usage.file`), ?format=csv gives a row for each day
 {MEMBERS}POST /reload    read the configuration again
 POST /drain     accept no new requests, finish those under way
 """
@@ -90,7 +92,12 @@ def build(actions: AdminActions, collector: Collector, authority: Authority) -> 
         return answered(actions.queue())
 
     async def usage(request: web.Request) -> web.Response:
-        return answered(await actions.usage())
+        first, last, is_csv = read_query(request.query.items())
+        if not is_csv:
+            return answered(await actions.usage(first, last))
+        body = await actions.usage_csv(first, last)
+        headers = {"Content-Disposition": 'attachment; filename="usage.csv"'}
+        return web.Response(body=body, content_type="text/csv", charset="utf-8", headers=headers)
 
     async def reload(request: web.Request) -> web.Response:
         try:

@@ -150,6 +150,8 @@ def _openai(told: ErrorFacts) -> dict[str, Any]:
         kind = _OPENAI_TYPES.get(told.status, usual)
         if told.code == Reason.MODEL_NOT_FOUND.value:
             kind = usual  # OpenAI's API has this type for an unknown model
+        elif told.code == Reason.INSUFFICIENT_QUOTA.value:
+            kind = Reason.INSUFFICIENT_QUOTA.value  # OpenAI's type equals its code
     return {"message": told.message, "type": kind, "param": told.param, "code": told.code}
 
 

@@ -17,6 +17,7 @@ from router.core.errors import ConfigError, Reason
 from router.observe.admin import listener as admin
 from router.observe.admin import routes as admin_routes
 from router.observe.admin.listener import Admin
+from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.families.collector import Collector
 from router.observe.metrics import Metrics
 from tests.observe.helpers import run
@@ -45,8 +46,11 @@ class Actions:
     def queue(self) -> dict[str, Any]:
         return {"enabled": True, "waiting": 7}
 
-    async def usage(self) -> dict[str, Any]:
-        return {"tenants": [{"tenant": "acme", "requests": 3}]}
+    async def usage(self, first: int, last: int) -> dict[str, Any]:
+        return {"tenants": [{"tenant": "acme", "requests": 3}], "days": [first, last]}
+
+    async def usage_csv(self, first: int, last: int) -> bytes:
+        return b"day,tenant\r\n%d,%d\r\n" % (first, last)
 
     async def reload(self) -> str:
         self.reloads += 1
@@ -165,7 +169,13 @@ def test_the_json_pages() -> None:
     async def scenario(ask: Client) -> None:
         assert (await ask("GET", "/hedging")).json == Actions().hedging()
         assert (await ask("GET", "/queue")).json == Actions().queue()
-        assert (await ask("GET", "/usage")).json == await Actions().usage()
+        assert (await ask("GET", "/usage")).json == await Actions().usage(FIRST, LAST)
+        days = "from=1970-01-02&to=1970-01-03"
+        assert (await ask("GET", f"/usage?{days}")).json["days"] == [1, 2]
+        answer = await ask("GET", f"/usage?{days}&format=csv")
+        assert answer.body == b"day,tenant\r\n1,2\r\n"
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        assert (await ask("GET", "/usage?days=3")).status == 400
 
     serve(Actions(), scenario)
 

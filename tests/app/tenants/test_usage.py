@@ -206,7 +206,7 @@ async def test_a_stream_that_breaks_is_counted_once() -> None:
 async def test_of_three_thousand_tenants_a_thousand_are_named() -> None:
     async with running(tells) as router:
         for name in range(3000):
-            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False)
+            router.app.metrics.usage.count(f"t{name}", "low", "m", name, 0, 1, False, 0)
         told = await page(router, "/usage")
         names = [each["tenant"] for each in told["tenants"]]
         assert names == ["(other)", *(f"t{name}" for name in reversed(range(1000)))]

@@ -1,0 +1,1 @@
+"""Reports and stores the usage of tenants, and reports their budgets."""

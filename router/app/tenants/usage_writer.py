@@ -1,0 +1,213 @@
+"""Writes the counted usage to the usage file every few seconds, and reads it back for budgets.
+
+The event loop only collects amounts (`TenantUsage.take_pending`); a thread writes them. If the
+process is killed, at most the amounts since the last write are lost. If the file cannot be written
+(a full disk, a locked or a corrupt file), requests are served as before, the amounts stay in
+memory, and the write is repeated. This is logged and counted.
+
+If another router has written to the file since the last write, the amounts of all budgets are read
+from it. So routers with the same file share their budgets (`admission/budget.py`). A request that
+another router counts is known here after at most two intervals.
+
+Must never: block the event loop, or change a file that is not a usage file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Mapping
+from time import time
+from typing import Final, TypeVar
+
+from router.app.tenants.usage_database import Amount, UsageDatabase
+from router.batches.store.worker import Worker
+from router.config.model import Usage
+from router.core.periods import day_of, month_of
+from router.dispatch.budgets import Budgets
+from router.observe.events import log_event
+from router.observe.tenant_usage import Pending, TenantUsage
+
+T = TypeVar("T")
+
+STOP_S: Final = 5.0  # The longest time that the last write may take.
+
+
+class UsageWriter:
+    """The usage file of one router. Call `start` first, and `stop` once at the end."""
+
+    def __init__(self, rules: Usage, usage: TenantUsage, budgets: Budgets) -> None:
+        assert rules.file is not None
+        self.rules = rules
+        self.errors = 0  # Number of writes that failed.
+        self.problem = ""  # Why the last write failed; "": it succeeded.
+        self._path = rules.file
+        self._usage = usage
+        self._budgets = budgets
+        self._worker = Worker("usage")
+        self._database: UsageDatabase | None = None
+        self._lock = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._flushes: set[asyncio.Task[bool]] = set()  # Writes in progress.
+        # The tenants with budgets whose amounts in the file are known.
+        self._read: set[str] = set()
+        self._pruned_on = -1
+
+    async def start(self) -> None:
+        """Opens the file and reads the used amounts of budgets."""
+        self._usage.is_stored = True
+        await self.flush()
+        self._task = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Writes the last amounts, for at most STOP_S seconds, and closes the file."""
+        if self._stopping.is_set():
+            return
+        self._stopping.set()
+        try:
+            async with asyncio.timeout(STOP_S):
+                if not await self.flush():
+                    log_event(logging.ERROR, "usage was lost at the end", key=None)
+        except TimeoutError:
+            log_event(logging.ERROR, "usage was not written in time at the end", key=None)
+        if self._task is not None:
+            await asyncio.gather(self._task, *self._flushes, return_exceptions=True)
+        database, self._database = self._database, None
+        if database is not None:
+            await self._worker(database.close)
+        self._worker.close()
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(self.rules.flush_s):
+                    await self._stopping.wait()
+            except TimeoutError:
+                await self.flush()
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def flush(self) -> bool:
+        """Writes the pending amounts, and reads the used amounts of budgets. False: it failed.
+
+        If the caller is cancelled, the write goes on: amounts whose write was given up could be
+        written twice.
+        """
+        task = asyncio.ensure_future(self._flush())
+        self._flushes.add(task)
+        task.add_done_callback(self._flushes.discard)
+        return await asyncio.shield(task)
+
+    async def _flush(self) -> bool:
+        async with self._lock:
+            today = day_of(time())
+            pending = self._usage.take_pending()
+            is_written = False
+            try:
+                await self._worker(self._write, pending, today)
+                is_written = True
+                self._settle(pending)
+                is_changed = await self._worker(self._with_database, UsageDatabase.is_changed)
+                wanted = self._wanted(is_changed)
+                if wanted:
+                    self._store(today, await self._worker(self._amounts, wanted, today))
+            except (sqlite3.Error, OSError) as err:
+                self._failed(err)
+                return False
+            finally:
+                if not is_written:
+                    self._usage.give_back(pending)
+            if self.problem:
+                log_event(logging.INFO, "usage is written again", key=None, file=self._path)
+                self.problem = ""
+            return True
+
+    def _settle(self, pending: Pending) -> None:
+        """Counts the written amounts as amounts of the file."""
+        for (day, tenant, _), used in pending.items():
+            spending = self._budgets.by_tenant.get(tenant)
+            if spending is not None:
+                tokens, cost = float(used.prompt + used.output), used.cost
+                spending.day(day).settle(tokens, cost)
+                spending.month(month_of(day)).settle(tokens, cost)
+
+    def _wanted(self, is_changed: bool) -> list[str]:
+        """Returns the tenants with budgets whose amounts in the file are not known."""
+        limited = self._budgets.limited
+        if is_changed:
+            self._read.clear()
+        self._read.intersection_update(limited)
+        return [tenant for tenant in limited if tenant not in self._read]
+
+    def _store(self, today: int, found: Mapping[str, tuple[Amount, Amount]]) -> None:
+        for tenant, (of_day, of_month) in found.items():
+            spending = self._budgets.by_tenant.get(tenant)
+            if spending is not None:
+                self._read.add(tenant)
+                spending.day(today).store(*of_day)
+                spending.month(month_of(today)).store(*of_month)
+
+    def _failed(self, err: Exception) -> None:
+        self.errors += 1
+        self.problem = str(err)
+        log_event(
+            logging.ERROR,
+            "usage cannot be written",
+            key=self._path,
+            file=self._path,
+            error=str(err),
+            effect="requests are served; amounts stay in memory until they can be written",
+        )
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def read(self, function: Callable[[UsageDatabase], T]) -> T:
+        """Calls a function that reads the file, in the thread, after a write.
+
+        Raises sqlite3.Error or OSError.
+        """
+        if not await self.flush():
+            raise OSError(self.problem)
+        async with self._lock:
+            return await self._worker(self._with_database, function)
+
+    # -- in the thread --------------------------------------------------------------------------
+
+    def _write(self, pending: Pending, today: int) -> None:
+        self._with_database(lambda file: file.add(pending))
+        if today != self._pruned_on:
+            self._pruned_on = today
+            self._prune()
+
+    def _prune(self) -> None:
+        # The amounts are written, so an error here must not have them written again.
+        try:
+            self._with_database(lambda database: database.prune(self.rules.retention_days))
+        except (sqlite3.Error, OSError) as err:
+            log_event(logging.WARNING, "old usage cannot be deleted", error=str(err))
+
+    def _amounts(self, tenants: list[str], today: int) -> dict[str, tuple[Amount, Amount]]:
+        return self._with_database(
+            lambda file: {tenant: file.amounts(tenant, today) for tenant in tenants}
+        )
+
+    def _with_database(self, function: Callable[[UsageDatabase], T]) -> T:
+        """Opens the file if necessary. After an error the file is closed, and is opened again."""
+        database = self._database
+        if database is not None and database.is_moved():
+            self._close()
+            database = None
+        if database is None:
+            database = self._database = UsageDatabase(self._path)
+        try:
+            return function(database)
+        except (sqlite3.Error, OSError):
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()

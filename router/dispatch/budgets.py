@@ -1,0 +1,90 @@
+"""Checks the budget of a request's key, and charges the tenant when the request has ended.
+
+There is one `Spending` for each name of a key that was used or that has a budget, so a budget that
+a reload adds counts what its tenant used before. A key is charged what GET /usage counts for it.
+
+Must never: answer a client, or charge a request twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+from typing import Final
+
+from router.admission.budget import HELD, WITHIN, BudgetLimits, Hold, Spending
+from router.core.errors import Reason, RouterError
+from router.intake.keys import Key
+from router.observe.prices import Prices
+
+_HELD: Final = "running requests hold the rest of this key's budget; try again when one has ended"
+
+
+class Budgets:
+    """The budgets of all tenants of one router."""
+
+    __slots__ = ("_prices", "by_tenant", "limited")
+
+    def __init__(self) -> None:
+        self._prices = Prices({})
+        self.by_tenant: dict[str, Spending] = {}
+        self.limited: dict[str, Spending] = {}  # The tenants that have a budget.
+
+    def adopt(self, keys: Iterable[Key], prices: Prices) -> None:
+        """Apply new keys and prices. Used amounts stay counted."""
+        self._prices = prices
+        for spending in self.limited.values():
+            spending.limits = None
+        self.limited = {}
+        for key in keys:
+            if key.has_budget:
+                spending = self._of(key.name)
+                spending.limits = BudgetLimits(
+                    key.tokens_per_day, key.tokens_per_month, key.cost_per_day, key.cost_per_month
+                )
+                self.limited[key.name] = spending
+
+    def enter(
+        self,
+        key: Key | None,
+        model: str | None,
+        urgency: str,
+        prompt: int,
+        most_output: int | None,
+        wall: float,
+    ) -> Hold | None:
+        """Hold the expected amount of a request; `None`: its key has no budget.
+
+        `urgency`: the name of the request's class. `prompt`: the estimated prompt tokens.
+        `most_output`: the most output tokens of all choices together; None: no limit. `wall`:
+        seconds since 1970. Raises RouterError (INSUFFICIENT_QUOTA, KEY_BUDGET_HELD).
+        """
+        if key is None or not key.has_budget:
+            return None
+        spending = self._of(key.name)
+        output = spending.expected_output(most_output)
+        tokens = float(prompt + output)
+        cost = max(0.0, self._prices.cost_of(model, urgency, prompt, 0, output))
+        verdict = spending.ask(tokens, cost, wall)
+        if verdict == WITHIN:
+            return Hold(spending, tokens, cost)
+        wait_s = max(1, ceil(spending.wait_s))
+        if verdict == HELD:
+            raise RouterError(Reason.KEY_BUDGET_HELD, _HELD, retry_after_s=wait_s)
+        words = f"this key has used up its budget ({spending.what}, which renews in UTC)"
+        raise RouterError(Reason.INSUFFICIENT_QUOTA, words, retry_after_s=wait_s)
+
+    def charge(self, tenant: str, tokens: int, cost: float, output: int, wall: float) -> None:
+        """Charge what a request of a known key used. `tokens` includes `output`."""
+        self._of(tenant).charge(tokens, cost, output, wall)
+
+    @property
+    def holds(self) -> int:
+        """The number of running requests that hold a part of a budget."""
+        return sum(spending.holds for spending in self.by_tenant.values())
+
+    def _of(self, tenant: str) -> Spending:
+        found = self.by_tenant.get(tenant)
+        if found is None:
+            found = self.by_tenant[tenant] = Spending()
+        return found
