@@ -80,6 +80,7 @@ HOT = (
     "router/fleet/defaults.py",
     "router/fleet/dialects.py",
     "router/fleet/monitor/signal_changes.py",
+    "router/fleet/names.py",
     "router/fleet/monitor/same_engine.py",
     "router/fleet/prefix/index.py",
     "router/fleet/prefix/index_slot.py",

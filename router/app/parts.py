@@ -37,6 +37,7 @@ from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
 from router.fleet.monitor.spot_watcher import SpotWatcher
+from router.fleet.names import Names
 from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.tokens.provider import TokenProvider
@@ -116,6 +117,7 @@ class Parts:
             knowledge=self.knowledge,
             stale_s=config.polling.stale_s,
         )
+        self.fleet.adopt_names(Names(config))
         self.chooser = Chooser(
             self.policies,
             config.routing.sample,

@@ -25,6 +25,7 @@ from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.fleet.membership import kept
+from router.fleet.names import Names
 from router.fleet.replica import Replica
 from router.observe.log.access_log import AccessLog
 
@@ -43,6 +44,7 @@ class Prepared(NamedTuple):
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
+    names: Names  # What the names that clients write stand for.
     added: dict[str, ReplicaConfig]  # The remaining replicas of the admin API, by ID.
     admin_token: str | None  # The token of the admin port; None: none is needed.
 
@@ -92,6 +94,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         log,
         wanted,
         made,
+        Names(config),
         {replica.id: replica for replica in added},
         token,
     )
@@ -113,9 +116,21 @@ def _new_replicas(
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
-    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made, added, token = (
-        prepared
-    )
+    (
+        config,
+        policies,
+        hedging,
+        orders,
+        upstream,
+        keys,
+        tls,
+        log,
+        wanted,
+        made,
+        names,
+        added,
+        token,
+    ) = prepared
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
@@ -139,7 +154,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.hedger.adopt(config.hedging, hedging)
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
-    _diff_fleet(parts, config, wanted, made)
+    _diff_fleet(parts, config, wanted, made, names)
     if policies is not old_policies:
         parts.fleet_changed(frozenset(parts.fleet.replicas))
 
@@ -149,6 +164,7 @@ def _diff_fleet(
     config: Config,
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
+    names: Names,
 ) -> None:
     """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
     fleet = parts.fleet
@@ -174,4 +190,4 @@ def _diff_fleet(
     parts.look_for_spot()
     parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
-    fleet.rebuild()
+    fleet.adopt_names(names)

@@ -87,6 +87,8 @@ _NOT_SEEN = frozenset(
         "x-served-region",
     ]
 )
+_POOL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
+_MODEL_NAME = 256  # maximum characters of a model's name (`intake/body.py`)
 _VISIBLE = re.compile(r"/[!-~]*\Z")
 
 
@@ -98,6 +100,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_admin(config, problems)
     check_replicas(config, problems, serves)
     _check_regions(config, problems)
+    _check_models(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
@@ -160,6 +163,7 @@ def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
     """Adds every problem of `replicas`, which the admin API can extend."""
     _check_entries(config, problems, serves)
     _check_replica_regions(config, problems)
+    _check_replica_pools(config, problems)
     _check_kv_events(config, problems)
 
 
@@ -224,6 +228,42 @@ def _check_region(path: str, name: str, problems: Problems) -> None:
     """Adds a problem if `name` is not a valid name of a region. "": no region is stated."""
     if name and not problems.is_spoiled(path) and not REGION.match(name):
         problems.add(path, REGION_RULE)
+
+
+def _check_replica_pools(config: Config, problems: Problems) -> None:
+    for index, replica in enumerate(config.replicas):
+        if not problems.is_spoiled(f"replicas[{index}]", f"replicas[{index}].pool"):
+            _check_pool(f"replicas[{index}].pool", replica.pool, config, problems)
+
+
+def _check_pool(path: str, name: str, config: Config, problems: Problems) -> None:
+    if name and name not in config.pools and not problems.is_spoiled(path, "pools"):
+        problems.add(path, f"there is no pool {name!r} in pools")
+
+
+def _check_models(config: Config, problems: Problems) -> None:
+    for name in config.pools:
+        if not _POOL_NAME.match(name):
+            problems.add(f"pools.{name}", "must be 1 to 64 letters, digits and ._-")
+    for name, route in config.models.items():
+        path = f"models.{name}"
+        if not 0 < len(name) <= _MODEL_NAME:
+            problems.add(path, f"a model's name has 1 to {_MODEL_NAME} characters")
+        if problems.is_spoiled(path, f"{path}.targets"):
+            continue
+        seen: set[tuple[str, str]] = set()
+        has_problem = False
+        for index, target in enumerate(route.targets):
+            here = f"{path}.targets[{index}]"
+            if problems.is_spoiled(here):
+                has_problem = True  # An invalid item is not a target.
+                continue
+            _check_pool(f"{here}.pool", target.pool, config, problems)
+            if (target.model or name, target.pool) in seen:
+                problems.add(here, "has the model and the pool of an earlier target")
+            seen.add((target.model or name, target.pool))
+        if route.targets and not (has_problem or any(each.weight for each in route.targets)):
+            problems.add(f"{path}.targets", "one weight must be above 0")
 
 
 def _check_regions(config: Config, problems: Problems) -> None:

@@ -21,6 +21,8 @@ from router.config.model import Config, Replica
 from router.config.problems import Problems
 from router.core.errors import ConfigError
 
+_TARGETS = ("targets",)  # the settings of a name in `models` that are lists of targets
+
 
 def load(
     path: str | PathLike[str] | None,
@@ -103,17 +105,30 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """Replaces each replica, and the admin port, by a mapping if it is written as only an address.
+    """Replaces values that are written in a short form by mappings.
 
-    The mapping contains only that address.
+    A replica, or the admin port, may be only its address. A name in `models` may be only the model
+    that it stands for, and a target of a name only its model.
     """
-    replicas, admin = data.get("replicas"), data.get("admin")
+    replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
     if isinstance(admin, str):
         expanded["admin"] = _at("listen", admin)
+    if isinstance(models, Mapping):
+        expanded["models"] = {name: _route(value) for name, value in models.items()}
     return expanded
+
+
+def _route(value: Any) -> Any:
+    """Returns the value of one name in `models` in its long form."""
+    if isinstance(value, str):
+        return {"targets": [_at("model", value)]}
+    if not isinstance(value, Mapping):
+        return value
+    lists = {key: value[key] for key in _TARGETS if isinstance(value.get(key), list | tuple)}
+    return {**value, **{key: [_at("model", item) for item in lists[key]] for key in lists}}
 
 
 def _at(field: str, value: Any) -> Any:

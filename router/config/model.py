@@ -108,6 +108,41 @@ class Replica(Frozen, frozen=True):
     # critical avoid them.
     spot: bool = False
     region: str = ""  # The region of the replica. "": the region of the router.
+    pool: str = ""  # The pool of the replica, one of `pools`. "": no pool.
+
+
+class Pool(Frozen, frozen=True):
+    """A pool: the replicas that name it in `replicas.pool`. `models` can send requests to it."""
+
+
+class ModelTarget(Frozen, frozen=True):
+    """A model to which requests are sent. A list item may also be only the model's name."""
+
+    # The model that is requested from replicas. "": the name that the client wrote.
+    model: str = ""
+    # Only the replicas of this pool get the requests. "": all replicas that serve the model.
+    pool: str = ""
+
+
+class SplitTarget(ModelTarget, frozen=True):
+    """A model that gets a share of the requests."""
+
+    # The share of the requests: this weight divided by the sum of all weights.
+    weight: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
+
+
+class ModelRoute(Frozen, frozen=True):
+    """What a model name that clients write stands for. A value may also be only a model's name."""
+
+    # The models that get the requests, each its share. Empty: the model of that name.
+    targets: tuple[SplitTarget, ...] = ()
+    # Which requests get the same target. session: the requests of a conversation (`x-session-id`,
+    # or the body's `session_id`, `prompt_cache_key` or `user`). flow: the requests of an API key's
+    # user, or of a client address. request: none. A request without a session gets a random target.
+    sticky: Literal["session", "flow", "request"] = "session"
+    # Write the client's name into the member `model` of responses. Otherwise responses have the
+    # name that the replica writes.
+    restore_name: bool = False
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -751,6 +786,10 @@ class Config(Frozen, frozen=True):
     listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
+    pools: dict[str, Pool] = {}  # The pools of replicas, by name.
+    # Names that clients may write in `model`, and the models that they stand for. A target must be
+    # a name that replicas serve; it is not looked up here again.
+    models: dict[str, ModelRoute] = {}
     region: str = ""  # The region of the router, which clients without a region prefer.
     # The zone of the router. Replicas of this zone in the router's region are nearest.
     zone: str = ""

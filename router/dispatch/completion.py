@@ -125,6 +125,7 @@ class Completion:
                 None if estimate is None else milliseconds(before_s + estimate.low_s),
                 None if estimate is None else milliseconds(before_s + estimate.high_s),
                 winner.at.region if winner is not None else "",
+                "" if x.target is None or x.target.model == asked.model else x.target.model,
             )
         )
 

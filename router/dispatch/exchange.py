@@ -37,9 +37,11 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.proxied_request import ProxiedRequest, io_of
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
+from router.dispatch.restored_name import RestoredName
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.usage_estimate import usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
+from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.prefix.tokens.provider import Question
 from router.fleet.replica import Replica
@@ -90,8 +92,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         request_id: bytes,
         arrived: float,
         urgency: Urgency,
+        target: Target | None = None,
     ) -> None:
-        super().__init__(context, asked, body, request_id, arrived, urgency)
+        super().__init__(context, asked, body, request_id, arrived, urgency, target)
         view, times = self.view, self.times
         self._owner = owner
         self._client = client
@@ -202,6 +205,9 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.driver.completed(attempt, error_of(head.status), now)
             self._send_error_event(reader)
             return None
+        named = self.asked.named
+        if named is not None and named.restores_name and reply.restored_name is None:
+            reply.restored_name = RestoredName(named.name)
         if head.is_sse and not io.is_encoded:
             self._watch(io, before, now)
         if not has_begun:

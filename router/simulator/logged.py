@@ -22,6 +22,7 @@ class Logged:
         "cached_tokens",
         "ended_s",
         "kv_tokens",
+        "model",
         "output_tokens",
         "prompt_tokens",
         "reason",
@@ -46,6 +47,7 @@ class Logged:
         replica: str = "",
         slots: int | None = None,
         kv_tokens: int | None = None,
+        model: str = "",
     ) -> None:
         self.reason = reason  # a value of `core.errors.Reason`; "ok": the request was answered
         self.ended_s = ended_s  # seconds from the request's arrival to its end
@@ -59,6 +61,7 @@ class Logged:
         self.replica = replica  # the ID of the replica that answered; "": no replica
         self.slots = slots  # the number of requests that this replica runs at once
         self.kv_tokens = kv_tokens  # the size of this replica's KV cache, in tokens
+        self.model = model  # the model that was requested from replicas; "": the client's
 
     @property
     def is_ok(self) -> bool:

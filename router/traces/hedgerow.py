@@ -108,6 +108,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     kv_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     ttft_slo_ms: _SloMs | None = None
     tpot_slo_ms: _SloMs | None = None
+    served_model: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -158,6 +159,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
             replica=intern(self.replica),
             slots=self.slots,
             kv_tokens=self.kv_tokens,
+            model=intern(self.served_model),
         )
 
 

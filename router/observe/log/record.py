@@ -86,6 +86,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     ttft_low_ms: float | None = None
     ttft_high_ms: float | None = None
     region: str = ""  # the region of the replica whose answer the client received
+    # The model that was requested from replicas; "": the value of `model`.
+    served_model: str = ""
 
 
 # The defaults of fields that are mutable, because msgspec stores a factory for them instead.

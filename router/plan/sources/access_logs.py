@@ -96,8 +96,9 @@ def _count(
     sightings: Sightings,
     waits: Windows,
 ) -> None:
-    place = windows.place(arrival.model or "", region)
     logged = arrival.logged
+    served = "" if logged is None else logged.model
+    place = windows.place(served or arrival.model or "", region)
     cached = 0 if logged is None else logged.cached_tokens or 0
     prompt = max(arrival.prompt_tokens - cached, 0)
     windows.add(place, at, 1.0, prompt, arrival.output_tokens)
