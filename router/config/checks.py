@@ -262,6 +262,10 @@ def _check_models(config: Config, problems: Problems) -> None:
             if (target.model or name, target.pool) in seen:
                 problems.add(here, "has the model and the pool of an earlier target")
             seen.add((target.model or name, target.pool))
+        for index, fallback in enumerate(route.fallbacks):
+            here = f"{path}.fallbacks[{index}]"
+            if not problems.is_spoiled(here):
+                _check_pool(f"{here}.pool", fallback.pool, config, problems)
         if route.targets and not (has_problem or any(each.weight for each in route.targets)):
             problems.add(f"{path}.targets", "one weight must be above 0")
 

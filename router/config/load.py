@@ -21,7 +21,7 @@ from router.config.model import Config, Replica
 from router.config.problems import Problems
 from router.core.errors import ConfigError
 
-_TARGETS = ("targets",)  # the settings of a name in `models` that are lists of targets
+_TARGETS = ("targets", "fallbacks")  # the settings of a name in `models` that are lists of targets
 
 
 def load(

@@ -140,6 +140,15 @@ class ModelRoute(Frozen, frozen=True):
     # or the body's `session_id`, `prompt_cache_key` or `user`). flow: the requests of an API key's
     # user, or of a client address. request: none. A request without a session gets a random target.
     sticky: Literal["session", "flow", "request"] = "session"
+    # Where a request goes, in this order, if it cannot be served. Only regions that the API key may
+    # use are considered.
+    fallbacks: tuple[ModelTarget, ...] = ()
+    # When a request goes to the next fallback. no_replica: no replica of the model is up.
+    # queue_full: the queue is full, or all replicas are at their limits. deadline: the first token
+    # would come too late. failure: all attempts failed before any content.
+    fall_back_on: tuple[Literal["no_replica", "queue_full", "deadline", "failure"], ...] = (
+        *("no_replica", "queue_full", "deadline", "failure"),
+    )
     # Write the client's name into the member `model` of responses. Otherwise responses have the
     # name that the replica writes.
     restore_name: bool = False

@@ -176,7 +176,7 @@ class Dispatcher(Handler, ExchangeOwner):
         names = self._context.fleet.names
         named: NamedModel | None = None
         target: Target | None = None
-        if names.is_used:
+        if names.is_used and route is not MODELS:
             named = names.find(model)
             if named is not None:
                 flow = tenants.flow(key, head, client.peer, fields)
@@ -347,6 +347,9 @@ class Dispatcher(Handler, ExchangeOwner):
             where=where,
             error=repr(err),
         )
+
+    def place(self, exchange: Exchange) -> None:
+        self.placement.place(exchange)
 
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float

@@ -66,6 +66,10 @@ class ExchangeOwner(ABC):
     ) -> None:
         """Forget a request that has ended, and log it. Called once per request."""
 
+    @abstractmethod
+    def place(self, exchange: Exchange) -> None:
+        """Send a request to a replica or to the queue, or answer it with an error."""
+
 
 class Exchange(ProxiedRequest, ClientExchange):
     """A client's request in the proxy, until it ends. Times are monotonic seconds."""
@@ -139,6 +143,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.deadline = min(self.deadline, due)
 
     # -- the interface for the request driver --------------------------------------------------
+
+    def place(self) -> None:
+        self._owner.place(self)
 
     def is_continued(self) -> bool:
         return self.reply.continuation is not None
@@ -354,7 +361,9 @@ class Exchange(ProxiedRequest, ClientExchange):
 
         The error is a response, or an event if a stream has begun.
         """
-        if self._done or self.driver.sends_kept_error(err.reason):
+        if self._done or self.driver.falls_back(err.reason):
+            return
+        if self.driver.sends_kept_error(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             served = self.context.fleet.served_text(models_of(self.asked.key))

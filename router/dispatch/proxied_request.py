@@ -50,6 +50,7 @@ class ProxiedRequest(AttemptedRequest):
         model = context.fleet.routed(asked.model if target is None else target.routed)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
         super().__init__(context, view, urgency, arrived, route, request_id)
+        self.named = asked.named
         self.target = target
         self.asked = asked
         self.body = body

@@ -50,13 +50,26 @@ class Target:
 class NamedModel:
     """A name that clients write, and its targets. The object never changes."""
 
-    __slots__ = ("_weights", "is_alias", "name", "restores_name", "sticky", "targets")
+    __slots__ = (
+        "_weights",
+        "fallbacks",
+        "falls_back_on",
+        "is_alias",
+        "name",
+        "restores_name",
+        "sticky",
+        "targets",
+    )
 
     def __init__(self, name: str, settings: Settings) -> None:
         split = settings.targets or (SplitTarget(),)
         self.name = name
         self.targets = [_target(name, each) for each in split]
         self._weights = [each.weight for each in split]
+        # The targets to which a request goes in this order if it cannot be served, and the
+        # conditions (`dispatch/driver/fallbacks.py`).
+        self.fallbacks = [_target(name, each) for each in settings.fallbacks]
+        self.falls_back_on: frozenset[str] = frozenset(settings.fall_back_on)
         self.sticky: str = settings.sticky
         # Whether responses get the client's name back.
         self.restores_name = settings.restore_name
@@ -101,7 +114,7 @@ class Names:
         self.pooled = {
             target.routed: target
             for named in self._by_name.values()
-            for target in named.targets
+            for target in (*named.targets, *named.fallbacks)
             if target.pool
         }
 

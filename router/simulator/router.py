@@ -167,7 +167,7 @@ class SimulatedRouter(RouterPort):
             may_hedge(key),
             now,
         )
-        exchange.target = target
+        exchange.named, exchange.target = named, target
         if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
             exchange.state_slos(key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange

@@ -194,6 +194,10 @@ class Driven(RoutedRequest):
         assert self.ended is None, f"{what}, after the end"
         self.world.said.append(what)
 
+    def place(self) -> None:
+        self._note(f"place {self.name} at {self.view.model}")
+        self.driver.start(self.context.chooser.choose(self.view, self.candidates(())))
+
     def _gives_back(self, what: str, attempt: Attempt) -> None:
         self._note(f"{what} {self.name} at {attempt.replica_id}")
         self.attached.remove(attempt)

@@ -249,6 +249,8 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
+        if head.status >= 500 and self._driver.leaves(self.attempt, error_of(head.status)):
+            return False
         if head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
             self._holds = True

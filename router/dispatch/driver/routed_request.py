@@ -18,7 +18,6 @@ from router.dispatch.driver.request_driver import RequestDriver
 from router.dispatch.driver.work import Work
 from router.dispatch.tenants import TenantShare
 from router.dispatch.usage.token_counts import UNKNOWN
-from router.fleet.names import Target
 from router.fleet.replica import Replica
 from router.intake.keys import Key
 from router.intake.routes import Route
@@ -32,7 +31,7 @@ class RoutedRequest(DrivenRequest):
     Times are monotonic seconds. `request_end.end_request` is called once when the request ends.
     """
 
-    __slots__ = ("context", "driver", "target", "tenant_share", "total_due", "work")
+    __slots__ = ("context", "driver", "tenant_share", "total_due", "work")
 
     def __init__(
         self,
@@ -51,8 +50,6 @@ class RoutedRequest(DrivenRequest):
         self.context = context
         self.driver = RequestDriver(self, context)
         self.work = Work()
-        # The model to which the request goes now; `None`: the model that the client named.
-        self.target: Target | None = None
         self.tenant_share: TenantShare | None = None  # The request's share of its tenant's limits.
         # Time at which the total timeout of the request passes.
         self.total_due = arrived + times.total_s if times.total_s else NEVER
@@ -92,5 +89,5 @@ class RoutedRequest(DrivenRequest):
         self.driver.recall(now)
 
     def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.state.attempts
-        return (attempts[-1].at, attempts[-1].began) if attempts else None
+        last = self.driver.state.last
+        return None if last is None else (last.at, last.began)
