@@ -75,6 +75,7 @@ HOT = (
     "router/fleet/engines/common/descriptor.py",
     "router/fleet/engines/common/priority.py",
     "router/fleet/engines/common/registry.py",
+    "router/fleet/access.py",
     "router/fleet/cadence.py",
     "router/fleet/aliases.py",
     "router/fleet/defaults.py",

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.app.parts import Parts, Upstream, admin_token, keys_of, open_log
+from router.app.parts import NO_POOL, Parts, Upstream, admin_token, keys_of, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -103,14 +103,28 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """Creates the replicas that are new or whose URL changed, or all if `upstream` changed."""
+    """Creates the replicas that are new or whose URL or TLS settings changed.
+
+    If `upstream` changed, all replicas are created again.
+    """
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
         known = parts.fleet.replicas.get(replica_id)
-        if known is None or moves_all or replica.url != known.config.url:
+        if (
+            known is None
+            or moves_all
+            or replica.url != known.config.url
+            or _connection(replica, config) != _connection(known.config, parts.config)
+        ):
             made[replica_id] = parts.make_replica(replica, config, upstream)
     return made
+
+
+def _connection(replica: ReplicaConfig, config: Config) -> tuple[object, ...]:
+    """The settings of a replica's pool that its existing connections depend on."""
+    pool = config.pools.get(replica.pool, NO_POOL)
+    return pool.external, pool.ca_file, pool.server_name
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
@@ -181,6 +195,7 @@ def _diff_fleet(
             parts.retire(replica)
         else:
             replica.adopt(wanted[replica_id], config.health)
+            replica.access = parts.upstream.access.get(replica_id)
             replica.pool.adopt(config.limits, config.timeouts)
     added = [replica for replica_id, replica in made.items() if replica_id not in fleet.replicas]
     fleet.add_all(added)

@@ -31,8 +31,10 @@ from router.config.keys import REGION, REGION_RULE, KeysProblem, read_keys
 from router.config.model import (
     Admin,
     Config,
+    Credential,
     Hedging,
     PolicyChoice,
+    Pool,
     Routing,
     Upstream,
     in_file,
@@ -42,6 +44,7 @@ from router.config.tls import (
     FileProblem,
     admin_context,
     listening_context,
+    pool_context,
     replica_context,
     token_of,
 )
@@ -87,6 +90,14 @@ _NOT_SEEN = frozenset(
         "x-served-region",
     ]
 )
+# Header fields that describe the message or the connection.
+_FRAMING = frozenset(
+    [
+        *("host", "connection", "content-length", "transfer-encoding", "te", "expect", "via"),
+        *("keep-alive", "upgrade", "trailer", "content-type", "content-encoding", "x-request-id"),
+    ]
+)
+_FIELD_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?\Z")
 _POOL_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MODEL_NAME = 256  # maximum characters of a model's name (`intake/body.py`)
 _VISIBLE = re.compile(r"/[!-~]*\Z")
@@ -234,6 +245,41 @@ def _check_replica_pools(config: Config, problems: Problems) -> None:
     for index, replica in enumerate(config.replicas):
         if not problems.is_spoiled(f"replicas[{index}]", f"replicas[{index}].pool"):
             _check_pool(f"replicas[{index}].pool", replica.pool, config, problems)
+            pool = config.pools.get(replica.pool)
+            if pool is not None and pool.external and not replica.models:
+                problems.add(f"replicas[{index}].models", "is needed in an external pool")
+        if not problems.is_spoiled(f"replicas[{index}]"):
+            _check_credential(f"replicas[{index}].credential", replica.credential, problems)
+
+
+def _check_credential(path: str, credential: Credential | None, problems: Problems) -> None:
+    if credential is None or problems.is_spoiled(path):
+        return
+    sources = (credential.token, credential.token_file, credential.token_env)
+    if sum(source is not None for source in sources) != 1:
+        problems.add(path, "needs one of token, token_file and token_env")
+    else:
+        _try(path, lambda: token_of(credential), problems)
+    if not _TOKEN.match(credential.header) or credential.header.lower() in _FRAMING:
+        problems.add(f"{path}.header", "is not a header field that can hold a secret")
+
+
+def _check_access(path: str, pool: Pool, problems: Problems) -> None:
+    """Checks how the replicas of a pool are reached."""
+    _check_credential(f"{path}.credential", pool.credential, problems)
+    if not problems.is_spoiled(f"{path}.headers"):
+        for name, value in pool.headers.items():
+            if not _TOKEN.match(name) or name.lower() in _FRAMING:
+                problems.add(f"{path}.headers.{name}", "is not a header field that can be set")
+            elif not _FIELD_VALUE.match(value):
+                problems.add(f"{path}.headers.{name}", "must be one line of visible ASCII")
+    if pool.ca_file is not None and not problems.is_spoiled(f"{path}.ca_file"):
+        _try(path, lambda: pool_context(pool), problems)
+    if pool.server_name is not None and not problems.is_spoiled(f"{path}.server_name"):
+        try:
+            parse_host(pool.server_name)
+        except ValueError as err:
+            problems.add(f"{path}.server_name", str(err))
 
 
 def _check_pool(path: str, name: str, config: Config, problems: Problems) -> None:
@@ -242,9 +288,11 @@ def _check_pool(path: str, name: str, config: Config, problems: Problems) -> Non
 
 
 def _check_models(config: Config, problems: Problems) -> None:
-    for name in config.pools:
+    for name, pool in config.pools.items():
         if not _POOL_NAME.match(name):
             problems.add(f"pools.{name}", "must be 1 to 64 letters, digits and ._-")
+        if not problems.is_spoiled(f"pools.{name}"):
+            _check_access(f"pools.{name}", pool, problems)
     for name, route in config.models.items():
         path = f"models.{name}"
         if not 0 < len(name) <= _MODEL_NAME:

@@ -53,7 +53,7 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
     config = decode(Config, data, problems)
     check(config, problems, serves=serves)
     problems.raise_if_any()
-    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config.region))
+    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config))
 
 
 def parse_replica(entry: object, config: Config) -> Replica:
@@ -70,7 +70,7 @@ def parse_replica(entry: object, config: Config) -> Replica:
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]
     if lines:
         raise ConfigError([line.removeprefix(": ") for line in lines])
-    return _completed(found, config.region)[0]
+    return _completed(found, config)[0]
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
@@ -135,18 +135,19 @@ def _at(field: str, value: Any) -> Any:
     return {field: value} if isinstance(value, str) else value
 
 
-def _completed(replicas: Iterable[Replica], region: str) -> tuple[Replica, ...]:
+def _completed(replicas: Iterable[Replica], config: Config) -> tuple[Replica, ...]:
     """Sets the ID and the region of each replica that has none.
 
-    `region`: the region of the router, which replicas without a region get.
+    Replicas without a region get the region of the router, unless another company owns them.
     """
+    external = {name for name, pool in config.pools.items() if pool.external}
     return tuple(
         replica
         if replica.id and replica.region
         else msgspec.structs.replace(
             replica,
             id=replica.id or parse_replica_url(replica.url).default_id,
-            region=replica.region or region,
+            region=replica.region or ("" if replica.pool in external else config.region),
         )
         for replica in replicas
     )

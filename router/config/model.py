@@ -77,6 +77,21 @@ class KvEvents(Frozen, frozen=True):
     topic: str = ""  # The ZMQ topic that the router subscribes to. "": all topics.
 
 
+class Credential(Frozen, frozen=True):
+    """A secret that replicas get instead of the client's. It is read at start and at every reload.
+
+    One of `token`, `token_file` and `token_env` is needed.
+    """
+
+    token: str | None = None  # The secret.
+    token_file: str | None = None  # A file with the secret.
+    token_env: str | None = None  # The environment variable with the secret.
+    # The header field for the secret. In `authorization`, the word `Bearer` is put before it.
+    header: str = "authorization"
+    # Send the client's own key, too, in the header fields that the secret does not use.
+    forward_client_key: bool = False
+
+
 class Replica(Frozen, frozen=True):
     """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
 
@@ -109,10 +124,24 @@ class Replica(Frozen, frozen=True):
     spot: bool = False
     region: str = ""  # The region of the replica. "": the region of the router.
     pool: str = ""  # The pool of the replica, one of `pools`. "": no pool.
+    # The secret for this replica. Unset: that of its pool, else `upstream.token`.
+    credential: Credential | None = None
 
 
 class Pool(Frozen, frozen=True):
     """A pool: the replicas that name it in `replicas.pool`. `models` can send requests to it."""
+
+    credential: Credential | None = None  # The secret for the replicas. Unset: `upstream.token`.
+    headers: dict[str, str] = {}  # Header fields that are added to each request.
+    # The replicas belong to a provider of another company. They get nothing about the client and no
+    # `upstream` settings, and no metrics are read from them. `models` of each must be set, and its
+    # region is in no list of allowed regions unless it is stated.
+    external: bool = False
+    # A PEM file with the certificates to trust. Unset: those of `upstream`, or those of the system
+    # if the pool is external.
+    ca_file: str | None = None
+    # The server name for TLS. Unset: as for `ca_file`, else the URL's host.
+    server_name: str | None = None
 
 
 class ModelTarget(Frozen, frozen=True):

@@ -380,6 +380,8 @@ class Dispatcher(Handler, ExchangeOwner):
         """Learn from an answer whether the engine checks keys, and which credentials it accepts."""
         if self._authorization is not None or not self.tenants.forwards:
             return  # The engine did not receive the client's own credential.
+        if replica.access is not None:
+            return
         if not exchange.route.inference:
             return
         head, flow = exchange.asked.head, exchange.asked.flow

@@ -113,6 +113,10 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     if attempt.sent_priority:
         replica.last_priority = attempt.sent_priority
     common += parts.header
+    access = replica.access
+    if access is not None:
+        keys = [asked.head.authorization, asked.head.api_key] if asked.forwards_key else []
+        common = access.lines(common, keys)
     head = attempt_head(
         asked.head,
         replica.base_path,

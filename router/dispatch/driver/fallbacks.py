@@ -26,6 +26,7 @@ from router.dispatch.driver.attempt_state import AttemptState, Commit
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import UNSENT
 from router.fleet.names import Target
+from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
 NO_REPLICA: Final = "no_replica"
@@ -55,9 +56,10 @@ CONDITIONS: Final[dict[Reason, str]] = {
     Reason.STREAM_ERROR: FAILURE,
     Reason.SERVER_ERROR: FAILURE,
     Reason.REPLICA_BUSY: FAILURE,
+    Reason.CREDENTIAL_REFUSED: FAILURE,
 }
 # After these failures, the engine has not executed the request.
-_NOT_EXECUTED: Final = UNSENT | {Reason.REPLICA_BUSY}
+_NOT_EXECUTED: Final = UNSENT | {Reason.REPLICA_BUSY, Reason.CREDENTIAL_REFUSED}
 _LOST_MOST: Final = 1
 
 
@@ -85,4 +87,8 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
 
 def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
     found = fleet.serving(fleet.routed(target.routed), request.view.allowed)
-    return len(found) > 0 and not may_crash
+    return len(found) > 0 and (not may_crash or all(map(_is_external, found)))
+
+
+def _is_external(replica: Replica) -> bool:
+    return replica.access is not None and replica.access.is_external
