@@ -288,6 +288,8 @@ class Driven(RoutedRequest):
         return self.is_kept and self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
+        if self.driver.falls_back(err.reason):
+            return
         if self.driver.sends_kept_error(err.reason):
             return
         self.driver.cancel(err.reason)

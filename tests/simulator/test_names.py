@@ -64,27 +64,6 @@ def test_an_unknown_model_is_refused_as_in_the_proxy() -> None:
     assert kept[0].reason is Reason.MODEL_NOT_FOUND
 
 
-def test_a_request_whose_first_token_would_be_late_goes_to_the_fallback() -> None:
-    rules: dict[str, Any] = {
-        "models": {"a": {"fallbacks": ["b"]}},
-        "classes": {"normal": {"late": "refuse", "ttft_slo": "500ms"}},
-    }
-    groups = (("a", ""), ("b", ""))
-
-    def reasons(**sections: Any) -> list[tuple[str, str]]:
-        kept = Kept()
-        arrivals = [Arrival(n, 0.02 * n, 2000, 40, model="a") for n in range(300)]
-        simulate(world(*groups, **sections), Script(arrivals), kept)
-        return [(kept[n].reason.value, kept[n].replica) for n in range(300)]
-
-    without = reasons(classes=rules["classes"])
-    late = {number for number, (reason, _) in enumerate(without) if reason == "ttft_unreachable"}
-    assert len(late) > 10
-    found = reasons(**rules)
-    assert ("ttft_unreachable", "") not in found[: min(late) + 1]
-    assert found[min(late)] == ("ok", "r1")
-
-
 def test_a_replica_that_is_killed_has_a_fallback() -> None:
     scenario = world(("a", ""), ("b", ""), models={"a": {"fallbacks": ["b"]}})
     scenario = replace(scenario, faults=(Fault(at=1.0, replica=0, kind="kill", until=60.0),))
