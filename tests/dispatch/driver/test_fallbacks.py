@@ -23,9 +23,7 @@ def falling(world: World, name: str = "q", **fields: Any) -> Driven:
     """A running request for the model `m`, which falls back to `b` and then to `c`."""
     route = {"fallbacks": ["b", "c"], **fields.pop("route", {})}
     named = Names(parse("", {"models": {"m": route}}, serves=False)).find("m")
-    request = world.arrives(name, **fields)
-    request.named = named
-    return request
+    return world.arrives(name, named=named, **fields)
 
 
 def world(queue: Queue | None = None, **settings: Any) -> World:
