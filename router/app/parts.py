@@ -256,12 +256,11 @@ class Parts:
         return made
 
     def watch(self, replica: Replica) -> None:
-        """Starts to probe and poll a replica. A provider of another company is only probed."""
+        """Starts to probe and poll a replica."""
         self.prober.watch(replica)
-        if is_own(replica):
-            self.poller.watch(replica)
-            if self.kv_watcher is not None:
-                self.kv_watcher.watch(replica)
+        self.poller.watch(replica)
+        if self.kv_watcher is not None and not replica.is_external:
+            self.kv_watcher.watch(replica)
 
     def unwatch(self, replica: Replica) -> None:
         self.prober.unwatch(replica)
@@ -298,8 +297,9 @@ class Parts:
         if self.tokens is not None and self.kv_watcher is not None:
             await self.tokens.start()
             self.kv_watcher.start()
-            for replica in filter(is_own, self.fleet.replicas.values()):
-                self.kv_watcher.watch(replica)
+            for replica in self.fleet.replicas.values():
+                if not replica.is_external:
+                    self.kv_watcher.watch(replica)
 
     async def stop_watching(self) -> None:
         await self.prober.stop()
@@ -338,11 +338,6 @@ class Parts:
         log_event(logging.WARNING, f"replica {what}", key=replica.id, replica=replica.id, **why)
         if what == "up" and self.on_up is not None:
             self.on_up()
-
-
-def is_own(replica: Replica) -> bool:
-    """Whether a replica is not that of a provider of another company."""
-    return replica.access is None or not replica.access.is_external
 
 
 def admin_token(config: Config) -> str | None:

@@ -69,6 +69,11 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     added = kept(parts.added.values(), config.replicas)
+    for replica in added:
+        if replica.pool and replica.pool not in config.pools:
+            # Without its pool, the replica would get the credentials of other replicas.
+            why = f"is the pool of the replica {replica.id!r}, which the admin API has added"
+            raise ConfigError([f"pools.{replica.pool}: {why}"])
     upstream = Upstream(config, added)
     keys = keys_of(config)
     token = admin_token(config)

@@ -149,7 +149,8 @@ class ModelTarget(Frozen, frozen=True):
 
     # The model that is requested from replicas. "": the name that the client wrote.
     model: str = ""
-    # Only the replicas of this pool get the requests. "": all replicas that serve the model.
+    # Only the replicas of this pool get the requests. "": all replicas that serve the model. In
+    # metrics and in `routing.models`, the model is then named `model@pool`.
     pool: str = ""
 
 

@@ -47,7 +47,8 @@ class ProxiedRequest(AttemptedRequest):
     ) -> None:
         """`target`: the model that the client's name stands for; `None`: the name means itself."""
         route = asked.route
-        model = context.fleet.routed(asked.model if target is None else target.routed)
+        fleet = context.fleet
+        model = fleet.routed(asked.model) if target is None else fleet.routed_target(target)
         view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
         super().__init__(context, view, urgency, arrived, route, request_id)
         self.named = asked.named

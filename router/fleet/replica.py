@@ -206,6 +206,11 @@ class Replica(ReplicaLoad):
         return self._pool
 
     @property
+    def is_external(self) -> bool:
+        """Whether the replica belongs to a provider of another company."""
+        return self.access is not None and self.access.is_external
+
+    @property
     def kv_polled(self) -> float | None:
         """Share of the KV cache in use as the engine last reported it; `None` if unknown.
 

@@ -299,6 +299,13 @@ class Fleet:
             return model  # `_by_model` also has the names of targets with a pool.
         return self.aliases.of(model)
 
+    def routed_target(self, target: Target) -> str | None:
+        """Return the model by which a request for a target is queued and routed.
+
+        No other model stands for a target with a pool, because only the pool may serve it.
+        """
+        return target.routed if target.pool else self.routed(target.routed)
+
     def serving(self, model: str | None, allowed: AllowedRegions | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model in the allowed regions (`None`: all regions),
         including those that have reached their limit of requests. The tuple stays the same object

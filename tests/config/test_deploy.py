@@ -185,7 +185,8 @@ def test_the_image_does_not_run_as_root_and_gets_its_signals() -> None:
 
 def test_every_example_of_the_guide_to_models_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROVIDER_KEY", "sk-1")
-    examples = re.findall(r"```yaml\n(.*?)```", (ROOT / "deploy" / "models.md").read_text(), re.S)
+    text = (ROOT / "deploy" / "models.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     assert len(examples) == 3
     for example in examples:
         assert parse(example, serves=False).models

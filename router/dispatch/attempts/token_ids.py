@@ -112,8 +112,7 @@ class TokenIds:
 
 def _may_tokenize(replica: Replica) -> bool:
     """Whether a replica may get a prompt only to tokenize it; a provider may not."""
-    access = replica.access
-    return bool(replica.descriptor.tokenize) and (access is None or not access.is_external)
+    return bool(replica.descriptor.tokenize) and not replica.is_external
 
 
 def _bytes(raw: msgspec.Raw | Stretch | None) -> bytes | None:

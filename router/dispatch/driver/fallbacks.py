@@ -26,7 +26,6 @@ from router.dispatch.driver.attempt_state import AttemptState, Commit
 from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import UNSENT
 from router.fleet.names import Target
-from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 
 NO_REPLICA: Final = "no_replica"
@@ -86,9 +85,5 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
 
 
 def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
-    found = fleet.serving(fleet.routed(target.routed), request.view.allowed)
-    return len(found) > 0 and (not may_crash or all(map(_is_external, found)))
-
-
-def _is_external(replica: Replica) -> bool:
-    return replica.access is not None and replica.access.is_external
+    found = fleet.serving(fleet.routed_target(target), request.view.allowed)
+    return len(found) > 0 and (not may_crash or all(replica.is_external for replica in found))

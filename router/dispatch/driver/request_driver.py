@@ -278,7 +278,7 @@ class RequestDriver(RunningAttempts):
         self.state.fall_back()
         target = named.fallbacks[index]
         request.next_fallback = index + 1
-        request.goes_to(target, context.fleet.routed(target.routed))
+        request.goes_to(target, context.fleet.routed_target(target))
         context.metrics.fallback(CONDITIONS[reason])
         request.place()
         return True

@@ -113,8 +113,8 @@ class Poller:
             self.watch(replica)
 
     def watch(self, replica: Replica) -> None:
-        """Poll a replica from now on."""
-        if replica in self._turns:
+        """Poll a replica from now on, unless it belongs to a provider of another company."""
+        if replica in self._turns or replica.is_external:
             return
         turn = self._turns[replica] = _Turn(replica)
         self._begin(turn)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from router.config.model import Credential, Pool, Replica, Upstream
-from router.core.errors import Reason
+from router.core.errors import ConfigError, Reason
 from tests.faults.names.engines import Engine, settings
 from tests.harness.messages import chat, completion, json_response, request
 from tests.harness.over_tls import TlsReplica, TlsReplicaConnection
@@ -159,6 +159,26 @@ async def test_a_replica_of_the_admin_api_has_a_credential() -> None:
         assert response.status == 422 and FIRST.encode() not in response.body
     await engine.stop()
     await other.stop()
+
+
+@scenario
+async def test_a_reload_keeps_the_pool_of_a_replica_of_the_admin_api() -> None:
+    """Without its pool, the provider would get the credentials of the other replicas."""
+    provider = Engine("gpt")
+    provider.start()
+    pools = {"cloud": Pool(external=True, credential=Credential(token=SECOND))}
+    async with running(Engine("m"), pools=pools, upstream=Upstream(token=USUAL)) as router:
+        entry = {"url": provider.url, "id": "new", "pool": "cloud", "models": ["gpt"]}
+        assert (await router.admin("/replicas", "POST", body=entry)).status in (200, 201)
+        await eventually(lambda: router.app.replicas()[1]["up"], "it is up")
+        router.change(pools={})
+        with pytest.raises(ConfigError, match=r"pools\.cloud: is the pool of the replica 'new'"):
+            await router.app.reload()
+        assert (await router.ask(chat(*SENT, model="gpt"))).status == 200
+        assert provider.last.header("authorization") == f"Bearer {SECOND}"
+        seen = received(provider)
+        assert USUAL.encode() not in seen and CLIENT.encode() not in seen
+    await provider.stop()
 
 
 class Provider(TlsReplica):
