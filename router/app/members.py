@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from router.app import report
-from router.app.parts import Parts, needs_tls
+from router.app.parts import Parts
 from router.app.reclaims import ADMIN
 from router.config.load import parse_replica
 from router.core.errors import ConfigError
@@ -39,9 +39,6 @@ class Members:
         parts = self._parts
         try:
             config = parse_replica(entry, parts.config)
-            if parts.upstream.tls is None and needs_tls(config):  # The first https replica.
-                parts.upstream.trust(parts.config)
-                parts.adopt_upstream()
         except ConfigError as err:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             text = "the replica is invalid"
@@ -49,6 +46,12 @@ class Members:
         why = conflict(config, [replica.config for replica in parts.fleet.replicas.values()])
         if why:
             raise Refused(HTTPStatus.CONFLICT, "conflict", why)
+        try:
+            parts.upstream.learn(config, parts.config)
+        except ConfigError as err:
+            status = HTTPStatus.UNPROCESSABLE_ENTITY
+            text = "the replica is invalid"
+            raise Refused(status, "bad_replica", text, err.problems) from None
         replica = parts.make_replica(config, parts.config, parts.upstream)
         parts.added[config.id] = config
         parts.fleet.add(replica)

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -23,8 +23,9 @@ from router.config.address import parse_replica_url
 from router.config.key_files import read_keys
 from router.config.keys import KeyLine, KeysProblem
 from router.config.model import Config
+from router.config.model import Pool as PoolConfig
 from router.config.model import Replica as ReplicaConfig
-from router.config.tls import FileProblem, replica_context, token_of
+from router.config.tls import FileProblem, pool_context, replica_context, token_of
 from router.core.errors import ConfigError
 from router.dispatch.attempts.abort import Aborter
 from router.dispatch.attempts.token_ids import TokenIds
@@ -33,11 +34,13 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.fleet.access import Access
 from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
 from router.fleet.monitor.resolve import Resolver
 from router.fleet.monitor.spot_watcher import SpotWatcher
+from router.fleet.names import Names
 from router.fleet.prefix.kv_events.watcher import KvWatcher
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.tokens.provider import TokenProvider
@@ -59,7 +62,7 @@ if TYPE_CHECKING:
 
 
 class Upstream:
-    """The credentials and TLS settings for connections to replicas."""
+    """The credentials and TLS settings for connections to replicas, read from their files."""
 
     def __init__(self, config: Config, added: Iterable[ReplicaConfig] = ()) -> None:
         """Reads the files that the configuration names.
@@ -74,19 +77,54 @@ class Upstream:
         self.tls: ssl.SSLContext | None = None
         self.server_name = config.upstream.server_name
         self.authorization = f"authorization: Bearer {self.token}".encode() if self.token else None
-        if any(needs_tls(replica) for replica in (*config.replicas, *added)):
-            self.trust(config)
+        # What the requests to single replicas have of their own, by replica ID.
+        self.access: dict[str, Access] = {}
+        # The TLS contexts of pools with settings of their own, by name.
+        self._pool_tls: dict[str, ssl.SSLContext] = {}
+        for replica in (*config.replicas, *added):
+            self.learn(replica, config)
 
-    def trust(self, config: Config) -> None:
-        """Loads the certificates that https replicas need. Raises ConfigError."""
+    def learn(self, replica: ReplicaConfig, config: Config) -> None:
+        """Reads the certificates and the credential that a replica needs. Raises ConfigError."""
+        self.access.pop(replica.id, None)  # That of an earlier replica with this ID.
+        if replica.pool and replica.pool not in config.pools:
+            # Without its pool, the replica would get the credentials of other replicas.
+            why = f"is the pool of the replica {replica.id!r}, which the admin API has added"
+            raise ConfigError([f"pools.{replica.pool}: {why}"])
+        pool = config.pools.get(replica.pool, NO_POOL)
+        where, credential = f"pools.{replica.pool}", pool.credential
+        if replica.credential is not None:
+            where, credential = f"replica {replica.id}", replica.credential
         try:
-            self.tls = replica_context(config.upstream)
+            token = None if credential is None else token_of(credential)
         except FileProblem as err:
-            raise ConfigError([f"upstream.{err.field}: {err}"]) from None
+            raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
+        if credential is not None or pool.headers or pool.external:
+            self.access[replica.id] = Access(credential, token, pool)
+        if not replica.url.lower().startswith("https"):
+            return
+        try:
+            if has_own_tls(pool):
+                where = f"pools.{replica.pool}"
+                if replica.pool not in self._pool_tls:
+                    self._pool_tls[replica.pool] = pool_context(pool)
+            elif self.tls is None:
+                where = "upstream"
+                self.tls = replica_context(config.upstream)
+        except FileProblem as err:
+            raise ConfigError([f"{where}.{err.field}: {err}"]) from None
+
+    def tls_of(self, replica: ReplicaConfig) -> ssl.SSLContext | None:
+        """Returns the TLS context of an https replica that was learned."""
+        return self._pool_tls.get(replica.pool, self.tls)
 
 
-def needs_tls(replica: ReplicaConfig) -> bool:
-    return replica.url.lower().startswith("https")
+def has_own_tls(pool: PoolConfig) -> bool:
+    """Whether the replicas of a pool do not use the certificates of `upstream`."""
+    return pool.external or pool.ca_file is not None
+
+
+NO_POOL: Final = PoolConfig()
 
 
 class Parts:
@@ -118,6 +156,7 @@ class Parts:
             knowledge=self.knowledge,
             stale_s=config.polling.stale_s,
         )
+        self.fleet.adopt_names(Names(config))
         self.chooser = Chooser(
             self.policies,
             config.routing.sample,
@@ -179,20 +218,20 @@ class Parts:
             max_clients=self.max_clients(config),
             allow_half_close=config.allow_half_close,
         )
-        token, tls = self.upstream.token, self.upstream.tls
-        self.prober = Prober(self.fleet, config, token, tls, rng, failed)
-        self.poller = Poller(self.fleet, config, token, tls, rng, failed)
+        token = self.upstream.token
+        self.prober = Prober(self.fleet, config, token, rng, failed)
+        self.poller = Poller(self.fleet, config, token, rng, failed)
         if self.queue is not None:
             self.queue.poll_early = self.poller.poll_early
-        self.aborter = Aborter(config.aborts, Asker(config, token, tls))
+        self.aborter = Aborter(config.aborts, Asker(token))
         self.dispatcher.aborter = self.aborter
         self.kv_watcher: KvWatcher | None = None
         self.tokens: TokenProvider | None = None
         if config.prefix.exact:
-            self.kv_watcher = KvWatcher(config, token, tls, rng, failed)
-            self.tokens = TokenProvider(config.prefix, token, tls, failed)
+            self.kv_watcher = KvWatcher(config, token, rng, failed)
+            self.tokens = TokenProvider(config.prefix, token, failed)
             self.knowledge.exact = self.kv_watcher.index
-            token_ids = TokenIds(self.tokens, self.fleet, self.upstream.server_name)
+            token_ids = TokenIds(self.tokens, self.fleet)
             self.dispatcher.placement.token_ids = token_ids
 
     def max_clients(self, config: Config) -> int:
@@ -203,11 +242,15 @@ class Parts:
     def make_replica(self, replica: ReplicaConfig, config: Config, upstream: Upstream) -> Replica:
         """Creates a replica for a configuration, which need not be in force yet."""
         url = parse_replica_url(replica.url)
+        own = config.pools.get(replica.pool, NO_POOL)
+        server_name = own.server_name
+        if server_name is None and not own.external:
+            server_name = upstream.server_name
         address = Address(
             url.host,
             url.port,
-            tls=upstream.tls if url.is_tls else None,
-            server_name=upstream.server_name,
+            tls=upstream.tls_of(replica) if url.is_tls else None,
+            server_name=server_name,
             resolve=Resolver(url.host, _unresolved),
         )
         pool = Pool(
@@ -220,8 +263,9 @@ class Parts:
             self.outbox,
         )
         made = Replica(replica, config.health, pool)
+        made.access = upstream.access.get(replica.id)
         made.health.await_probe()
-        if config.polling.interval_s:
+        if config.polling.interval_s and not own.external:
             made.polls_awaited = POLLS_AWAITED
         return made
 
@@ -229,7 +273,7 @@ class Parts:
         """Starts to probe and poll a replica."""
         self.prober.watch(replica)
         self.poller.watch(replica)
-        if self.kv_watcher is not None:
+        if self.kv_watcher is not None and not replica.is_external:
             self.kv_watcher.watch(replica)
 
     def unwatch(self, replica: Replica) -> None:
@@ -246,18 +290,15 @@ class Parts:
 
     def adopt_upstream(self) -> None:
         """Uses the present settings and `upstream` for all later requests of the router itself."""
-        config, token, tls = self.config, self.upstream.token, self.upstream.tls
-        self.prober.adopt(config, token, tls)
-        self.poller.adopt(config, token, tls)
+        config, token = self.config, self.upstream.token
+        self.prober.adopt(config, token)
+        self.poller.adopt(config, token)
         self.aborter.rules = config.aborts
-        self.aborter.asker.adopt(config, token, tls)
+        self.aborter.asker.adopt(token)
         if self.kv_watcher is not None:
-            self.kv_watcher.adopt(config, token, tls)
+            self.kv_watcher.adopt(config, token)
         if self.tokens is not None:
-            self.tokens.adopt(token, tls)
-        token_ids = self.dispatcher.placement.token_ids
-        if token_ids is not None:
-            token_ids.adopt(self.upstream.server_name)
+            self.tokens.adopt(token)
 
     async def start_watching(self) -> None:
         """Probes every replica once, then starts periodic probes, polls and KV event listeners.
@@ -271,7 +312,8 @@ class Parts:
             await self.tokens.start()
             self.kv_watcher.start()
             for replica in self.fleet.replicas.values():
-                self.kv_watcher.watch(replica)
+                if not replica.is_external:
+                    self.kv_watcher.watch(replica)
 
     async def stop_watching(self) -> None:
         await self.prober.stop()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.app.parts import Parts, Upstream, admin_token, keys_in, open_log
+from router.app.parts import NO_POOL, Parts, Upstream, admin_token, keys_in, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -25,6 +25,7 @@ from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
 from router.fleet.membership import kept
+from router.fleet.names import Names
 from router.fleet.replica import Replica
 from router.observe.log.access_log import AccessLog
 
@@ -43,6 +44,7 @@ class Prepared(NamedTuple):
     log: AccessLog
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
+    names: Names  # What the names that clients write stand for.
     added: dict[str, ReplicaConfig]  # The remaining replicas of the admin API, by ID.
     admin_token: str | None  # The token of the admin port; None: none is needed.
 
@@ -92,6 +94,7 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         log,
         wanted,
         made,
+        Names(config),
         {replica.id: replica for replica in added},
         token,
     )
@@ -100,22 +103,48 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
 def _new_replicas(
     parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
 ) -> dict[str, Replica]:
-    """Creates the replicas that are new or whose URL changed, or all if `upstream` changed."""
+    """Creates the replicas that are new or whose URL or TLS settings changed.
+
+    If `upstream` changed, all replicas are created again.
+    """
     moves_all = config.upstream != parts.config.upstream
     made: dict[str, Replica] = {}
     for replica_id, replica in wanted.items():
         known = parts.fleet.replicas.get(replica_id)
-        if known is None or moves_all or replica.url != known.config.url:
+        if (
+            known is None
+            or moves_all
+            or replica.url != known.config.url
+            or _connection(replica, config) != _connection(known.config, parts.config)
+        ):
             made[replica_id] = parts.make_replica(replica, config, upstream)
     return made
+
+
+def _connection(replica: ReplicaConfig, config: Config) -> tuple[object, ...]:
+    """The settings of a replica's pool that its existing connections depend on."""
+    pool = config.pools.get(replica.pool, NO_POOL)
+    return pool.external, pool.ca_file, pool.server_name
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
-    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made, added, token = (
-        prepared
-    )
+    (
+        config,
+        policies,
+        hedging,
+        orders,
+        upstream,
+        keys,
+        tls,
+        log,
+        wanted,
+        made,
+        names,
+        added,
+        token,
+    ) = prepared
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
@@ -140,7 +169,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
     parts.dispatcher.limit_regions()
-    _diff_fleet(parts, config, wanted, made)
+    _diff_fleet(parts, config, wanted, made, names)
     if parts.tokens is not None:
         parts.tokens.stop_remote()
     if policies is not old_policies:
@@ -152,6 +181,7 @@ def _diff_fleet(
     config: Config,
     wanted: Mapping[str, ReplicaConfig],
     made: Mapping[str, Replica],
+    names: Names,
 ) -> None:
     """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
     fleet = parts.fleet
@@ -161,6 +191,7 @@ def _diff_fleet(
         entry = wanted.get(replica_id)
         if entry is not None and entry.url == replica.config.url:
             replica.adopt(entry, config.health)
+            replica.access = parts.upstream.access.get(replica_id)
             replica.pool.adopt(config.limits, config.timeouts)
     fleet.rebuild()
     for replica_id, replica in list(fleet.replicas.items()):
@@ -182,4 +213,4 @@ def _diff_fleet(
     parts.look_for_spot()
     parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
-    fleet.rebuild()
+    fleet.adopt_names(names)

@@ -21,6 +21,7 @@ from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.address import is_loopback, parse_host, split_host_port
 from router.config.annotations import hints, unit_of
+from router.config.file_checks import FIELD_NAME, try_files
 from router.config.key_files import read_keys
 from router.config.keys import KeysProblem
 from router.config.model import (
@@ -32,10 +33,10 @@ from router.config.model import (
     Upstream,
     in_file,
 )
+from router.config.pool_checks import check_models
 from router.config.problems import Problems
 from router.config.replica_checks import check_region, check_replicas, check_url
 from router.config.tls import (
-    FileProblem,
     admin_context,
     listening_context,
     replica_context,
@@ -47,8 +48,6 @@ _WILDCARDS = frozenset({"0.0.0.0", "::"})
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
-# A valid name of a header field (RFC 9110), except that the underscore is not allowed.
-_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^`|~-]{1,64}\Z")
 # Header fields that a setting cannot name: the router drops them or uses them for something else.
 _NOT_SEEN = frozenset(
     [
@@ -91,6 +90,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_admin(config, problems)
     check_replicas(config, problems, serves)
     _check_regions(config, problems)
+    check_models(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
     _check_queue(config, problems)
@@ -134,7 +134,7 @@ def _check_admin(config: Config, problems: Problems) -> None:
     admin = config.admin
     tls = admin.tls
     if tls is not None and not problems.is_spoiled("admin.tls", "admin.tls.cert", "admin.tls.key"):
-        _try("admin.tls", lambda: admin_context(tls), problems)
+        try_files("admin.tls", lambda: admin_context(tls), problems)
     _check_token("admin", admin, problems)
     if problems.is_spoiled("admin.listen", "admin.token", "admin.token_file", "admin.tls"):
         return
@@ -335,7 +335,7 @@ def _check_spot(config: Config, problems: Problems) -> None:
 
 
 def _check_header(path: str, name: str, problems: Problems) -> None:
-    if not _TOKEN.match(name):
+    if not FIELD_NAME.match(name):
         problems.add(path, "is not the name of a header field")
     elif name.lower() in _NOT_SEEN:
         problems.add(
@@ -371,10 +371,10 @@ def _check_files(config: Config, problems: Problems) -> None:
         if upstream.ca_file is not None and not upstream.verify:
             problems.add("upstream.ca_file", "has no effect when upstream.verify is false")
         elif upstream.ca_file is not None:
-            _try("upstream", lambda: replica_context(upstream), problems)
+            try_files("upstream", lambda: replica_context(upstream), problems)
     tls = config.tls
     if tls is not None and not problems.is_spoiled("tls", "tls.cert", "tls.key"):
-        _try("tls", lambda: listening_context(tls), problems)
+        try_files("tls", lambda: listening_context(tls), problems)
     if config.batches.enabled and not problems.is_spoiled("batches", "batches.folder"):
         parent = Path(config.batches.folder).absolute().parent
         if not parent.is_dir():
@@ -399,14 +399,7 @@ def _check_token(path: str, section: Upstream | Admin, problems: Problems) -> No
     if section.token is not None and section.token_file is not None:
         problems.add(f"{path}.token_file", "give either token or token_file, not both")
     else:
-        _try(path, lambda: token_of(section), problems)
-
-
-def _try(section: str, action: Callable[[], object], problems: Problems) -> None:
-    try:
-        action()
-    except FileProblem as err:
-        problems.add(f"{section}.{err.field}", str(err))
+        try_files(path, lambda: token_of(section), problems)
 
 
 def _check_texts(config: Config, problems: Problems) -> None:

@@ -22,6 +22,8 @@ from router.config.problems import Problems
 from router.config.replica_checks import check_replicas
 from router.core.errors import ConfigError
 
+_TARGETS = ("targets", "fallbacks")  # the settings of a name in `models` that are lists of targets
+
 
 def load(
     path: str | PathLike[str] | None,
@@ -52,7 +54,7 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
     config = decode(Config, data, problems)
     check(config, problems, serves=serves)
     problems.raise_if_any()
-    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config.region))
+    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config))
 
 
 def parse_replica(entry: object, config: Config) -> Replica:
@@ -69,7 +71,7 @@ def parse_replica(entry: object, config: Config) -> Replica:
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]
     if lines:
         raise ConfigError([line.removeprefix(": ") for line in lines])
-    return _completed(found, config.region)[0]
+    return _completed(found, config)[0]
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
@@ -104,35 +106,49 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """Replaces each replica, and the admin port, by a mapping if it is written as only an address.
+    """Replaces values that are written in a short form by mappings.
 
-    The mapping contains only that address.
+    A replica, or the admin port, may be only its address. A name in `models` may be only the model
+    that it stands for, and a target of a name only its model.
     """
-    replicas, admin = data.get("replicas"), data.get("admin")
+    replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
     if isinstance(admin, str):
         expanded["admin"] = _at("listen", admin)
+    if isinstance(models, Mapping):
+        expanded["models"] = {name: _route(value) for name, value in models.items()}
     return expanded
+
+
+def _route(value: Any) -> Any:
+    """Returns the value of one name in `models` in its long form."""
+    if isinstance(value, str):
+        return {"targets": [_at("model", value)]}
+    if not isinstance(value, Mapping):
+        return value
+    lists = {key: value[key] for key in _TARGETS if isinstance(value.get(key), list | tuple)}
+    return {**value, **{key: [_at("model", item) for item in lists[key]] for key in lists}}
 
 
 def _at(field: str, value: Any) -> Any:
     return {field: value} if isinstance(value, str) else value
 
 
-def _completed(replicas: Iterable[Replica], region: str) -> tuple[Replica, ...]:
+def _completed(replicas: Iterable[Replica], config: Config) -> tuple[Replica, ...]:
     """Sets the ID and the region of each replica that has none.
 
-    `region`: the region of the router, which replicas without a region get.
+    Replicas without a region get the region of the router, unless another company owns them.
     """
+    external = {name for name, pool in config.pools.items() if pool.external}
     return tuple(
         replica
         if replica.id and replica.region
         else msgspec.structs.replace(
             replica,
             id=replica.id or parse_replica_url(replica.url).default_id,
-            region=replica.region or region,
+            region=replica.region or ("" if replica.pool in external else config.region),
         )
         for replica in replicas
     )

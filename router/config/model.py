@@ -78,6 +78,21 @@ class KvEvents(Frozen, frozen=True):
     topic: str = ""  # The ZMQ topic that the router subscribes to. "": all topics.
 
 
+class Credential(Frozen, frozen=True):
+    """A secret that replicas get instead of the client's. It is read at start and at every reload.
+
+    One of `token`, `token_file` and `token_env` is needed.
+    """
+
+    token: str | None = None  # The secret.
+    token_file: str | None = None  # A file with the secret.
+    token_env: str | None = None  # The environment variable with the secret.
+    # The header field for the secret. In `authorization`, the word `Bearer` is put before it.
+    header: str = "authorization"
+    # Send the client's own key, too, in the header fields that the secret does not use.
+    forward_client_key: bool = False
+
+
 class Replica(Frozen, frozen=True):
     """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
 
@@ -112,6 +127,65 @@ class Replica(Frozen, frozen=True):
     # critical avoid them.
     spot: bool = False
     region: str = ""  # The region of the replica. "": the region of the router.
+    pool: str = ""  # The pool of the replica, one of `pools`. "": no pool.
+    # The secret for this replica. Unset: that of its pool, else `upstream.token`.
+    credential: Credential | None = None
+
+
+class Pool(Frozen, frozen=True):
+    """A pool: the replicas that name it in `replicas.pool`. `models` can send requests to it."""
+
+    credential: Credential | None = None  # The secret for the replicas. Unset: `upstream.token`.
+    headers: dict[str, str] = {}  # Header fields that are added to each request.
+    # The replicas belong to a provider of another company. They get nothing about the client and no
+    # `upstream` settings, and no metrics are read from them. `models` of each must be set, and its
+    # region is in no list of allowed regions unless it is stated.
+    external: bool = False
+    # A PEM file with the certificates to trust. Unset: those of `upstream`, or those of the system
+    # if the pool is external.
+    ca_file: str | None = None
+    # The server name for TLS. Unset: as for `ca_file`, else the URL's host.
+    server_name: str | None = None
+
+
+class ModelTarget(Frozen, frozen=True):
+    """A model to which requests are sent. A list item may also be only the model's name."""
+
+    # The model that is requested from replicas. "": the name that the client wrote.
+    model: str = ""
+    # Only the replicas of this pool get the requests. "": all replicas that serve the model. In
+    # metrics and in `routing.models`, the model is then named `model@pool`.
+    pool: str = ""
+
+
+class SplitTarget(ModelTarget, frozen=True):
+    """A model that gets a share of the requests."""
+
+    # The share of the requests: this weight divided by the sum of all weights.
+    weight: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
+
+
+class ModelRoute(Frozen, frozen=True):
+    """What a model name that clients write stands for. A value may also be only a model's name."""
+
+    # The models that get the requests, each its share. Empty: the model of that name.
+    targets: tuple[SplitTarget, ...] = ()
+    # Which requests get the same target. session: the requests of a conversation (`x-session-id`,
+    # or the body's `session_id`, `prompt_cache_key` or `user`). flow: the requests of an API key's
+    # user, or of a client address. request: none. A request without a session gets a random target.
+    sticky: Literal["session", "flow", "request"] = "session"
+    # Where a request goes, in this order, if it cannot be served. Only regions that the API key may
+    # use are considered.
+    fallbacks: tuple[ModelTarget, ...] = ()
+    # When a request goes to the next fallback. no_replica: no replica of the model is up.
+    # queue_full: the queue is full, or all replicas are at their limits. deadline: the first token
+    # would come too late. failure: all attempts failed before any content.
+    fall_back_on: tuple[Literal["no_replica", "queue_full", "deadline", "failure"], ...] = (
+        *("no_replica", "queue_full", "deadline", "failure"),
+    )
+    # Write the client's name into the member `model` of responses. Otherwise responses have the
+    # name that the replica writes.
+    restore_name: bool = False
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -777,6 +851,10 @@ class Config(Frozen, frozen=True):
     listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
+    pools: dict[str, Pool] = {}  # The pools of replicas, by name.
+    # Names that clients may write in `model`, and the models that they stand for. A target must be
+    # a name that replicas serve; it is not looked up here again.
+    models: dict[str, ModelRoute] = {}
     region: str = ""  # The region of the router, which clients without a region prefer.
     # The zone of the router. Replicas of this zone in the router's region are nearest.
     zone: str = ""

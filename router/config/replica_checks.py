@@ -12,6 +12,7 @@ from typing import Final
 from router.config.address import ReplicaUrl, parse_replica_url
 from router.config.keys import REGION, REGION_RULE
 from router.config.model import Config, Replica
+from router.config.pool_checks import check_replica_pools
 from router.config.problems import Problems
 
 # A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
@@ -25,6 +26,7 @@ def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
     """Adds every problem of `replicas`, which the admin API can extend."""
     _check_entries(config, problems, serves)
     _check_replica_regions(config, problems)
+    check_replica_pools(config, problems)
     _check_kv_events(config, problems)
 
 

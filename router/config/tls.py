@@ -7,9 +7,10 @@ message never contains a secret or the content of a key.
 
 from __future__ import annotations
 
+import os
 import ssl
 
-from router.config.model import Admin, AdminTls, Tls, Upstream
+from router.config.model import Admin, AdminTls, Credential, Pool, Tls, Upstream
 
 _MAX_TOKEN_BYTES = 16 * 1024
 
@@ -68,6 +69,14 @@ class Certificate:
         connection.context = self.in_force
 
 
+def pool_context(pool: Pool) -> ssl.SSLContext:
+    """Returns the TLS context for the https replicas of a pool with its own settings.
+
+    Raises FileProblem.
+    """
+    return replica_context(Upstream(ca_file=pool.ca_file))
+
+
 def replica_context(upstream: Upstream) -> ssl.SSLContext:
     """Returns the TLS context for replicas with https URLs. Raises FileProblem."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -91,11 +100,16 @@ def _trust(context: ssl.SSLContext, field: str, path: str) -> None:
         raise FileProblem(field, f"no usable PEM certificates ({err.reason})") from None
 
 
-def token_of(section: Upstream | Admin) -> str | None:
-    """Returns the token of a section, from the configuration or from a file.
+def token_of(section: Upstream | Admin | Credential) -> str | None:
+    """Returns the token of a section: from the configuration, a file or the environment.
 
     Raises FileProblem.
     """
+    if isinstance(section, Credential) and section.token_env is not None:
+        found = os.environ.get(section.token_env)
+        if found is None:
+            raise FileProblem("token_env", f"{section.token_env!r} is not in the environment")
+        return _usable("token_env", found.strip())
     if section.token_file is not None:
         raw = _read("token_file", section.token_file)
         if len(raw) > _MAX_TOKEN_BYTES:

@@ -93,6 +93,8 @@ class Reason(StrEnum):
     # The replica answered with a 4xx status other than 429. The response is forwarded.
     REPLICA_REFUSED = "replica_refused"
     REPLICA_BUSY = "replica_busy"  # The replica answered 429 or 503.
+    # The replica does not accept the credential that the configuration has for it.
+    CREDENTIAL_REFUSED = "credential_refused"
     STATE_LOST = "state_lost"  # The replica that held a stored response is gone.
 
     # Reasons caused by the router.
@@ -176,6 +178,7 @@ STATUS: dict[Reason, int] = {
     Reason.SERVER_ERROR: 502,
     Reason.REPLICA_REFUSED: 400,
     Reason.REPLICA_BUSY: 503,
+    Reason.CREDENTIAL_REFUSED: 502,
     Reason.STATE_LOST: 404,
     Reason.HEDGE_LOST: 503,
     Reason.PREEMPTED: 503,
@@ -225,6 +228,7 @@ _REPLICA = frozenset(
         Reason.SERVER_ERROR,
         Reason.REPLICA_REFUSED,
         Reason.REPLICA_BUSY,
+        Reason.CREDENTIAL_REFUSED,
         Reason.STATE_LOST,
     }
 )

@@ -10,6 +10,7 @@ from time import time
 from typing import Final
 
 from router.dispatch.attempts.abort import Aborter, is_nameable, unnamed_parameters
+from router.fleet.names import NamedModel
 from router.intake.body import SCAN_ABOVE
 from router.intake.fields import Fields, Unread
 from router.intake.flow import Flow
@@ -39,6 +40,7 @@ class ClientRequest:
         "key",
         "model",
         "name",
+        "named",
         "names_response",
         "parameters",
         "path",
@@ -58,7 +60,11 @@ class ClientRequest:
         key: Key | None,
         flow: Flow,
         aborter: Aborter | None,
+        named: NamedModel | None = None,
+        model: str | None = None,
     ) -> None:
+        """`named`: the configured meaning of the name `model` that the client wrote; then
+        `fields.model` is a name of a replica. `None`: the name means itself."""
         self.head = head
         self.body_bytes = body_bytes
         self.route = route
@@ -66,7 +72,9 @@ class ClientRequest:
         self.fields = fields
         # Copies, because the next two fields are read often, and `fields` is slow to read in
         # compiled code.
-        self.model = fields.model  # The model named in the body or in `x-router-model`.
+        # The model that the client named in the body or in `x-router-model`.
+        self.model = fields.model if named is None else model
+        self.named = named
         self.streamed = bool(fields.stream)
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.

@@ -132,6 +132,7 @@ class Completion:
                 served_in,
                 "" if preferred == served_in else preferred,
                 winner.at.config.type if winner is not None else "",
+                "" if x.target is None or x.target.model == asked.model else x.target.model,
             )
         )
 
@@ -207,11 +208,13 @@ class Completion:
             prompt = x.view.prompt_tokens if reported is None else reported
             output = usage.output_tokens or 0
             cached = usage.cached_tokens or 0
+        # A model in a pool has the price of the model.
+        target = x.target
         wall = time()
         cost = self.metrics.usage.count(
             NO_KEY if key is None else key.name,
             class_of(x),
-            x.view.model,
+            target.model if target is not None and target.pool else x.view.model,
             prompt,
             cached,
             output,

@@ -33,9 +33,10 @@ from router.dispatch.ignored_numbers import IgnoredNumbers
 from router.dispatch.local_answers import answer_locally, answer_models
 from router.dispatch.messages import MESSAGES
 from router.dispatch.placement import Placement
-from router.dispatch.routing_facts import RoutingFacts
+from router.dispatch.routing_facts import RoutingFacts, session_in
 from router.dispatch.tenants import Tenants, check_model
 from router.fleet.dialects import UNKNOWN
+from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.authority import check_default
 from router.intake.body import may_be_large, read_fields, watch
@@ -184,8 +185,18 @@ class Dispatcher(Handler, ExchangeOwner):
         tenants = self.tenants
         key = tenants.identify(head)
         is_inference = route.inference
+        model = fields.model  # The name that the client wrote.
+        names = self._context.fleet.names
+        named: NamedModel | None = None
+        target: Target | None = None
+        if names.is_used and route is not MODELS:
+            named = names.find(model)
+            if named is not None:
+                flow = tenants.flow(key, head, client.peer, fields)
+                target = named.target(session_in(head, fields), flow.party, name.decode("ascii"))
+                fields.model = target.model
         if is_inference and not route.is_edited:
-            tenants.check_unedited(key, fields, head.content_type, self._pool_of(fields))
+            tenants.check_unedited(key, fields, head.content_type, self._dialect_of(fields))
             # On routes whose bodies are not edited, `priority` and `service_tier` have another
             # meaning.
             fields.priority = fields.service_tier = None
@@ -198,10 +209,14 @@ class Dispatcher(Handler, ExchangeOwner):
         if type(fields) is Unread:  # Faster than `isinstance`, which looks up the metaclass.
             tenants.check_read(key, fields, is_inference=is_inference, is_known=route.is_known)
             if is_inference and route.is_known and not _may_be_edited(head, body):
-                tenants.check_unreadable(key, fields, self._pool_of(fields))
+                tenants.check_unreadable(key, fields, self._dialect_of(fields))
         if key is not None and (is_inference or (route.kind == "other" and head.has_body)):
             models = check_model(key, own_model, fields)
             if models is not None and is_inference and not route.light:
+                if target is not None and own_model is not None:
+                    # A key that may use a name may use the model that the name stands for.
+                    own_model = target.model
+                    models |= {target.model}
                 fleet = self._context.fleet
                 served = fleet.defaults.of(fleet.routed(own_model))
                 check_default(fields, path, served, models, is_known=route.is_known)
@@ -216,9 +231,13 @@ class Dispatcher(Handler, ExchangeOwner):
             key,
             tenants.flow(key, head, client.peer, fields),
             self.aborter,
+            named,
+            model,
         )
         request_id = _request_id_of(head, name)
-        exchange = Exchange(self, context, client, asked, body, request_id, arrived, urgency)
+        exchange = Exchange(
+            self, context, client, asked, body, request_id, arrived, urgency, target
+        )
         client.exchange = exchange
         self.exchanges.add(exchange)
         if key is not None:
@@ -248,7 +267,7 @@ class Dispatcher(Handler, ExchangeOwner):
         self._sweeper.add(exchange)
         self.placement.begin(exchange, body)
 
-    def _pool_of(self, fields: Fields) -> str:
+    def _dialect_of(self, fields: Fields) -> str:
         """Return the priority dialect of the engines that serve the request's model."""
         fleet = self._context.fleet
         return fleet.dialects.of(fleet.routed(fields.model))
@@ -261,7 +280,7 @@ class Dispatcher(Handler, ExchangeOwner):
         Raises RouterError (BAD_PRIORITY).
         """
         fleet, ignored = self._context.fleet, self.tenants.judge.ignored
-        dialect = self._pool_of(fields)
+        dialect = self._dialect_of(fields)
         before = ignored.get(dialect, 0)
         urgency = self.tenants.urgency(fields, head, peer, key, dialect)
         if ignored.get(dialect, 0) != before:
@@ -350,6 +369,9 @@ class Dispatcher(Handler, ExchangeOwner):
             error=repr(err),
         )
 
+    def place(self, exchange: Exchange) -> None:
+        self.placement.place(exchange)
+
     def finished(
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
@@ -382,6 +404,8 @@ class Dispatcher(Handler, ExchangeOwner):
         """Learn from an answer whether the engine checks keys, and which credentials it accepts."""
         if self._authorization is not None or not self.tenants.forwards:
             return  # The engine did not receive the client's own credential.
+        if replica.access is not None:
+            return
         if not exchange.route.inference:
             return
         head, flow = exchange.asked.head, exchange.asked.flow

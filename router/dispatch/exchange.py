@@ -38,9 +38,11 @@ from router.dispatch.messages import MESSAGES
 from router.dispatch.proxied_request import ProxiedRequest, io_of
 from router.dispatch.reply import Reply
 from router.dispatch.response_head import is_text
+from router.dispatch.restored_name import RestoredName
 from router.dispatch.tenants import models_of
 from router.dispatch.usage.usage_estimate import usage_at_end
 from router.dispatch.usage.usage_tap import UsageTap
+from router.fleet.names import Target
 from router.fleet.prefix.response_affinity import response_id
 from router.fleet.prefix.tokens.provider import Question
 from router.fleet.replica import Replica
@@ -64,6 +66,10 @@ class ExchangeOwner(ABC):
         self, exchange: Exchange, client: ClientConnection, reason: Reason, now: float
     ) -> None:
         """Forget a request that has ended, and log it. Called once per request."""
+
+    @abstractmethod
+    def place(self, exchange: Exchange) -> None:
+        """Send a request to a replica or to the queue, or answer it with an error."""
 
 
 class Exchange(ProxiedRequest, ClientExchange):
@@ -92,8 +98,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         request_id: bytes,
         arrived: float,
         urgency: Urgency,
+        target: Target | None = None,
     ) -> None:
-        super().__init__(context, asked, body, request_id, arrived, urgency)
+        super().__init__(context, asked, body, request_id, arrived, urgency, target)
         view, times = self.view, self.times
         self._owner = owner
         self._client = client
@@ -140,6 +147,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         self.deadline = min(self.deadline, due)
 
     # -- the interface for the request driver --------------------------------------------------
+
+    def place(self) -> None:
+        self._owner.place(self)
 
     def is_continued(self) -> bool:
         return self.reply.continuation is not None
@@ -206,6 +216,9 @@ class Exchange(ProxiedRequest, ClientExchange):
             self.driver.completed(attempt, error_of(head.status), now)
             self._send_error_event(reader)
             return None
+        named = self.asked.named
+        if named is not None and named.restores_name and reply.restored_name is None:
+            reply.restored_name = RestoredName(named.name)
         if head.is_sse and not io.is_encoded:
             self._watch(io, before, now)
         if not has_begun:
@@ -352,7 +365,9 @@ class Exchange(ProxiedRequest, ClientExchange):
 
         The error is a response, or an event if a stream has begun.
         """
-        if self._done or self.driver.sends_kept_error(err.reason):
+        if self._done or self.driver.falls_back(err.reason):
+            return
+        if self.driver.sends_kept_error(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
             served = self.context.fleet.served_text(models_of(self.asked.key))

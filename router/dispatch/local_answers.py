@@ -41,8 +41,10 @@ def answer_models(exchange: Exchange, client: ClientConnection) -> bool:
                 raise RouterError(
                     Reason.MODEL_NOT_FOUND, f"the model `{name}` does not exist", param="model"
                 )
+            named = fleet.names.find(name)
+            served = fleet.routed(name if named is None else named.targets[0].routed)
             # This call raises RouterError with the reason why the model is missing.
-            fleet.eligible(fleet.routed(name), exchange.view.allowed)
+            fleet.eligible(served, exchange.view.allowed)
             return False
         body = found
     answer_locally(exchange, client, body)

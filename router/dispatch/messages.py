@@ -24,6 +24,7 @@ MESSAGES: dict[Reason, str] = {
     Reason.SERVER_ERROR: "the replica answered with a server error",
     Reason.REPLICA_REFUSED: "the replica refused the request",
     Reason.REPLICA_BUSY: "every replica is busy",
+    Reason.CREDENTIAL_REFUSED: "the replica does not accept the router's credential",
     Reason.NO_FILES: "the router is out of file descriptors",
     Reason.NO_PORTS: "the router is out of ports",
     Reason.REGION_NOT_ALLOWED: "no replica in the regions that this key may use takes the request",

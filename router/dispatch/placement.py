@@ -57,7 +57,7 @@ class Placement:
         if asked.body_bytes > _SMALL:
             # The fields are views that would keep the body in memory after the body was sent.
             fields.drop()
-        self._place(exchange)
+        self.place(exchange)
 
     def _place_with_tokens(self, exchange: Exchange, chains: TokenChains | None) -> None:
         """Send a request that waited for its token ids to a replica or the queue.
@@ -67,12 +67,15 @@ class Placement:
         exchange.question = None
         exchange.view.chains = chains
         try:
-            self._place(exchange)
+            self.place(exchange)
         except Exception as err:
             exchange.crashed(err)
 
-    def _place(self, exchange: Exchange) -> None:
+    def place(self, exchange: Exchange) -> None:
+        """Send a request to a replica or the queue, or answer it with an error."""
         context = self._context
+        if exchange.named is not None and exchange.driver.skips_absent_model():
+            return
         queue = context.queue
         replica: Replica | None
         try:
@@ -87,7 +90,7 @@ class Placement:
             else:
                 replica = context.chooser.choose(exchange.view, exchange.candidates(()))
         except RouterError as err:
-            retry, late = partial(self._place, exchange), partial(exchange.answer, err)
+            retry, late = partial(self.place, exchange), partial(exchange.answer, err)
             if err.reason not in HELPED or not context.first_probes.hold(exchange, retry, late):
                 exchange.answer(err)
             return

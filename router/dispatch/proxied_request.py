@@ -23,6 +23,7 @@ from router.dispatch.context import Context
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.usage.usage_estimate import most_generated, usage_before_content
 from router.fleet.engines.common.descriptor import Abort
+from router.fleet.names import Target
 from router.fleet.replica import Replica
 from router.intake.routes import has_judged_body
 from router.observe.events import log_event
@@ -42,12 +43,16 @@ class ProxiedRequest(AttemptedRequest):
         request_id: bytes,
         arrived: float,
         urgency: Urgency,
+        target: Target | None = None,
     ) -> None:
+        """`target`: the model that the client's name stands for; `None`: the name means itself."""
         route = asked.route
-        view = RequestView(
-            route.kind, context.fleet.routed(asked.model), asked.streamed, asked.body_bytes
-        )
+        fleet = context.fleet
+        model = fleet.routed(asked.model) if target is None else fleet.routed_target(target)
+        view = RequestView(route.kind, model, asked.streamed, asked.body_bytes)
         super().__init__(context, view, urgency, arrived, route, request_id)
+        self.named = asked.named
+        self.target = target
         self.asked = asked
         self.body = body
         self.rules = context.rules

@@ -21,6 +21,7 @@ from router.core.progress import Progress
 from router.core.token_gain import StreamGain
 from router.dispatch.continuation.stream import Continuation
 from router.dispatch.response_head import interim_head, response_head, stream_head
+from router.dispatch.restored_name import RestoredName
 from router.dispatch.usage.token_counts import UNKNOWN, BodyEnd, Usage, native_of, usage_of
 from router.dispatch.usage.usage_tap import UsageTap
 from router.fleet.engines.common.registry import COUNTS_NATIVELY
@@ -69,6 +70,7 @@ class Reply:
         "keep_alive",
         "progress",
         "region",
+        "restored_name",
         "status",
     )
 
@@ -116,6 +118,9 @@ class Reply:
         self._whole: Usage | None = None  # The usage of an answer that came in one piece.
         # Wraps the stream's `UsageTap` if the stream may be continued.
         self.continuation: Continuation | None = None
+        # Writes the client's model name into the response; `None`: the response is not changed.
+        # Set before `watch` and `begin`.
+        self.restored_name: RestoredName | None = None
         # Whether the replica's response has ended, but its last bytes were withheld.
         self._has_ended = False
 
@@ -141,6 +146,15 @@ class Reply:
         if self.continuation is not None or (self._tap is not None and self._tap.takes_out):
             length = None  # The length of the relayed body is not known yet.
         whole = reader.state == COMPLETE
+        restored = self.restored_name
+        if restored is not None:
+            length = None
+            if whole and not head.is_sse:
+                body = b"".join(reader.parts)
+                reader.parts.clear()
+                reader.parts.append(restored.feed(body) + restored.flush())
+            elif self._look is None:
+                self._look = restored.after(None)
         if length is None and whole and not head.is_sse and head.status >= 200:
             length = sum(map(len, reader.parts))
         self._is_sized = length is not None
@@ -172,7 +186,7 @@ class Reply:
                 self._whole = native_of(body) if self._target in COUNTS_NATIVELY else usage_of(body)
         elif counts_tokens and not head.is_sse:
             self._end = BodyEnd(is_native=self._target in COUNTS_NATIVELY)
-            self._look = self._end.feed
+            self._look = self._end.feed if restored is None else restored.after(self._end.feed)
         self._client.write(lines)
         self.is_work = counts_tokens
 
@@ -199,7 +213,8 @@ class Reply:
         self._tap = tap
         self.continuation = continuation
         self._has_ended = False
-        self._look = tap.feed if continuation is None else continuation.feed
+        look = tap.feed if continuation is None else continuation.feed
+        self._look = look if self.restored_name is None else self.restored_name.after(look)
 
     def relay(self, reader: ResponseReader) -> bool:
         """Relay the bytes that the reader has received.
@@ -242,16 +257,18 @@ class Reply:
 
     def _finish(self, body: bytes) -> None:
         """Write the last bytes of a complete response."""
-        stream = self.continuation
+        stream, restored = self.continuation, self.restored_name
         if stream is not None:
-            body += stream.flush()
+            body += self._restored(stream.flush())
             if stream.is_broken:
                 self._has_ended = True
                 if body:
                     self.event(body)
                 return
         elif self._tap is not None:
-            body += self._tap.flush()
+            body += self._restored(self._tap.flush())
+        if restored is not None:
+            body += restored.flush()
         size = len(body)
         self.bytes_out += size
         if not self._chunked:
@@ -262,6 +279,11 @@ class Reply:
         else:
             self._client.write(b"0\r\n\r\n")
         self.is_complete = True
+
+    def _restored(self, data: bytes) -> bytes:
+        """Return bytes of the response that were withheld, with the client's model name."""
+        restored = self.restored_name
+        return data if restored is None or not data else restored.feed(data)
 
     @property
     def has_broken(self) -> bool:
@@ -372,7 +394,10 @@ class Reply:
         event = shapes.event_of(facts, family, self._request_id.decode("ascii"), number)
         if tap is not None:
             # Without the blank line, the error would become part of an engine's incomplete event.
-            event = tap.release() + (b"" if tap.ends_between_events else b"\n\n") + event
+            rest = self._restored(tap.release())
+            if self.restored_name is not None:
+                rest += self.restored_name.flush()
+            event = rest + (b"" if tap.ends_between_events else b"\n\n") + event
         self.event(event)
 
     def error(self, err: RouterError) -> bool:

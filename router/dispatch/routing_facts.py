@@ -14,9 +14,18 @@ from router.dispatch.context import Context
 from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
-from router.intake.fields import MAX_SESSION, Unread
+from router.intake.fields import MAX_SESSION, Fields, Unread
 from router.intake.prompt import prompt_blocks, prompt_seed
 from router.intake.values import session_of
+from router.wire.http1.heads import RequestHead
+
+
+def session_in(head: RequestHead, fields: Fields) -> str | None:
+    """Return the key of the conversation that a request belongs to; `None` if it names none."""
+    session = head.routing.session
+    if session is not None:
+        return session.decode("utf-8", "replace")[:MAX_SESSION]
+    return session_of(fields)
 
 
 class RoutingFacts:
@@ -67,11 +76,7 @@ class RoutingFacts:
             if asked.route.light:
                 # A light request uses no GPU, so no replica will hold the prompt's prefix.
                 view.blocks = ()
-        session = head.routing.session
-        if session is not None:
-            view.session = session.decode("utf-8", "replace")[:MAX_SESSION]
-        else:
-            view.session = session_of(fields)
+        view.session = session_in(head, fields)
 
     def _hedges_as(self, exchange: Exchange) -> str:
         """Return the class under which the request may be hedged.

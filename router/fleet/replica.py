@@ -17,6 +17,7 @@ from router.core.progress import SMOOTHING, Progress
 from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
+from router.fleet.access import Access
 from router.fleet.cadence import Cadence
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
@@ -39,6 +40,7 @@ class Replica(ReplicaLoad):
     __slots__ = (
         "_doubted_hits",
         "_pool",
+        "access",
         "adapters",
         "address",
         "apart",
@@ -92,6 +94,8 @@ class Replica(ReplicaLoad):
         self.host_line = b"host: " + self.address.authority.encode("ascii")
         self.base_path = self.address.base_path.encode("ascii")
         self._pool = pool
+        # What the requests to this replica have of their own; `None`: nothing.
+        self.access: Access | None = None
         self.health = Health(rules)
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.limit = self.max_inflight
@@ -200,6 +204,11 @@ class Replica(ReplicaLoad):
         """The connections of the replica."""
         assert self._pool is not None, "a simulated replica has no connections"
         return self._pool
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the replica belongs to a provider of another company."""
+        return self.access is not None and self.access.is_external
 
     @property
     def kv_polled(self) -> float | None:

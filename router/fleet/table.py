@@ -25,7 +25,7 @@ Must never: do I/O, or make a request wait.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from time import monotonic, time
 from typing import Any
@@ -50,6 +50,7 @@ from router.fleet.model_pools import ModelPools
 from router.fleet.model_speeds import ModelSpeeds
 from router.fleet.monitor.same_engine import SameEngine
 from router.fleet.monitor.signal_changes import has_worked, restarted
+from router.fleet.names import NO_NAMES, Names, Target
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.response_affinity import ResponseAffinity
 from router.fleet.regions.nearest import Nearest
@@ -108,6 +109,8 @@ class Fleet:
         self.dialects = Dialects(self.replicas)
         # The served models that stand for model names that no replica lists.
         self.aliases = Aliases(self.replicas)
+        # What the names that clients write stand for.
+        self.names = NO_NAMES
         # The own models of replicas, for engines that do not read a body's `model`.
         self.defaults = Defaults(self.replicas)
         # Replicas that were removed from the fleet, but whose leases are not all released.
@@ -193,6 +196,12 @@ class Fleet:
         replica.close()
         if replica.health.is_new:
             self._decided()
+
+    def adopt_names(self, names: Names) -> None:
+        """Use the names of another configuration for all later requests."""
+        self.names = names
+        self._model_list = None
+        self.rebuild()
 
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""
@@ -287,8 +296,15 @@ class Fleet:
         """Return the model by which a request is queued and routed: the named model, or the model
         that stands for a name that no replica lists."""
         if model is None or model in self._by_model or not self._by_model:
-            return model
+            return model  # `_by_model` also has the names of targets with a pool.
         return self.aliases.of(model)
+
+    def routed_target(self, target: Target) -> str | None:
+        """Return the model by which a request for a target is queued and routed.
+
+        No other model stands for a target with a pool, because only the pool may serve it.
+        """
+        return target.routed if target.pool else self.routed(target.routed)
 
     def serving(self, model: str | None, allowed: AllowedRegions | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model in the allowed regions (`None`: all regions),
@@ -301,7 +317,10 @@ class Fleet:
     def _serving_everywhere(self, model: str | None) -> tuple[Replica, ...]:
         if model is None:
             return self.ready
-        return self._by_model.get(model) or self._any_model
+        found = self._by_model.get(model)
+        if found:
+            return found
+        return () if model in self.names.pooled else self._any_model
 
     def _passed_over_by(
         self, model: str | None, allowed: AllowedRegions | None
@@ -320,7 +339,7 @@ class Fleet:
         if found is None:
             fit: list[Replica] = [*self._serving_everywhere(model)]
             fit += self._passed_over.get(model, ())
-            known = [r for r in self.replicas.values() if _may_serve(r, model)]
+            known = [r for r in self.replicas.values() if self._may_serve(r, model)]
             found = self._residents[key] = Residents(fit, known, allowed, self._clock())
         return found
 
@@ -412,12 +431,20 @@ class Fleet:
         """Return the models that a replica serves, whether or not it is fit; `None` means any
         model."""
         models = replica.models
-        return frozenset() if models is None and self._lists_models else models
+        if models is None:
+            return frozenset() if self._lists_models else None
+        if not self.names.pooled:
+            return models
+        return models | {name for name in self.names.pooled if self._may_serve(replica, name)}
 
     def served_text(self, models: Collection[str] | None) -> str:
         """Return the served models as text for an error message. `models`: the models that the
         client may use; `None`: all."""
-        return served_text(self._by_model, models)
+        names: Iterable[str] = self._by_model
+        if self.names.is_used:
+            names = {name for name in self._by_model if name not in self.names.pooled}
+            names |= {named.name for named in self.names.aliases}
+        return served_text(names, models)
 
     @property
     def known_models(self) -> dict[str, None]:
@@ -439,6 +466,11 @@ class Fleet:
                 found.setdefault(
                     name, {"id": name, "object": "model", "created": 0, "owned_by": "hedgerow"}
                 )
+        for named in self.names.aliases:
+            for target in named.targets:
+                shown = found.get(self._listed_name(target.model))
+                if shown is not None and self.serving(target.routed, None):
+                    found.setdefault(named.name, {**shown, "id": named.name})
         return found
 
     # -- results of requests and polls --------------------------------------------------------
@@ -814,6 +846,8 @@ class Fleet:
                 for name in pool.names:
                     self._passed_over[name] = others
         self._any_model = tuple(preferred_of(pools.any.candidates, now))
+        for name, target in self.names.pooled.items():
+            self._gather(name, target, now)
         ready = [r for r in self.replicas.values() if r in candidates]
         if not ready and self.ready_ids:
             self._absent_since = now
@@ -839,10 +873,38 @@ class Fleet:
         self._arm(now)
         self._room(None)
 
+    def _gather(self, name: str, target: Target, now: float) -> None:
+        """List the replicas of a target's pool under the name `model@pool`."""
+        pool = self._pools.names.get(self._listed_name(target.model), self._pools.any)
+        found = [r for r in pool.candidates if r.config.pool == target.pool]
+        self._by_model[name] = preferred = tuple(preferred_of(found, now))
+        if len(preferred) < len(found):
+            self._passed_over[name] = without(found, preferred)
+
+    def _listed_name(self, model: str) -> str:
+        """Return a model's name if a replica lists it, else the model that stands for it."""
+        return model if model in self._pools.names else self.aliases.of(model)
+
+    def _may_serve(self, replica: Replica, model: str | None) -> bool:
+        """Whether a replica serves a model, or may serve it because its models are not known yet.
+
+        The replica need not be fit. `model`: `None` means any model.
+        """
+        models = replica.models
+        target = None if model is None else self.names.pooled.get(model)
+        if target is not None:
+            if target.pool != replica.config.pool:
+                return False
+            model = self._listed_name(target.model)
+        if models is None:
+            return not replica.is_unlisted
+        return model is None or model in models
+
     def _remember(self, awaits_list: bool) -> None:
         """Remember all models that a replica lists, whether or not it is up.
 
-        A model that no replica lists any more is forgotten. `awaits_list`: a replica that is down
+        The names of targets with a pool are remembered as long as they are configured. A model
+        that no replica lists any more is forgotten. `awaits_list`: a replica that is down
         or asleep has not listed its models yet; then no model is forgotten.
         """
         listed, known = self._pools.names, self._known_models
@@ -853,6 +915,8 @@ class Fleet:
         if len(known) > len(listed) and not awaits_list:
             for name in [name for name in known if name not in listed]:
                 del known[name]
+        for name in self.names.pooled:
+            known[name] = None
 
     def _look_at_models(self) -> None:
         """Find the replicas whose models are unknown while other replicas list their models."""
@@ -905,14 +969,3 @@ def _by(request_id: bytes) -> str:
 
 def _is_allowed(replica: Replica, allowed: AllowedRegions | None) -> bool:
     return allowed is None or allowed.allows(replica.region)
-
-
-def _may_serve(replica: Replica, model: str | None) -> bool:
-    """Whether a replica serves a model, or may serve it because its models are not known yet.
-
-    The replica need not be fit. `model`: `None` means any model.
-    """
-    models = replica.models
-    if models is None:
-        return not replica.is_unlisted
-    return model is None or model in models

@@ -55,6 +55,7 @@ class FormScan:
     """
 
     __slots__ = (
+        "_before",
         "_delimiter",
         "_fields",
         "_head",
@@ -66,11 +67,15 @@ class FormScan:
         "_tail",
         "_value",
         "_wanted",
+        "places",
     )
 
     def __init__(self, content_type: bytes, wanted: Container[bytes]) -> None:
         self._wanted = wanted
         self._fields: dict[bytes, bytes] = {}
+        # The name of each wanted field, and where its value begins and ends in the form.
+        self.places: list[tuple[bytes, int, int]] = []
+        self._before = 0  # total bytes of the pieces before the current piece
         self._parts = 0  # number of parts that have begun
         self._head = bytearray()  # received bytes of a part's head, from the delimiter on
         self._name = b""  # field name of the current part
@@ -89,6 +94,7 @@ class FormScan:
         at, size = 0, len(data)
         while at < size and self._state != _OVER:
             at = self._text(data, at) if self._state == _TEXT else self._in_head(data, at)
+        self._before += size
 
     def fields(self) -> dict[bytes, bytes]:
         """Returns the wanted fields, after the whole form was fed.
@@ -115,7 +121,7 @@ class FormScan:
             tail += data[start:end]
             if delimiter.startswith(tail):
                 if len(tail) == len(delimiter):
-                    self._ends()
+                    self._ends(self._before + end - len(delimiter))
                 else:
                     self._tail = tail
                 return end
@@ -124,7 +130,7 @@ class FormScan:
         found = data.find(delimiter, start)
         if found >= 0:
             self._keep(data, start, found)
-            self._ends()
+            self._ends(self._before + found)
             return found + len(delimiter)
         near = size - len(delimiter) + 1
         end = data.rfind(b"\r", max(start, near))
@@ -142,12 +148,17 @@ class FormScan:
         else:
             self._value += data[start:end]
 
-    def _ends(self) -> None:
-        """Called when a delimiter is complete: stores the value before it and begins a part."""
+    def _ends(self, at: int) -> None:
+        """Called when a delimiter is complete: stores the value before it and begins a part.
+
+        `at`: where the delimiter begins in the form.
+        """
         if self._is_wanted and self._state != _OVER:
             # The text of an empty part may be shorter than a line break: the delimiter can begin
             # with the line break that ends the head. Compiled code fails for such a slice.
             value = bytes(self._value[2:]) if len(self._value) > 2 else b""
+            if value:
+                self.places.append((self._name, at - len(value), at))
             if self._fields.setdefault(self._name, value) != value:
                 self._refuse("the form has a field twice")
         if self._parts == PARTS:

@@ -20,7 +20,7 @@ from router.core.urgency import CLASSES
 from router.intake.routes import KINDS
 from router.observe.tenant_usage import TenantUsage
 
-ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "other")
+ATTEMPT_KINDS = ("primary", "retry", "hedge", "continuation", "fallback", "other")
 OTHER = "other"
 
 # Histogram bounds in seconds, from a cached response on the same machine to a generation of ten
@@ -199,6 +199,7 @@ class Metrics(Tally):
         self.named: dict[str, None] = {}  # the models that have their own label value
         self._regions: set[str] = set()
         self.retries_by_cause: dict[Reason, int] = {}
+        self.fallbacks_by_cause: dict[str, int] = {}
         self.continuations: dict[str, int] = {}  # number of broken streams, by `Outcome`
         self.ejections_by_replica: dict[str, int] = {}
         self.priority_dropped_by_replica: dict[str, int] = {}
@@ -369,6 +370,10 @@ class Metrics(Tally):
     def retries(self, cause: Reason) -> None:
         """Counts one retry. `cause` is the reason why the attempt before it ended."""
         self.retries_by_cause[cause] = self.retries_by_cause.get(cause, 0) + 1
+
+    def fallback(self, cause: str) -> None:
+        """Counts a request that goes to a fallback. `cause`: the condition in the configuration."""
+        self.fallbacks_by_cause[cause] = self.fallbacks_by_cause.get(cause, 0) + 1
 
     def continuation(self, outcome: str) -> None:
         """Counts one broken stream for which a continuation was considered, by its outcome."""

@@ -148,4 +148,5 @@ def _group(
         zone=like.zone,
         node=like.node,
         region=like.region,
+        pool=like.pool,
     )

@@ -3,7 +3,7 @@
 Two replicas belong to one pool if both answered requests of the same model. Every replica of a pool
 serves all models of the pool, unless the configuration lists the replica's models. The replicas of
 a group are in one pool and have the same sizes in the log. They also have the same weight, limit of
-requests, zone and node in the configuration.
+requests, zone, node, region and pool in the configuration.
 
 At most `REPLICAS_MAX` replicas and `MODELS_MAX` models per replica are kept. Must never: guess a
 size that is not in the log.
@@ -76,8 +76,9 @@ class LoggedFleet:
             if len(self._seen) >= REPLICAS_MAX:
                 return
             seen = self._seen[logged.replica] = _Seen(set())
-        if arrival.model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
-            seen.models.add(arrival.model)
+        model = logged.model or arrival.model
+        if model is not None and logged.is_ok and len(seen.models) < MODELS_MAX:
+            seen.models.add(model)
         # The latest value of the log is used, because the router's estimate of slots improves over
         # time.
         seen.slots = logged.slots or seen.slots
@@ -147,7 +148,7 @@ def _is_equal(one: LoggedGroup, other: LoggedGroup) -> bool:
         and _is_like(one.kv_tokens, other.kv_tokens)
         and all(
             getattr(one.like, name) == getattr(other.like, name)
-            for name in ("weight", "max_inflight", "zone", "node", "region")
+            for name in ("weight", "max_inflight", "zone", "node", "region", "pool")
         )
     )
 

@@ -178,7 +178,12 @@ class SimulatedExchange(RoutedRequest):
             self._finish(Reason.DEADLINE_PASSED, now)
             return
         self._set_timer(self._due())
+        self.place()
+
+    def place(self) -> None:
         context = self.context
+        if self.named is not None and self.driver.skips_absent_model():
+            return
         queue = context.queue
         replica: Replica | None
         try:
@@ -186,11 +191,11 @@ class SimulatedExchange(RoutedRequest):
                 replica = queue.enter(self, None)
                 if replica is None:
                     return  # the queue sends it later
-                self.outcome.queued_s = 0.0
+                self.outcome.queued_s = self.waited_s(context.scheduler.now())
             else:
                 replica = context.chooser.choose(self.view, self.candidates(()))
         except RouterError as err:
-            self._finish(err.reason, now)
+            self.answer(err)
             return
         self.driver.start(replica)
 
@@ -225,6 +230,8 @@ class SimulatedExchange(RoutedRequest):
         return self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
+        if self.driver.falls_back(err.reason):
+            return
         if not self.driver.sends_kept_error(err.reason):
             self._finish(err.reason, self.context.scheduler.now())
 

@@ -23,6 +23,7 @@ class Logged:
         "client_region",
         "ended_s",
         "kv_tokens",
+        "model",
         "output_tokens",
         "prompt_tokens",
         "reason",
@@ -52,6 +53,7 @@ class Logged:
         region: str = "",
         client_region: str = "",
         replica_type: str = "",
+        model: str = "",
     ) -> None:
         self.reason = reason  # a value of `core.errors.Reason`; "ok": the request was answered
         self.ended_s = ended_s  # seconds from the request's arrival to its end
@@ -68,6 +70,7 @@ class Logged:
         self.region = region  # the region of this replica; "": no replica, or no region
         self.client_region = client_region  # the region that the client prefers
         self.replica_type = replica_type  # the configured type of this replica
+        self.model = model  # the model that was requested from replicas; "": the client's
 
     @property
     def is_ok(self) -> bool:

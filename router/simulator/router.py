@@ -26,6 +26,7 @@ from router.dispatch.context import Context
 from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.fleet.engines.common.priority import EPOCH, deadline_number
+from router.fleet.names import Names, Target
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
@@ -91,6 +92,7 @@ class SimulatedRouter(RouterPort):
             clock,
         )
         self.fleet.nearest.adopt(config)
+        self.fleet.adopt_names(Names(config))
         self.chooser = Chooser(
             self.policies,
             config.routing.sample,
@@ -136,7 +138,12 @@ class SimulatedRouter(RouterPort):
         urgency = _URGENCIES.get(arrival.priority, self._usual)
         if arrival.priority_number >= 0.0:  # not NaN
             urgency = Urgency(arrival.priority_number, _SOURCE)
-        view = self.view(arrival)
+        named = self.fleet.names.find(arrival.model)
+        target: Target | None = None
+        if named is not None:
+            # The log has the session's salted hash, so a session may get another target here.
+            target = named.target(arrival.session, flow.party, f"{self.number}.{number}")
+        view = self.view(arrival, target)
         if key is not None:
             view.allowed, view.region = key.allowed_regions, key.region
         share: TenantShare | None = None
@@ -160,6 +167,7 @@ class SimulatedRouter(RouterPort):
             may_hedge(key),
             now,
         )
+        exchange.named, exchange.target = named, target
         if key is not None or arrival.ttft_slo_s > 0.0 or arrival.tpot_slo_s > 0.0:
             exchange.state_slos(key, arrival.ttft_slo_s, arrival.tpot_slo_s)
         self.exchanges[number] = exchange
@@ -197,12 +205,16 @@ class SimulatedRouter(RouterPort):
             waits=self.queue is not None,
         )
 
-    def view(self, arrival: Arrival) -> RequestView:
-        """The policy's view of the request, which the proxy would create from the body."""
+    def view(self, arrival: Arrival, target: Target | None) -> RequestView:
+        """The policy's view of the request, which the proxy would create from the body.
+
+        `target`: the model that the request's name stands for; `None`: the name means itself.
+        """
         prompt_bytes = int(arrival.prompt_tokens * TOKEN_BYTES)
         # The answer to a request without output tokens is never streamed.
         streamed = arrival.stream and arrival.output_tokens > 0
-        view = RequestView(arrival.kind, arrival.model, streamed, prompt_bytes)
+        model = arrival.model if target is None else target.routed
+        view = RequestView(arrival.kind, model, streamed, prompt_bytes)
         blocks = arrival.blocks[: self._most_blocks]
         self.knowledge.measure(view, blocks, prompt_bytes)
         view.session = arrival.session
@@ -312,6 +324,7 @@ def _replica(index: int, group: Group, config: Config) -> Replica:
         zone=group.zone,
         node=group.node,
         region=group.region or config.region,
+        pool=group.pool,
     )
     return Replica(settings, config.health, None)
 

@@ -134,6 +134,7 @@ class Group:
     zone: str = ""
     node: str = ""
     region: str = ""
+    pool: str = ""
     # One-way delay between the routers and these engines; None: `Scenario.network_s`.
     network_s: float | None = None
 

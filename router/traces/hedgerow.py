@@ -111,6 +111,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
     region: str = ""
     client_region: str = ""
     replica_type: str = ""
+    served_model: str = ""
 
     @property
     def is_refused(self) -> bool:
@@ -164,6 +165,7 @@ class _Row(msgspec.Struct, gc=False, rename={"priority": "class"}):
             region=intern(self.region),
             client_region=intern(self.client_region or self.region),
             replica_type=intern(self.replica_type),
+            model=intern(self.served_model),
         )
 
 

@@ -61,6 +61,7 @@ def test_every_commented_setting_of_the_starter_exists(tmp_path: Path) -> None:
         ("tls.key", data / "one.key"),
         ("ca.pem", data / "one.pem"),
         ("token", tmp_path / "token"),
+        ("provider-key", tmp_path / "token"),
         ("admin-token", tmp_path / "token"),
         ("keys.jsonl", tmp_path / "one"),
         ("keys", tmp_path / "keys"),
@@ -192,3 +193,15 @@ def test_the_image_does_not_run_as_root_and_gets_its_signals() -> None:
     assert found["ENTRYPOINT"] == '["hedgerow"]'
     assert found["CMD"].startswith("[")
     assert f"http://{Config().admin.listen}/livez" in found["HEALTHCHECK"]
+
+
+# The guides.
+
+
+def test_every_example_of_the_guide_to_models_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROVIDER_KEY", "sk-1")
+    text = (ROOT / "deploy" / "models.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        assert parse(example, serves=False).models

@@ -43,6 +43,7 @@ from router.dispatch.driver.attempt_state import Attempt, Commit, Phase
 from router.dispatch.driver.request_end import end_request
 from router.dispatch.driver.routed_request import RoutedRequest
 from router.dispatch.hedging.hedger import Hedger
+from router.fleet.names import NamedModel
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.replica import Replica
 from router.fleet.table import Fleet
@@ -196,6 +197,23 @@ class Driven(RoutedRequest):
         assert self.ended is None, f"{what}, after the end"
         self.world.said.append(what)
 
+    def place(self) -> None:
+        queue, context = self.context.queue, self.context
+        if self.named is not None and self.driver.skips_absent_model():
+            return
+        try:
+            if queue is not None and not self.route.light:
+                replica = queue.enter(self, self.pinned)
+            elif self.pinned is not None:
+                replica = self.pinned
+            else:
+                replica = context.chooser.choose(self.view, self.candidates(()))
+        except RouterError as err:
+            self.answer(err)
+            return
+        if replica is not None:
+            self.driver.start(replica)
+
     def _gives_back(self, what: str, attempt: Attempt) -> None:
         self._note(f"{what} {self.name} at {attempt.replica_id}")
         self.attached.remove(attempt)
@@ -286,6 +304,8 @@ class Driven(RoutedRequest):
         return self.is_kept and self.route.repeatable
 
     def answer(self, err: RouterError) -> None:
+        if self.driver.falls_back(err.reason):
+            return
         if self.driver.sends_kept_error(err.reason):
             return
         self.driver.cancel(err.reason)
@@ -561,6 +581,7 @@ class World:
         model: str = "m",
         allowed: AllowedRegions | None = None,
         region: str = "",
+        named: NamedModel | None = None,
     ) -> Driven:
         request = Driven(
             self,
@@ -580,20 +601,9 @@ class World:
         request.concurrency = concurrency
         self.requests.append(request)
         self.all.append(request)
-        owner = None if pinned is None else self.fleet.replicas[pinned]
-        request.pinned = owner
-        try:
-            if self.queue is not None and not light:
-                replica = self.queue.enter(request, owner)
-            elif owner is not None:
-                replica = owner
-            else:
-                replica = self.chooser.choose(request.view, request.candidates(()))
-        except RouterError as err:
-            request.answer(err)
-            return request
-        if replica is not None:
-            request.driver.start(replica)
+        request.pinned = None if pinned is None else self.fleet.replicas[pinned]
+        request.named = named
+        request.place()
         return request
 
     def of(self, name: str) -> Driven:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from router.app.parts import Parts, needs_tls
+from router.app.parts import Parts
 from router.app.reclaims import RESTART
 from router.app.restart.messages import FleetState
 from router.config.model import Replica as ReplicaConfig
@@ -48,9 +48,7 @@ def adopt(
             parts.retire(parts.fleet.replicas[replica_id])
     for replica_id, config in wanted.items():
         if replica_id not in parts.added:
-            if parts.upstream.tls is None and needs_tls(config):
-                parts.upstream.trust(parts.config)
-                parts.adopt_upstream()
+            parts.upstream.learn(config, parts.config)
             replica = parts.make_replica(config, parts.config, parts.upstream)
             parts.added[replica_id] = config
             parts.fleet.add(replica)

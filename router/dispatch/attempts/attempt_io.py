@@ -37,6 +37,7 @@ from router.wire.pool import Waiter
 from router.wire.replica import ReplicaConnection
 
 BUSY: Final = frozenset({429, 503})
+_UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
 _EVENT_BYTES: Final = 32 * 1024
@@ -238,6 +239,14 @@ class AttemptIO(Waiter):
             return self._give_up(Reason.BAD_RESPONSE if reason is Reason.OK else reason)
         if head.status == 200 and self._driver.priority_rejected_by is self.attempt.at:
             self._driver.went_without_priority(self.attempt.at)
+        access = self.attempt.at.access
+        if access is not None and access.has_credential and head.status >= 400:
+            if head.status in _UNAUTHORIZED:
+                # The answer is about the router's credential, so the client must not get it.
+                return self._give_up(Reason.CREDENTIAL_REFUSED)
+            if any(access.is_shown_in(line) for line in head.lines):
+                return self._give_up(Reason.BAD_RESPONSE)
+            self._holds = True  # The text is examined before it is relayed.
         if head.status == self.refusal:
             # The body of the error answer shows whether the engine rejects the `priority` field.
             self._holds = True
@@ -249,6 +258,8 @@ class AttemptIO(Waiter):
                 return False
         if not request.route.inference:
             return True
+        if head.status >= 500 and self._driver.leaves(self.attempt, error_of(head.status)):
+            return False
         if head.status != 200 and self._driver.holds_errors():
             # Another attempt may succeed, or the error of an earlier attempt has precedence.
             self._holds = True
@@ -306,6 +317,9 @@ class AttemptIO(Waiter):
         assert head is not None
         if head.status != 200:
             reason = error_of(head.status)
+            access = self.attempt.at.access
+            if access is not None and access.is_shown_in(b"".join(reader.parts)):
+                return self._give_up(Reason.BAD_RESPONSE)
             if whole:
                 if head.status == self.refusal:
                     if self._is_refused(reader):

@@ -20,12 +20,14 @@ from router.dispatch.attempts.engine_priority import (
     priority_parts,
     without,
 )
+from router.dispatch.attempts.model_name import renamed
 from router.dispatch.attempts.upstream_head import attempt_head
 from router.dispatch.client_request import ClientRequest
 from router.dispatch.usage.usage_ask import PATHS, member, replaced
 from router.fleet.engines.common.priority import SILENT, Dialect
 from router.fleet.replica import Replica
 from router.intake.body import DECODE_UP_TO, SCAN_ABOVE, places_of
+from router.intake.members import Place
 from router.observe.events import log_event
 from router.wire.replica import ReplicaConnection
 
@@ -39,6 +41,12 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     client_body = request.body or []
     common = asked.common
     edited = attempt.rest  # The body of a continuation; `None`: the client's own body is sent.
+    places = None  # Positions of members in the edited body, if a scan has found them.
+    target = request.target
+    if target is not None and target.model != asked.model and client_body:
+        found = _with_model(target.model, asked, client_body, edited)
+        if found is not None:
+            edited, places = found
     parts = NOTHING
     if client_body and request.route.inference and request.route.is_known:
         is_rejected = request.driver.priority_rejected_by is replica
@@ -46,7 +54,7 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     members = parts.member
     if asked.has_priority:
         if asked.body_bytes <= SCAN_ABOVE:
-            edited = _without_priority(asked, client_body, edited) or edited
+            edited = _without_priority(asked, client_body, edited, places) or edited
         elif not members:
             # The body is too large to be edited, so a member is appended. Engines use the last of
             # two members with the same name.
@@ -105,6 +113,10 @@ def send(io: AttemptIO, conn: ReplicaConnection, request: AttemptedRequest) -> N
     if attempt.sent_priority:
         replica.last_priority = attempt.sent_priority
     common += parts.header
+    access = replica.access
+    if access is not None:
+        keys = [asked.head.authorization, asked.head.api_key] if asked.forwards_key else []
+        common = access.lines(common, keys)
     head = attempt_head(
         asked.head,
         replica.base_path,
@@ -120,15 +132,32 @@ def _also(members: bytes, another: bytes) -> bytes:
     return b"%b,%b" % (members, another) if members else another
 
 
-def _without_priority(
-    asked: ClientRequest, client_body: list[bytes], edited: list[bytes] | None
-) -> list[bytes] | None:
-    """Return the body without its `priority`; `None` if the body cannot be read.
+def _with_model(
+    model: str, asked: ClientRequest, client_body: list[bytes], edited: list[bytes] | None
+) -> tuple[list[bytes], list[Place]] | None:
+    """Return the body with another model's name; see `renamed`.
 
     `edited`: the body of a continuation.
     """
+    content_type = asked.head.content_type
     if edited is not None:
-        return without(edited)
+        return renamed(edited, size_of(edited), content_type, None, model)
+    return renamed(client_body, asked.body_bytes, content_type, asked.head.watch, model)
+
+
+def _without_priority(
+    asked: ClientRequest,
+    client_body: list[bytes],
+    edited: list[bytes] | None,
+    places: list[Place] | None,
+) -> list[bytes] | None:
+    """Return the body without its `priority`; `None` if the body cannot be read.
+
+    `edited`: the body of a continuation, or the body with another model's name. `places`: the
+    positions of its members, if a scan has found them.
+    """
+    if edited is not None:
+        return without(edited, places or None)
     return without(client_body, places_of(asked.head.watch, asked.body_bytes))
 
 

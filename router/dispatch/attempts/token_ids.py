@@ -22,6 +22,7 @@ from router.fleet.prefix.kv_events.chains import TokenChains
 from router.fleet.prefix.tokens.facts import Facts
 from router.fleet.prefix.tokens.provider import Question, TokenProvider
 from router.fleet.prefix.tokens.remote import Target
+from router.fleet.replica import Replica
 from router.fleet.table import Fleet
 from router.intake.fields import Fields
 from router.intake.stretch import Stretch
@@ -37,15 +38,10 @@ _OTHERWISE: Final = re.compile(
 class TokenIds:
     """Gets the token ids of requests from a `TokenProvider`."""
 
-    def __init__(self, provider: TokenProvider, fleet: Fleet, server_name: str | None) -> None:
+    def __init__(self, provider: TokenProvider, fleet: Fleet) -> None:
         self._provider = provider
         self._fleet = fleet
-        self._server_name = server_name
         self._turn = 0  # Counter that rotates over the replicas that can tokenize the prompt.
-
-    def adopt(self, server_name: str | None) -> None:
-        """Use the TLS server name of a new configuration for all later requests to /tokenize."""
-        self._server_name = server_name
 
     def ask(
         self,
@@ -103,15 +99,20 @@ class TokenIds:
         Successive calls return different replicas, so that one failing replica does not affect all
         requests.
         """
-        able = [r for r in self._fleet.serving(model, allowed) if r.descriptor.tokenize]
+        able = [r for r in self._fleet.serving(model, allowed) if _may_tokenize(r)]
         if not able:
             return None
         self._turn += 1
         replica = able[self._turn % len(able)]
-        name = self._server_name if replica.address.is_tls else None
         address = replica.pool.address
+        name = address.server_name if replica.address.is_tls else None
         url = replica.config.url.rstrip("/") + replica.descriptor.tokenize
-        return Target(url, name, address.host, address.resolve)
+        return Target(url, name, address.host, address.resolve, address.tls, replica.access)
+
+
+def _may_tokenize(replica: Replica) -> bool:
+    """Whether a replica may get a prompt only to tokenize it; a provider may not."""
+    return bool(replica.descriptor.tokenize) and not replica.is_external
 
 
 def _bytes(raw: msgspec.Raw | Stretch | None) -> bytes | None:

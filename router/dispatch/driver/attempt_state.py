@@ -71,6 +71,7 @@ class Kind:
     RETRY: Final = "retry"
     HEDGE: Final = "hedge"
     CONTINUATION: Final = "continuation"
+    FALLBACK: Final = "fallback"  # The first attempt at a fallback.
 
 
 class Step:
@@ -179,12 +180,25 @@ class Attempt:
 class AttemptState:
     """All attempts of one request."""
 
-    __slots__ = ("attempts", "commit", "kept_error", "most", "over", "winner")
+    __slots__ = (
+        "_falls_back",
+        "_first",
+        "attempts",
+        "commit",
+        "kept_error",
+        "most",
+        "over",
+        "winner",
+    )
 
     def __init__(self, most: int) -> None:
         # Maximum number of attempts that reach a replica. Failed connects do not count.
         self.most = most
         self.attempts: list[Attempt] = []
+        # Index of the first attempt at the present model. The earlier attempts were at models from
+        # which the request went to a fallback.
+        self._first = 0
+        self._falls_back = False  # Whether the next attempt is the first one at a fallback.
         self.commit = Commit.NOTHING
         self.winner: Attempt | None = None
         self.over = False
@@ -200,9 +214,19 @@ class AttemptState:
         """
         return sum(
             1
-            for a in self.attempts
+            for a in self.recent
             if a.kind != Kind.HEDGE and a.reason not in UNREACHED and not a.stale
         )
+
+    @property
+    def recent(self) -> list[Attempt]:
+        """The attempts at the present model."""
+        return self.attempts[self._first :] if self._first else self.attempts
+
+    @property
+    def last(self) -> Attempt | None:
+        """The last attempt at the present model; `None` if there was none."""
+        return self.attempts[-1] if len(self.attempts) > self._first else None
 
     @property
     def lost(self) -> int:
@@ -242,6 +266,9 @@ class AttemptState:
         `tokens`, `held`: see `Attempt`; `light`: see `Lease`.
         """
         kind = Kind.RETRY if self.attempts else Kind.PRIMARY
+        if self._falls_back:
+            kind = Kind.FALLBACK
+            self._falls_back = False
         if hedge:
             kind = Kind.HEDGE
         elif continues:
@@ -250,6 +277,12 @@ class AttemptState:
         attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
         self.attempts.append(attempt)
         return attempt
+
+    def fall_back(self) -> None:
+        """Begin again at another model. No attempt is running, and no content was sent."""
+        self._first = len(self.attempts)
+        self._falls_back = True
+        self.kept_error = None
 
     def sent(self, attempt: Attempt) -> None:
         if attempt.phase == Phase.CONNECTING:
@@ -361,7 +394,7 @@ class AttemptState:
         if reason in LOST and self.lost > 1:
             # The request itself may crash replicas, so it must not reach more than two.
             return Step.ANSWER
-        if len(self.attempts) >= MOST_CONNECTS or (
+        if len(self.recent) >= MOST_CONNECTS or (
             verdict == RetryChoice.BUDGET and self.reached >= self.most
         ):
             return Step.ANSWER

@@ -21,6 +21,7 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.attempt_state import Attempt
 from router.dispatch.queueing.queued_request import QueuedRequest
 from router.dispatch.rules import Times
+from router.fleet.names import NamedModel, Target
 from router.fleet.replica import Replica
 from router.intake.routes import Route
 from router.wire.sweep import NEVER
@@ -33,8 +34,11 @@ class DrivenRequest(QueuedRequest):
     __slots__ = (
         "first_s",
         "hedges_as",
+        "named",
+        "next_fallback",
         "request_id",
         "route",
+        "target",
         "times",
         "waits_for_whole",
         "wanted_until",
@@ -61,6 +65,11 @@ class DrivenRequest(QueuedRequest):
         self.request_id = request_id  # The request id as the client knows it.
         # The class under which the request may be hedged; "": it may not be hedged.
         self.hedges_as = ""
+        # What the client's name of the model stands for; `None`: the name means itself.
+        self.named: NamedModel | None = None
+        # The model to which the request goes now; `None`: the model that the client named.
+        self.target: Target | None = None
+        self.next_fallback = 0  # The index of the first fallback that was not considered yet.
 
     def want_until(self, until: float) -> None:
         """Set the time until which the client wants the answer to begin.
@@ -85,7 +94,23 @@ class DrivenRequest(QueuedRequest):
             return self.times.first_token_s
         return self.times.whole_s if self.wanted_until == NEVER else NEVER
 
+    def goes_to(self, target: Target, model: str | None) -> None:
+        """Set another model. `model`: the name by which the request is queued and routed."""
+        self.target = target
+        view = self.view
+        view.model = model
+        # The prompt's hashes and token IDs are those of the model before.
+        view.blocks = ()
+        view.chains = None
+
     # -- attempts -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def place(self) -> None:
+        """Send the request to a replica or to the queue, like a new request.
+
+        If that is not possible, the request ends with an error.
+        """
 
     @abstractmethod
     def attach(self, attempt: Attempt) -> None:

@@ -2,13 +2,14 @@
 
 The state machine (`attempt_state.AttemptState`) returns the next step after an event; the driver
 executes that step. The base class (`running_attempts.py`) begins and ends single attempts, and
-reports their events. Most requests have one attempt. There are three reasons for another attempt:
+reports their events. Most requests have one attempt. There are four reasons for another attempt:
 
 - A retry follows a failed attempt. If that attempt failed for lack of capacity, the driver waits
   before the retry.
 - A hedge runs in parallel to another attempt, if the hedger asks for it. The first attempt that
   shows content wins. All other attempts are cancelled in the same call.
 - A continuation asks another replica for the rest of a stream that broke.
+- If a request cannot be served, it goes to the next fallback of its model (`fallbacks.py`).
 
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
@@ -30,8 +31,10 @@ from router.dispatch.continuation.outcome import Outcome
 from router.dispatch.driver.arrival_estimate import sent_at_once
 from router.dispatch.driver.attempt_state import Attempt, Commit, Step
 from router.dispatch.driver.driven_request import DrivenRequest
+from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.retry import PASSING, UNSENT
 from router.dispatch.driver.running_attempts import RunningAttempts
+from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
 
@@ -214,15 +217,94 @@ class RequestDriver(RunningAttempts):
         context.hedger.failed(self._request.view, attempt, now)
         context.fleet.attempt_ended(attempt.at, began)
         if not self.live:
+            self._send_kept_error()
+
+    def _send_kept_error(self) -> None:
+        """Send the client the error answer that was kept, unless the request has a fallback."""
+        kept = self.state.kept_error
+        assert kept is not None
+        if not self.falls_back(kept.reason):
             self._request.send_kept_error()
+
+    # -- fallbacks ----------------------------------------------------------------------------
+
+    def falls_back(self, reason: Reason) -> bool:
+        """Send a request to its next fallback, if it has one. No attempt may be running.
+
+        `reason`: why the request would end without a fallback. Returns False if it must end.
+        """
+        if self._request.named is None or self.live:
+            return False
+        return self._falls_to(self._fallback_after(reason), reason)
+
+    def skips_absent_model(self) -> bool:
+        """Send a new request to a fallback if no replica of its model is up.
+
+        Without a fallback, the request may wait for a replica.
+        """
+        request, fleet = self._request, self._context.fleet
+        if request.named is None or fleet.awaits_probe:
+            return False
+        if fleet.serving(request.view.model, request.view.allowed):
+            return False
+        return self.falls_back(Reason.NO_REPLICA)
+
+    def leaves(self, attempt: Attempt, reason: Reason) -> bool:
+        """Send the request to a fallback instead of sending the attempt's error to the client.
+
+        Returns False if the error must be sent.
+        """
+        if self._request.named is None or self.holds_errors() or attempt not in self.live:
+            return False
+        index = self._fallback_after(reason)
+        if index < 0:
+            return False
+        self._request.discard(attempt)
+        self._end_attempt(attempt, reason, reused=False, received=True)
+        return self._falls_to(index, reason)
+
+    def _fallback_after(self, reason: Reason) -> int:
+        request, context = self._request, self._context
+        if context.closing or not request.can_resend():
+            return -1
+        return next_fallback(request, self.state, context.fleet, reason)
+
+    def _falls_to(self, index: int, reason: Reason) -> bool:
+        """Send the request to one of its fallbacks. Below 0: there is none; returns False."""
+        request, context = self._request, self._context
+        named = request.named
+        if index < 0 or named is None:
+            return False
+        now = context.scheduler.now()
+        self._clear_alarm()
+        context.first_probes.forget(request)
+        if request.waits_since >= 0.0:
+            request.end_wait(now)
+        queue = context.queue
+        if queue is not None and self._is_queued():
+            queue.over(request, reason, None, -1, 0, now)
+        if request.estimate is not None:
+            request.estimate.void()
+            request.estimate = None
+        request.unreached_since = NOT_SINCE
+        self.state.fall_back()
+        target = named.fallbacks[index]
+        request.next_fallback = index + 1
+        request.goes_to(target, context.fleet.routed_target(target))
+        context.metrics.fallback(CONDITIONS[reason])
+        request.place()
+        return True
 
     # -- failing ------------------------------------------------------------------------------
 
     def replace(self, attempt: Attempt, reason: Reason) -> bool:
-        """Try another replica after a busy or error answer, if no content was sent yet.
+        """Try another replica or a fallback after a busy or error answer, if no content was sent.
 
         Returns False if the answer must be sent to the client.
         """
+        return self._retries_elsewhere(attempt, reason) or self.leaves(attempt, reason)
+
+    def _retries_elsewhere(self, attempt: Attempt, reason: Reason) -> bool:
         state, request = self.state, self._request
         if not self._can_send_again() or state.reached >= state.most:
             return False
@@ -268,7 +350,7 @@ class RequestDriver(RunningAttempts):
                 request.truncate(reason if winner is None else winner.reason)
             return
         if step == Step.KEPT_ERROR:
-            request.send_kept_error()
+            self._send_kept_error()
             return
         can_resend = request.can_resend()
         is_here = step == Step.HERE and not attempt.at.removed and self.may_use(attempt.at)
@@ -286,6 +368,8 @@ class RequestDriver(RunningAttempts):
                     return
                 self._go_on(others, reason)
                 return
+        if self.falls_back(self.state.blame):
+            return
         if reason in UNSENT and self._wait_again(attempt.at):
             context.metrics.retries(reason)
             return
@@ -433,7 +517,7 @@ class RequestDriver(RunningAttempts):
 
         If the error answer of an attempt was kept, the client gets it.
         """
-        if not self.sends_kept_error(reason):
+        if not self.falls_back(reason) and not self.sends_kept_error(reason):
             self._request.answer_failure(reason)
 
     # -- continuing ---------------------------------------------------------------------------

@@ -102,5 +102,5 @@ class RoutedRequest(DrivenRequest):
         self.driver.recall(now)
 
     def last_attempt(self) -> tuple[Replica, float] | None:
-        attempts = self.driver.state.attempts
-        return (attempts[-1].at, attempts[-1].began) if attempts else None
+        last = self.driver.state.last
+        return None if last is None else (last.at, last.began)

@@ -192,7 +192,7 @@ class RunningAttempts:
 
     def _tried(self) -> list[Replica]:
         """Return the replicas where the request failed; a preempted attempt has not failed."""
-        return [a.at for a in self.state.attempts if a.reason is not Reason.PREEMPTED]
+        return [a.at for a in self.state.recent if a.reason is not Reason.PREEMPTED]
 
     # -- time limits ---------------------------------------------------------------------------
 

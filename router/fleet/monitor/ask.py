@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from router.config.model import Config
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.replica import Replica
 
@@ -51,20 +50,18 @@ class NoAnswer(Exception):
 class Asker:
     """Sends requests to many replicas. Call `close` after the last one."""
 
-    def __init__(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, token: str | None) -> None:
         # Key: whether the session keeps its connections for reuse.
         self._sessions: dict[bool, aiohttp.ClientSession] = {}
         # Host -> resolver of the data plane, which keeps the addresses during a DNS outage.
         self._names: dict[str, Resolve] = {}
-        self.adopt(config, token, tls)
+        self.adopt(token)
 
-    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
-        """Use new settings from a reload for later requests."""
+    def adopt(self, token: str | None) -> None:
+        """Use another token for later requests to replicas without a credential of their own."""
         self._headers = {"accept-encoding": "identity"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
-        self._tls: ssl.SSLContext | bool = tls or True
-        self._server_name = config.upstream.server_name
 
     def prepare(self) -> None:
         """Load modules and files in advance, so that the first request is not delayed.
@@ -96,15 +93,16 @@ class Asker:
         """
         self._know(replica)
         session = self._sessions.get(keep_alive) or self._open(keep_alive)
+        tls, server_name = tls_of(replica)
         with _in_one_word():
             async with (
                 asyncio.timeout(timeout_s),
                 session.get(
                     replica.config.url.rstrip("/") + path,
-                    headers=self._headers,
+                    headers=own_fields(replica, self._headers),
                     allow_redirects=False,
-                    ssl=self._tls,
-                    server_hostname=self._server_name if replica.address.is_tls else None,
+                    ssl=tls,
+                    server_hostname=server_name,
                 ) as response,
             ):
                 try:
@@ -129,8 +127,9 @@ class Asker:
         """
         self._know(replica)
         session = self._sessions.get(False) or self._open(False)
-        headers = {**self._headers, "content-type": "application/json"}
-        if authorization is not None:
+        headers = own_fields(replica, {**self._headers, "content-type": "application/json"})
+        tls, server_name = tls_of(replica)
+        if authorization is not None and replica.access is None:
             _, _, value = authorization.partition(b":")
             headers.setdefault("authorization", value.strip().decode("latin-1"))
         with _in_one_word():
@@ -141,8 +140,8 @@ class Asker:
                     data=body,
                     headers=headers,
                     allow_redirects=False,
-                    ssl=self._tls,
-                    server_hostname=self._server_name if replica.address.is_tls else None,
+                    ssl=tls,
+                    server_hostname=server_name,
                 ) as response,
             ):
                 return response.status
@@ -175,6 +174,21 @@ class Asker:
             read_bufsize=_PIECE,
         )
         return session
+
+
+def own_fields(replica: Replica, usual: dict[str, str]) -> dict[str, str]:
+    """Return the header fields of a request of the router itself to a replica.
+
+    `usual`: the fields for replicas without a credential of their own.
+    """
+    access = replica.access
+    return usual if access is None else access.own_fields(usual)
+
+
+def tls_of(replica: Replica) -> tuple[ssl.SSLContext | bool, str | None]:
+    """Return the TLS context and the server name for connections to a replica."""
+    address = replica.pool.address
+    return address.tls or True, address.server_name if replica.address.is_tls else None
 
 
 @contextmanager

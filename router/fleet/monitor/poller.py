@@ -19,7 +19,6 @@ make a request wait.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable, Mapping
 from random import Random
 from time import monotonic
@@ -78,14 +77,13 @@ class Poller:
         fleet: Observer,
         config: Config,
         token: str | None,
-        tls: ssl.SSLContext | None,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
         self._rng = rng
         self._on_error = on_error
-        self._asker = Asker(config, token, tls)
+        self._asker = Asker(token)
         self._turns: dict[Replica, _Turn] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._is_open = False
@@ -96,11 +94,11 @@ class Poller:
         self._polling = config.polling
         self._refresh_s = config.health.models_interval_s
 
-    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def adopt(self, config: Config, token: str | None) -> None:
         """Use new settings from a reload for later polls."""
         interval_s = self._polling.interval_s
         self._settings(config)
-        self._asker.adopt(config, token, tls)
+        self._asker.adopt(token)
         if self._polling.interval_s != interval_s:
             for turn in self._turns.values():
                 self._end(turn)
@@ -115,8 +113,8 @@ class Poller:
             self.watch(replica)
 
     def watch(self, replica: Replica) -> None:
-        """Poll a replica from now on."""
-        if replica in self._turns:
+        """Poll a replica from now on, unless it belongs to a provider of another company."""
+        if replica in self._turns or replica.is_external:
             return
         turn = self._turns[replica] = _Turn(replica)
         self._begin(turn)

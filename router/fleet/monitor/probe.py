@@ -12,7 +12,6 @@ replica. The model list shows in most cases which engine the replica runs.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from random import Random
 from time import monotonic
@@ -46,22 +45,21 @@ class Prober:
         fleet: Fleet,
         config: Config,
         token: str | None,
-        tls: ssl.SSLContext | None,
         rng: Random,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._fleet = fleet
-        self._asker = Asker(config, token, tls)
+        self._asker = Asker(token)
         self._rules = config.health
         self._rng = rng
         self._on_error = on_error
         self._tasks: dict[Replica, asyncio.Task[None]] = {}
         self._at_start = False  # Whether the first round of probes is in progress.
 
-    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def adopt(self, config: Config, token: str | None) -> None:
         """Use new settings from a reload for later probes."""
         self._rules = config.health
-        self._asker.adopt(config, token, tls)
+        self._asker.adopt(token)
 
     async def start(self) -> None:
         """Start to probe every replica. Returns after the first round of probes.

@@ -213,6 +213,13 @@ FAMILIES: Final[tuple[Family[Metrics], ...]] = (
         ("cause",),
     ),
     Family(
+        "fallbacks",
+        COUNTER,
+        "Requests that went to a fallback of their model, by the condition.",
+        lambda m: m.fallbacks_by_cause,
+        ("cause",),
+    ),
+    Family(
         "continuations",
         COUNTER,
         "Streams that broke after content: continued by another replica, or why not.",

@@ -89,6 +89,8 @@ class Record(msgspec.Struct, omit_defaults=True, gc=False, rename={"priority": "
     # The region that the client prefers, or else the router's; "": equal to `region`.
     client_region: str = ""
     replica_type: str = ""  # the configured type of the replica
+    # The model that was requested from replicas; "": the value of `model`.
+    served_model: str = ""
 
 
 # The defaults of fields that are mutable, because msgspec stores a factory for them instead.

@@ -101,9 +101,10 @@ def _count(
     waits: Windows,
 ) -> None:
     logged = arrival.logged
-    model, is_batch = arrival.model or "", arrival.priority == CLASSES[BATCH]
+    served = "" if logged is None else logged.model
+    is_batch = arrival.priority == CLASSES[BATCH]
     home = region if logged is None else logged.client_region or region
-    place = windows.place(model, home)
+    place = windows.place(served or arrival.model or "", home)
     cached = 0 if logged is None else logged.cached_tokens or 0
     prompt, output = max(arrival.prompt_tokens - cached, 0), arrival.output_tokens
     share = batch if is_batch else 1.0

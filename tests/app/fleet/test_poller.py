@@ -116,7 +116,7 @@ async def polling(
     )
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, url=url, **(replica or {}))
-    poller = Poller(told, config, token, None, Random(1), errors.append)
+    poller = Poller(told, config, token, Random(1), errors.append)
     try:
         if start:
             await poller.start()
@@ -800,7 +800,7 @@ async def test_a_thousand_replicas_are_asked_one_after_the_other() -> None:
 
     errors: list[BaseException] = []
     config = Config(polling=Polling(interval_s=3600.0))
-    poller = Poller(Told(table), config, None, None, Listening(1), errors.append)
+    poller = Poller(Told(table), config, None, Listening(1), errors.append)
     await poller.start()
     await asyncio.sleep(0)
     assert poller.running == 1000

@@ -31,7 +31,7 @@ async def probing(
     table = Table(**{"interval_s": 0.02, "timeout_s": 0.15, "fall": 2, **rules})
     errors: list[BaseException] = []
     config = Config(health=table.rules)
-    prober = Prober(table.fleet, config, token, None, Random(1), errors.append)
+    prober = Prober(table.fleet, config, token, Random(1), errors.append)
     for index, url in enumerate(urls):
         table.add(f"r{index}", None, is_new=True, url=url)
     try:

@@ -76,7 +76,7 @@ async def asking(
         tokenizers={model: str(path) for model, path in tokenizers.items()},
     )
     errors: list[BaseException] = []
-    provider = TokenProvider(prefix, None, None, errors.append)
+    provider = TokenProvider(prefix, None, errors.append)
     await provider.start()
     asker = Asker(provider, server)
     asker.errors = errors
@@ -315,7 +315,7 @@ def test_tokenizers_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     @scenario
     async def run() -> None:
         prefix = Prefix(tokenizers={"m": str(tmp_path / "none"), "n": str(tmp_path)})
-        provider = TokenProvider(prefix, None, None, lambda error: None)
+        provider = TokenProvider(prefix, None, lambda error: None)
         with pytest.raises(ConfigError) as caught:
             await provider.start()
         assert [line.partition(":")[0] for line in caught.value.problems] == [

@@ -94,7 +94,7 @@ async def watching(*urls: str, **options: Any) -> AsyncIterator[tuple[KvWatcher,
     errors: list[BaseException] = []
     before = asyncio.all_tasks()
     watcher = KvWatcher(
-        *(Config(), "secret", None, Random(1), errors.append),
+        *(Config(), "secret", Random(1), errors.append),
         settled_s=options.get("settled_s", 0.05),
         unsettled_s=0.02,
     )

@@ -16,7 +16,7 @@ async def test_a_prompt_is_tokenized_in_an_allowed_region_only() -> None:
     for number, region in enumerate(("us", "eu", "us", "eu", "us")):
         url = f"http://127.0.0.1:{9000 + number}"
         table.add(f"{region}-{number}", engine="vllm", region=region, url=url)
-    ids = TokenIds(cast(Any, None), table.fleet, None)
+    ids = TokenIds(cast(Any, None), table.fleet)
 
     def asked(allowed: AllowedRegions | None) -> set[str]:
         targets = [ids._target("m", allowed) for _ in range(20)]

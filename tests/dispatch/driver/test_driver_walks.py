@@ -22,6 +22,8 @@ from router.config.model import (
     Health,
     Hedging,
     HighClass,
+    ModelRoute,
+    ModelTarget,
     Preemption,
     Queue,
     QueueGates,
@@ -32,6 +34,7 @@ from router.config.model import (
 from router.core.errors import Reason
 from router.core.urgency import CLASSES
 from router.dispatch.driver.attempt_state import Attempt
+from router.fleet.names import NamedModel
 from tests.dispatch.driven import Driven, World
 
 # Classes by name, so that a failure is easy to read.
@@ -72,7 +75,9 @@ ALLOWED = {
 }
 LIVELY = 6  # maximum number of concurrent requests
 KNOWN = 6  # maximum number of replicas
-OWN = ("primary", "retry")
+OWN = ("primary", "retry", "fallback")
+# The model of some requests: it has two fallbacks.
+FALLS_BACK = NamedModel("m", ModelRoute(fallbacks=(ModelTarget(model="b"), ModelTarget(model="m"))))
 
 
 class Walk(RuleBasedStateMachine):
@@ -85,7 +90,7 @@ class Walk(RuleBasedStateMachine):
         most=st.sampled_from([None, 1, 2]),
         ejects=st.booleans(),
         regions=st.sampled_from(REGIONS),
-        models=st.sampled_from([("m",), ("m", "*")]),
+        models=st.sampled_from([("m",), ("m", "*"), ("m", "b")]),
     )
     def begins(
         self,
@@ -137,6 +142,7 @@ class Walk(RuleBasedStateMachine):
         allowed=st.sampled_from(list(ALLOWED)),
         region=st.sampled_from(["", "eu", "us", "elsewhere"]),
         model=st.sampled_from(["m", "m", "another name"]),
+        falls_back=st.booleans(),
         data=st.data(),
     )
     def arrives(
@@ -151,6 +157,7 @@ class Walk(RuleBasedStateMachine):
         allowed: str,
         region: str,
         model: str,
+        falls_back: bool,
         data: st.DataObject,
     ) -> None:
         world = self.world
@@ -170,6 +177,7 @@ class Walk(RuleBasedStateMachine):
             allowed=ALLOWED[allowed],
             region=region,
             model=model,
+            named=FALLS_BACK if falls_back else None,
         )
 
     def owner(self, data: st.DataObject, allowed: AllowedRegions | None) -> str | None:

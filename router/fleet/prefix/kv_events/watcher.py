@@ -8,7 +8,6 @@ and never delays a request. Received events go into one `ExactIndex`, keyed by t
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from router.config.model import Config
 from router.fleet.engines.common.publishers import Source
 from router.fleet.engines.common.registry import publishers_of
+from router.fleet.monitor.ask import own_fields, tls_of
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.prefix.kv_events.addresses import Addresses
 from router.fleet.prefix.kv_events.extra import load
@@ -41,7 +41,6 @@ class KvWatcher:
         self,
         config: Config,
         token: str | None,
-        tls: ssl.SSLContext | None,
         rng: Random,
         on_error: Callable[[BaseException], None],
         *,
@@ -53,7 +52,7 @@ class KvWatcher:
         self._zmq = load("zmq", "pyzmq", "prefix.exact")
         self.index = ExactIndex(config.prefix.entries)
         self.counters = Counters()
-        self.adopt(config, token, tls)
+        self.adopt(config, token)
         self._rng = rng
         self._on_error = on_error
         self._settled_s = settled_s
@@ -69,12 +68,10 @@ class KvWatcher:
         self._pump: Pump | None = None
         self._session: aiohttp.ClientSession | None = None
 
-    def adopt(self, config: Config, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def adopt(self, config: Config, token: str | None) -> None:
         """Use the settings of a reloaded configuration for later queries."""
         self._timeout_s = config.polling.timeout_s
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._tls: ssl.SSLContext | bool = tls or True
-        self._server_name = config.upstream.server_name
 
     def start(self) -> None:
         """Open the session and the ZMQ context. Needs a running event loop."""
@@ -241,14 +238,15 @@ class KvWatcher:
         assert self._session is not None
         address = replica.pool.address
         remember(self._names, address.host, address.resolve)
+        tls, server_name = tls_of(replica)
         try:
             async with self._session.get(
                 replica.config.url.rstrip("/") + path,
-                headers=self._headers,
+                headers=own_fields(replica, self._headers),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 allow_redirects=False,
-                ssl=self._tls,
-                server_hostname=self._server_name if replica.address.is_tls else None,
+                ssl=tls,
+                server_hostname=server_name,
             ) as response:
                 if response.status != 200:
                     return b"" if response.status < 500 else None

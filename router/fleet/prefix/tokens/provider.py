@@ -11,7 +11,6 @@ questions are in progress; a further question gets None at once.
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
@@ -137,14 +136,13 @@ class TokenProvider:
         self,
         prefix: Prefix,
         token: str | None,
-        tls: ssl.SSLContext | None,
         on_error: Callable[[BaseException], None],
     ) -> None:
         self._prefix = prefix
         self._wait_s = prefix.tokens_wait_s
         self._on_error = on_error
         self._tokenizers: dict[str, LocalTokenizer] = {}
-        self._remote = RemoteTokenizer(token, tls)
+        self._remote = RemoteTokenizer(token)
         self._answers = PrefixCache(_CACHE_BYTES)
         self._jobs: dict[bytes, _Job] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -152,9 +150,9 @@ class TokenProvider:
         self._loop: asyncio.AbstractEventLoop | None = None
         self.counters = TokenCounters()
 
-    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def adopt(self, token: str | None) -> None:
         """Use the credentials of a reloaded configuration for all later queries to replicas."""
-        self._remote.adopt(token, tls)
+        self._remote.adopt(token)
 
     def stop_remote(self) -> None:
         """Stop all queries to replicas, because a reload may have changed the allowed regions.

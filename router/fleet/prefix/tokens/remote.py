@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from router.fleet.access import Access
 from router.fleet.monitor.resolve import Resolve, remember
 from router.fleet.prefix.kv_events.chains import pack
 from router.fleet.prefix.tokens.facts import Facts, may_hold_more_than_text, text_of
@@ -30,6 +31,8 @@ class Target(msgspec.Struct, frozen=True):
     server_name: str | None = None  # the server name for TLS (SNI)
     host: str = ""  # the host of the URL
     resolve: Resolve | None = None  # the data plane's resolver of this host
+    tls: ssl.SSLContext | None = None  # for an https URL
+    access: Access | None = None  # what requests to the replica have of their own
 
 
 class _Answer(msgspec.Struct):
@@ -62,18 +65,17 @@ def request_body(facts: Facts) -> bytes | None:
 class RemoteTokenizer:
     """Queries replicas. Call `start` before the first query, and `stop` after the last one."""
 
-    def __init__(self, token: str | None, tls: ssl.SSLContext | None, timeout_s: float = 2.0):
+    def __init__(self, token: str | None, timeout_s: float = 2.0):
         self._timeout_s = timeout_s
         self._session: aiohttp.ClientSession | None = None
         self._names: dict[str, Resolve] = {}  # host -> the data plane's resolver
-        self.adopt(token, tls)
+        self.adopt(token)
 
-    def adopt(self, token: str | None, tls: ssl.SSLContext | None) -> None:
+    def adopt(self, token: str | None) -> None:
         """Use the credentials of a reloaded configuration for all later queries."""
         self._headers = {"content-type": "application/json"}
         if token:
             self._headers["authorization"] = f"Bearer {token}"
-        self._tls: ssl.SSLContext | bool = tls or True
 
     def start(self) -> None:
         """Open the session. Needs a running event loop."""
@@ -96,15 +98,16 @@ class RemoteTokenizer:
         import aiohttp
 
         assert self._session is not None
+        access = target.access
         remember(self._names, target.host, target.resolve)
         try:
             async with self._session.post(
                 target.url,
                 data=body,
-                headers=self._headers,
+                headers=self._headers if access is None else access.own_fields(self._headers),
                 timeout=aiohttp.ClientTimeout(total=self._timeout_s),
                 allow_redirects=False,
-                ssl=self._tls,
+                ssl=target.tls or True,
                 server_hostname=target.server_name,
             ) as response:
                 if response.status != 200:

@@ -1,0 +1,86 @@
+"""The credential and the header fields that the requests to one replica have of their own.
+
+A replica, or its pool, may have a credential (`credential` in the configuration). Then the replica
+gets this credential, and neither the client's nor the one of `upstream`. A provider of another
+company (`pools.*.external`) gets only the header fields that describe the body, so it learns
+nothing about the client.
+
+Must never: show a credential in an error, a log or a report.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.config.model import Credential, Pool
+
+# Header fields in which clients send credentials.
+_CREDENTIALS: Final = frozenset(
+    {
+        *(b"authorization", b"proxy-authorization", b"x-api-key", b"api-key", b"x-goog-api-key"),
+        b"cookie",
+    }
+)
+# The header fields of a client's request that a provider of another company gets.
+_PASSED: Final = frozenset(
+    {
+        *(b"content-type", b"content-encoding", b"content-length", b"accept"),
+        *(b"anthropic-version", b"anthropic-beta", b"openai-beta"),
+    }
+)
+_LEAST: Final = 8  # A shorter credential is not searched for in answers, because it may be a word.
+
+
+class Access:
+    """What the requests to one replica have of their own. The object never changes."""
+
+    __slots__ = ("_dropped", "_forwards_key", "_secret", "fields", "has_credential", "is_external")
+
+    def __init__(self, credential: Credential | None, token: str | None, pool: Pool) -> None:
+        """`token`: the secret of `credential`; `None`: there is none."""
+        self.is_external = pool.external
+        # The header fields that are added to each request. The values are secret.
+        self.fields = {name.lower(): value for name, value in pool.headers.items()}
+        self.has_credential = credential is not None and token is not None
+        self._forwards_key = credential is not None and credential.forward_client_key
+        self._secret = b""
+        if credential is not None and token is not None:
+            name = credential.header.lower()
+            self.fields[name] = f"Bearer {token}" if name == "authorization" else token
+            self._secret = token.encode()
+        dropped = frozenset(name.encode() for name in self.fields)
+        if self.has_credential or self.is_external:
+            dropped |= _CREDENTIALS
+        self._dropped = dropped
+
+    def lines(self, common: bytes, own: list[bytes | None]) -> bytes:
+        """Return the header lines of a request to the replica, each with a CRLF before it.
+
+        `common`: the lines that other replicas get. `own`: the client's lines with credentials.
+        """
+        kept = [line for line in common.split(b"\r\n") if line and self._passes(_name(line))]
+        if self._forwards_key:
+            taken = {name.encode() for name in self.fields}
+            kept += [line for line in own if line is not None and _name(line) not in taken]
+        kept += [f"{name}: {value}".encode() for name, value in self.fields.items()]
+        return b"\r\n" + b"\r\n".join(kept)
+
+    def _passes(self, name: bytes) -> bool:
+        return name not in self._dropped and (not self.is_external or name in _PASSED)
+
+    def own_fields(self, usual: dict[str, str]) -> dict[str, str]:
+        """Return the header fields of a request of the router itself, such as a probe.
+
+        `usual`: the fields that other replicas get.
+        """
+        dropped = self._dropped
+        kept = {name: usual[name] for name in usual if name.encode() not in dropped}
+        return {**kept, **self.fields}
+
+    def is_shown_in(self, text: bytes) -> bool:
+        """Whether a text contains the credential."""
+        return len(self._secret) >= _LEAST and self._secret in text
+
+
+def _name(line: bytes) -> bytes:
+    return line[: line.find(b":")].lower()

@@ -1,0 +1,125 @@
+"""When a request goes to the next fallback of its model, and when it ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from policies.regions import AllowedRegions
+from router.config.load import parse
+from router.config.model import Queue
+from router.core.errors import Reason
+from router.dispatch.driver.attempt_state import Kind
+from router.dispatch.driver.fallbacks import CONDITIONS, DEADLINE, FAILURE, NO_REPLICA, QUEUE_FULL
+from router.fleet.membership import Duty
+from router.fleet.names import Names
+from tests.dispatch.driven import Driven, World
+
+QUEUES = pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()], ids=["none", "queue"])
+
+
+def falling(world: World, name: str = "q", **fields: Any) -> Driven:
+    """A running request for the model `m`, which falls back to `b` and then to `c`."""
+    route = {"fallbacks": ["b", "c"], **fields.pop("route", {})}
+    named = Names(parse("", {"models": {"m": route}}, serves=False)).find("m")
+    return world.arrives(name, named=named, **fields)
+
+
+def world(queue: Queue | None = None, **settings: Any) -> World:
+    return World(2, queue=queue, models=("m", "b", "c"), **settings)
+
+
+@QUEUES
+@pytest.mark.parametrize("reason", list(Reason), ids=lambda reason: reason.value)
+def test_each_reason_has_a_condition_or_ends_the_request(reason: Reason, queue: Queue) -> None:
+    at = world(queue)
+    request = falling(at)
+    request.driver.recall(at.time.at)
+    assert request.driver.falls_back(reason) is (reason in CONDITIONS)
+    if reason in CONDITIONS:
+        assert request.view.model == "b"
+        assert request.driver.live[0].kind == Kind.FALLBACK
+        assert at.metrics.fallbacks_by_cause == {CONDITIONS[reason]: 1}
+
+
+def test_the_conditions_are_those_of_the_configuration() -> None:
+    assert set(CONDITIONS.values()) == {NO_REPLICA, QUEUE_FULL, DEADLINE, FAILURE}
+    for reason, condition in CONDITIONS.items():
+        for on in (NO_REPLICA, QUEUE_FULL, DEADLINE, FAILURE):
+            at = world()
+            request = falling(at, route={"fall_back_on": [on]})
+            request.driver.recall(at.time.at)
+            assert request.driver.falls_back(reason) is (on == condition)
+
+
+@QUEUES
+def test_the_replicas_of_the_first_model_may_serve_the_fallback(queue: Queue) -> None:
+    """The client gets the error of the last fallback."""
+    at = world(queue)
+    request = falling(at)
+    for _ in range(9):
+        at.time.passes(0.1)
+        if request.driver.live:
+            attempt = request.driver.live[0]
+            request.driver.connected(attempt)
+            request.drop(attempt)
+            request.driver.failed(attempt, Reason.TTFT_TIMEOUT, reused=False, received=True)
+    assert request.ended is Reason.TTFT_TIMEOUT
+    kinds = [attempt.kind for attempt in request.driver.state.attempts]
+    assert kinds == [Kind.PRIMARY, Kind.FALLBACK, Kind.FALLBACK]
+
+
+@pytest.mark.parametrize(
+    ("reason", "falls"), [(Reason.CONNECT_FAILED, True), (Reason.REPLICA_RESET, False)]
+)
+def test_a_request_that_may_not_be_repeated(reason: Reason, falls: bool) -> None:
+    at = world()
+    request = falling(at, repeatable=False)
+    request.driver.recall(at.time.at)
+    assert request.driver.falls_back(reason) is falls
+
+
+def test_a_request_that_crashes_replicas_reaches_two_of_them() -> None:
+    at = World(4, models=("m", "b", "c"))
+    request = falling(at)
+    for _ in range(6):
+        if request.driver.live:
+            attempt = request.driver.live[0]
+            request.driver.connected(attempt)
+            request.drop(attempt)
+            request.driver.failed(attempt, Reason.REPLICA_RESET, reused=False, received=True)
+        at.time.passes(0.5)
+    assert request.ended is Reason.REPLICA_RESET
+    assert len(request.driver.state.attempts) == 2
+
+
+def test_a_request_that_is_pinned_or_whose_body_is_gone_ends() -> None:
+    at = world()
+    request = falling(at)
+    request.driver.recall(at.time.at)
+    request.is_kept = False
+    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+    request.is_kept = True
+    request.pinned = at.replicas[0]
+    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+
+
+def test_a_router_that_stops_begins_no_fallback() -> None:
+    at = world()
+    request = falling(at)
+    request.driver.recall(at.time.at)
+    at.context.closing = True
+    assert not request.driver.falls_back(Reason.SERVER_ERROR)
+
+
+def test_the_fallback_stays_in_the_allowed_regions() -> None:
+    at = World(2, models=("m", "b", "c"), regions=("eu", "us"))
+    request = falling(at, allowed=AllowedRegions(["us"]))
+    assert request.driver.live[0].replica_id == "r1"
+    request.driver.recall(at.time.at)
+    assert request.driver.falls_back(Reason.SERVER_ERROR)
+    assert request.driver.live[0].replica_id == "r1"
+    request.driver.recall(at.time.at)
+    at.fleet.set_duty(at.replicas[1], Duty.CORDONED)
+    assert not request.driver.falls_back(Reason.SERVER_ERROR)
