@@ -102,7 +102,9 @@ class Spending:
     """What one tenant has used, what its running requests hold, and its budgets."""
 
     __slots__ = (
+        "_day",
         "_days",
+        "_month",
         "_months",
         "held_cost",
         "held_tokens",
@@ -125,6 +127,9 @@ class Spending:
         # The periods in the order of their creation.
         self._days: dict[int, Period] = {}
         self._months: dict[int, Period] = {}
+        # The day and the month of the last call, so that few requests compute a calendar.
+        self._day = self.day(0)
+        self._month = self.month(month_of(0))
 
     def day(self, number: int) -> Period:
         return _period(self._days, number)
@@ -144,15 +149,15 @@ class Spending:
         """
         limits = self.limits
         if limits is not None:
-            number = day_of(wall)
-            day, month = self.day(number), self.month(month_of(number))
-            self.wait_s = 0.0
-            day_s, month_s = seconds_to_next_day(wall), seconds_to_next_month(wall)
-            self._spent(day.tokens, limits.tokens_per_day, day_s, "tokens per day")
-            self._spent(day.cost, limits.cost_per_day, day_s, "cost per day")
-            self._spent(month.tokens, limits.tokens_per_month, month_s, "tokens per month")
-            self._spent(month.cost, limits.cost_per_month, month_s, "cost per month")
-            if self.wait_s > 0.0:
+            self._enter_day(day_of(wall))
+            day, month = self._day, self._month
+            if (
+                day.tokens >= limits.tokens_per_day
+                or day.cost >= limits.cost_per_day
+                or month.tokens >= limits.tokens_per_month
+                or month.cost >= limits.cost_per_month
+            ):
+                self._explain(limits, wall)
                 return SPENT
             if self.holds:
                 more, dearer = self.held_tokens + tokens, self.held_cost + cost
@@ -169,11 +174,24 @@ class Spending:
         self.held_cost += cost
         return WITHIN
 
-    def _spent(self, used: float, limit: float, left_s: float, what: str) -> None:
-        """Note a budget that is used up. The budget with the longest wait counts."""
-        if used >= limit and left_s > self.wait_s:
-            self.wait_s = left_s
-            self.what = what
+    def _enter_day(self, number: int) -> None:
+        """Set the present day and month, if the day is another one than at the last call."""
+        if number != self._day.number:
+            self._day, self._month = self.day(number), self.month(month_of(number))
+
+    def _explain(self, limits: BudgetLimits, wall: float) -> None:
+        """Note which budget is used up, and the wait. The budget with the longest wait counts."""
+        day, month = self._day, self._month
+        if month.tokens >= limits.tokens_per_month:
+            self.what = "tokens per month"
+        elif month.cost >= limits.cost_per_month:
+            self.what = "cost per month"
+        else:
+            is_tokens = day.tokens >= limits.tokens_per_day
+            self.what = "tokens per day" if is_tokens else "cost per day"
+            self.wait_s = seconds_to_next_day(wall)
+            return
+        self.wait_s = seconds_to_next_month(wall)
 
     def release(self, tokens: float, cost: float) -> None:
         """Release the amount that a request held."""
@@ -186,9 +204,9 @@ class Spending:
 
     def charge(self, tokens: int, cost: float, output: int, wall: float) -> None:
         """Charge what a request used when it ended. `output`: its part of the tokens."""
-        number = day_of(wall)
-        self.day(number).charge(tokens, cost)
-        self.month(month_of(number)).charge(tokens, cost)
+        self._enter_day(day_of(wall))
+        self._day.charge(tokens, cost)
+        self._month.charge(tokens, cost)
         if output > 0:
             self.output = max(float(output), self.output * _DECAY)
 
