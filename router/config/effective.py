@@ -8,7 +8,7 @@ Must never: print a secret.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, get_args, Final
 
 import msgspec
 import yaml
@@ -44,7 +44,8 @@ def _value(value: Any, kind: Any = None) -> Any:
     if isinstance(value, tuple | list):
         return [_value(item) for item in value]
     if isinstance(value, dict):
-        return {name: _value(item) for name, item in value.items()}
+        inner = (*get_args(kind), None, None)[1]  # The type of the values.
+        return {name: _value(item, inner) for name, item in value.items()}
     unit = unit_of(kind)
     if unit is not None:
         text = amount_text(value, unit)

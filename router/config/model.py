@@ -84,7 +84,7 @@ class Credential(Frozen, frozen=True):
     One of `token`, `token_file` and `token_env` is needed.
     """
 
-    token: str | None = None  # The secret.
+    token: Secret | None = None  # The secret.
     token_file: str | None = None  # A file with the secret.
     token_env: str | None = None  # The environment variable with the secret.
     # The header field for the secret. In `authorization`, the word `Bearer` is put before it.
@@ -136,7 +136,7 @@ class Pool(Frozen, frozen=True):
     """A pool: the replicas that name it in `replicas.pool`. `models` can send requests to it."""
 
     credential: Credential | None = None  # The secret for the replicas. Unset: `upstream.token`.
-    headers: dict[str, str] = {}  # Header fields that are added to each request.
+    headers: dict[str, Secret] = {}  # Header fields that are added to each request.
     # The replicas belong to a provider of another company. They get nothing about the client and no
     # `upstream` settings, and no metrics are read from them. `models` of each must be set, and its
     # region is in no list of allowed regions unless it is stated.

@@ -396,10 +396,11 @@ def test_the_printed_configuration_is_the_one_in_force(
 
 def test_secrets_are_not_printed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(
-        "replicas: [http://a:1]\n"
+        "replicas: [{url: http://a:1, credential: {token: my-secret-4}}]\n"
         "admin: {token: my-secret-1}\n"
         "upstream: {token: my-secret-2}\n"
         "access_log: {salt: my-secret-3}\n"
+        "pools: {p: {headers: {x-secret: my-secret-5}, credential: {token: my-secret-6}}}\n"
     )
     found = printed(["--config", str(file)], capsys)
     assert "my-secret" not in str(found)
