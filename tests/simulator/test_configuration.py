@@ -103,14 +103,14 @@ def test_the_index_covers_as_many_tokens_as_configured() -> None:
     scenario = configured(WORLD, prefix={"block_bytes": 512})
     router = Simulation(scenario, Script([]), Kept()).routers[0]
     words = blocks(80_000, *range(10))
-    view = router.view(Arrival(0, 0.0, 80_000, 1, words))
+    view = router.view(Arrival(0, 0.0, 80_000, 1, words), None)
     assert len(view.blocks) == 512 * 512 // 4 // BLOCK
 
 
 def test_without_the_index_a_router_knows_no_prefix() -> None:
     scenario = configured(WORLD, prefix={"enabled": False})
     router = Simulation(scenario, Script([]), Kept()).routers[0]
-    assert router.view(Arrival(0, 0.0, 160, 1, blocks(160, 1))).blocks == ()
+    assert router.view(Arrival(0, 0.0, 160, 1, blocks(160, 1)), None).blocks == ()
 
 
 def test_a_fleet_of_several_groups_is_not_resized() -> None:

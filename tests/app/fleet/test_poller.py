@@ -94,7 +94,7 @@ class Fixture:
         changed = msgspec.structs.replace(
             self.config, polling=msgspec.structs.replace(self.config.polling, **polling)
         )
-        self.poller.adopt(changed, None, None)
+        self.poller.adopt(changed, None)
 
 
 @asynccontextmanager

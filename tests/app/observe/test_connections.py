@@ -6,6 +6,7 @@ The TLS cases also send a request in the same bytes as the end of the handshake.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 
@@ -31,13 +32,22 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, ssl.create_default_context(cafile=CERT)
 
 
+async def started(listener: Admin, tls: ssl.SSLContext | None) -> int:
+    """Start the listener on a free port, and return the port."""
+    sock = socket.create_server(("127.0.0.1", 0))
+    sock.setblocking(False)
+    port: int = sock.getsockname()[1]
+    await listener.start([sock], tls)
+    return port
+
+
 def serve(story: Callable[[int], Awaitable[None]], tls: ssl.SSLContext | None) -> None:
     @scenario
     async def check() -> None:
         listener = Admin(Actions(), Collector(Metrics()))
-        await listener.start("127.0.0.1", 0, tls)
+        port = await started(listener, tls)
         try:
-            await story(listener.addresses[0][1])
+            await story(port)
         finally:
             await listener.stop()
 
@@ -144,8 +154,7 @@ def test_a_stop_ends_a_handshake() -> None:
     @scenario
     async def check() -> None:
         listener = Admin(Actions(), Collector(Metrics()))
-        await listener.start("127.0.0.1", 0, server)
-        await story(listener.addresses[0][1])
+        await story(await started(listener, server))
         await listener.stop()
         assert await is_closed(streams[0])
         streams[0][1].close()

@@ -107,7 +107,8 @@ def test_without_a_fingerprint_every_byte_passes_and_one_event_is_held_at_most(
         passed += closing.pass_on(stream[start:end])
         assert passed + closing.held == stream[:end]
         assert closing.held in (b"", FINISH, OTHER) or stream[:end].endswith(closing.held)
-        assert len(closing.held) <= len(OTHER)
+        # One event, and the line end before it.
+        assert len(closing.held) <= len(OTHER) + 1
     assert passed + closing.release(b"") == stream
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.config.model import Hedging
+from router.config.model import Hedging, Replica
 from router.core.errors import Reason
 from tests.harness.behaviours import hang, json_ok, sse_tokens, until_closed
 from tests.harness.messages import (
@@ -69,11 +69,30 @@ def says(text: str) -> Act:
 
 @asynccontextmanager
 async def racing(
-    *behaviours: Behaviour | HostileReplica, delay_s: float = 0.02, **rules: Any
+    *behaviours: Behaviour | HostileReplica,
+    spare: Behaviour | None = None,
+    delay_s: float = 0.02,
+    **rules: Any,
 ) -> AsyncIterator[Router]:
+    """`spare`: a further replica, on the node of the first one, so that copies avoid it."""
     hedging = Hedging(policy="fixed", options={"delay_s": delay_s}, budget=1.0, **rules)
     rules = {"hedging": hedging, "retry": {"backoff_s": 0.0}, "policy": "round_robin"}
-    async with running(*behaviours, **rules) as router:
+    if spare is not None:
+        hostiles = [
+            behave if isinstance(behave, HostileReplica) else HostileReplica(behave)
+            for behave in (*behaviours, spare)
+        ]
+        for hostile in hostiles:
+            hostile.start()
+        nodes = ("a", *["b"] * (len(behaviours) - 1), "a")
+        rules["replicas"] = tuple(
+            Replica(url=hostile.url, id=f"r{n}", node=node)
+            for n, (hostile, node) in enumerate(zip(hostiles, nodes, strict=True))
+        )
+        started: tuple[Behaviour | HostileReplica, ...] = tuple(hostiles)
+    else:
+        started = behaviours
+    async with running(*started, **rules) as router:
         yield router
 
 
@@ -150,8 +169,7 @@ def live(router: Router) -> list[object]:
 @scenario
 async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> None:
     acts = [Act(refusal("the first", 500)), Act(refusal("the second", 400))]
-    spare = HostileReplica(json_ok)
-    async with racing(*acts, spare) as router:
+    async with racing(*acts, spare=json_ok) as router:
         client = await router.client()
         await client.send(chat(URGENT))
         await both_asked(*acts)
@@ -161,7 +179,7 @@ async def test_both_refuse_and_the_first_ones_answer_is_relayed(early: int) -> N
         got = await client.recv_response("POST")
         assert (got.status, got.error()["message"]) == (500, "the first")
         assert await router.reason() == "server_error"
-        assert not spare.requests, "and on a third nobody calls"
+        assert not router.replicas[2].requests, "and on a third nobody calls"
 
 
 @scenario
@@ -181,8 +199,7 @@ async def test_a_retry_that_hangs_gets_a_copy() -> None:
 @scenario
 async def test_both_fail_and_it_counts_as_one_failure() -> None:
     acts = [Act(rst=True), Act(rst=True)]
-    spare = HostileReplica(json_ok)
-    async with racing(*acts, spare) as router:
+    async with racing(*acts, spare=json_ok) as router:
         client = await router.client()
         await client.send(chat(URGENT))
         await both_asked(*acts)
@@ -190,7 +207,7 @@ async def test_both_fail_and_it_counts_as_one_failure() -> None:
         await eventually(lambda: len(live(router)) == 1, "one is dead")
         acts[1].go.set()
         assert_error(await client.recv_response("POST"), Reason.REPLICA_RESET)
-        assert not spare.requests, "what kills two is not tried on a third"
+        assert not router.replicas[2].requests, "what kills two is not tried on a third"
         assert (await counts(router))[3] == 1
 
 

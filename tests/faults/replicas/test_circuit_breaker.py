@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 
+from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import answer, json_ok, stream_then_hang
 from tests.harness.messages import (
     DONE,
@@ -38,9 +39,12 @@ def breaker(router: Router, index: int = 0) -> str:
 
 async def metric(router: Router, name: str) -> dict[str, float]:
     """Samples of one family, by the value of its only label."""
-    text, _ = await router.app._admin._collector.render()
-    lines = [line for line in text.decode().splitlines() if line.startswith(f"hedgerow_{name}{{")]
-    return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
+    samples = await scrape(router.app.admin_port)
+    return {
+        next(iter(labels))[1]: value
+        for (sample, labels), value in samples.items()
+        if sample == f"hedgerow_{name}" and labels
+    }
 
 
 # -- what never opens it ----------------------------------------------------------------------
