@@ -147,7 +147,8 @@ def check(found: dict[str, Any], observed: Observed, lines: list[dict[str, Any]]
 # -- nine days of several routers ----------------------------------------------------------------
 
 DAY_S, STEP_S = 86400.0, 120.0
-NOW = time.time()
+NOW = time.time()  # when the module is imported; a test may run much later
+END = NOW + 3600.0  # of the samples
 BEGIN = NOW - 9 * DAY_S
 RESTART = NOW - 4.3 * DAY_S  # of router a
 RETIRED = NOW - 6 * DAY_S  # router c
@@ -172,7 +173,7 @@ def counters(
     instance: str,
     share: float,
     begin: float = BEGIN,
-    end: float = NOW,
+    end: float = END,
     region: str = "eu",
     urgency: str = "normal",
     env: str = "prod",
@@ -215,12 +216,12 @@ def history() -> History:
         ):
             labels = f'model="m",region="{region}",type="{kind}",instance="{instance}",env="prod"'
             gauges[f"hedgerow_model_replicas{{{labels}}}"] = [
-                (at, after if at >= CHANGED else before) for at in times(BEGIN, NOW)
+                (at, after if at >= CHANGED else before) for at in times(BEGIN, END)
             ]
     waits = {"normal": 0.0, "batch": 50.0}
     for urgency, depth in waits.items():
         labels = f'class="{urgency}",instance="a",env="prod"'
-        gauges[f"hedgerow_queue_depth{{{labels}}}"] = [(at, depth) for at in times(BEGIN, NOW)]
+        gauges[f"hedgerow_queue_depth{{{labels}}}"] = [(at, depth) for at in times(BEGIN, END)]
     return joined(
         counters("a", 0.6, end=RESTART - 1.0),
         counters("a", 0.6, RESTART),
