@@ -8,7 +8,8 @@ from pathlib import Path
 
 from tests.harness.behaviours import json_ok
 from tests.harness.messages import chat
-from tests.harness.running import running, scenario
+from tests.harness.replica import eventually
+from tests.harness.running import open_files, running, scenario
 
 
 @scenario
@@ -26,6 +27,8 @@ async def test_requests_go_on() -> None:
                     assert (await client.recv_response()).status == 200
         finally:
             os.close(reader)
+        # The writer's thread stood in a write, which fails now.
+        await eventually(lambda: str(pipe) not in str(open_files().values()), "a closed pipe")
 
 
 @scenario
