@@ -40,7 +40,8 @@ class RoutingPolicy:
 
         The queue calls this after every change of the candidate's facts. The result applies to
         waiting requests and to new ones. If all replicas are closed to a class, its requests wait,
-        but not longer than the `starvation` of the class. `leaving`: the answer is for the time
+        but not longer than the `starvation` of the class. Requests that the order of the queue
+        calls lost count as class batch, and may wait longer. `leaving`: the answer is for the time
         after a request of this class has left the candidate; -1: no request leaves.
         """
         return 0

@@ -44,6 +44,14 @@ class BaseLine:
     def take(self, ticket: Ticket, now: float) -> None:
         raise NotImplementedError
 
+    def is_lost(self, ticket: Ticket, now: float) -> bool:
+        """Whether a ticket of the queue is so late that it goes after all tickets that are not.
+
+        A lost ticket gains little wherever it is sent. So the queue sends lost tickets only to
+        replicas that the routing policy does not keep for requests in time, with few exceptions.
+        """
+        return False
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class OrderPolicy:

@@ -8,7 +8,7 @@ can be met, and the ticket with the most worth (the weight of its class times th
 second of prefill goes first. A ticket that is late by `lateness` times the usual TTFT SLO is called
 lost. Little can be gained by sending it, so it goes last. (In xLLM such a request goes first, so
 that it does not wait for ever. Under lasting overload all requests would then be served late. Here
-the queue sends each request within the `starvation` of its class.)
+the queue sends starved requests, within the `starvation` of their class if possible.)
 
 The usual SLO is that of the API key or of the class, not the SLO that the client states. So of two
 requests of a class, the one that is later by its own deadline is lost first, and a client gets the
@@ -182,6 +182,10 @@ class SlidingQueue(BaseLine):
         """Whether the ticket waits here and is not lost."""
         node: Ranked | None = ticket.node
         return node is self._urgent or node is self._normal
+
+    def is_lost(self, ticket: Ticket, now: float) -> bool:
+        self._slide(now)
+        return ticket.node is self._lost
 
     def _row(self, now: float) -> tuple[int, Ranked]:
         self._slide(now)

@@ -68,7 +68,8 @@ What holds at all times
 - The requests that wait at a replica exceed the target of its gate (a number of requests or of
   prompt tokens) by at most one request.
 - No class waits for ever. Its oldest ticket becomes more urgent with age and is then marked as
-  starved. Starved tickets get every second free place.
+  starved. Starved tickets get every second free place. If the routing policy keeps all replicas
+  for requests in time, starved tickets that are lost (`BaseLine.is_lost`) get every tenth place.
 - A lane whose replicas are all busy delays no other lane. A ticket that must not go to a replica
   does not block that replica for other tickets.
 - Memory is bounded by the requests that wait and run. Flows (accounts and their users), lanes and

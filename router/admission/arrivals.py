@@ -56,7 +56,7 @@ class Arrivals(QueueState):
         concurrency = ticket.concurrency
         if concurrency is not None and self._wait_lists.short:
             self._wait_lists.refill(now)
-        if not self._wait_lists.has(ticket.lane, urgency) and (
+        if not self._wait_lists.is_before(ticket.lane, urgency, now) and (
             concurrency is None or concurrency.free(urgency == BATCH) > 0
         ):
             places = self._open_of(self._pool.eligible(ticket.lane), urgency)

@@ -428,7 +428,8 @@ class ClassSettings(Frozen, frozen=True):
     wait_s: SecondsOrOff = 0.0
     # Maximum time in the queue while no replica is up. After it, the request returns 503.
     absent_s: SecondsOrOff = 10.0
-    # Every request of this class is sent to a replica within this time, if a replica is up.
+    # Every request of this class is sent to a replica within this time, if a replica is up and the
+    # fleet is not overloaded.
     starvation_s: Seconds = 60.0
     # A replica on which this many requests wait for their first token gets no more requests of this
     # class.

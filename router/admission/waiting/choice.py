@@ -2,10 +2,15 @@
 ticket.
 
 1. Find the class queues whose tickets may go to the replica now. The replica must serve the lane of
-   the class queue. The gate of the replica must be open to the aged class of the class queue's
-   oldest ticket. The reservation of the class must allow the queue's first ticket. If the gate is
-   open only because of the oldest ticket's age, only tickets of sufficient age are sent. While a
+   the class queue. The replica's facts must allow the aged class of the class queue's oldest
+   ticket. The reservation of the class must allow the queue's first ticket. If the gate is open
+   only because of the oldest ticket's age, only tickets of sufficient age are sent. While a
    critical or high ticket waits for a free slot of the replica, the replica gets no ticket.
+
+   The routing policy may keep the class away from the replica. Age does not change this, because it
+   gives a ticket no tighter SLO. A ticket that its line calls lost counts as class batch here. A
+   lost ticket has missed its deadline, so it only delays the requests for which the policy keeps
+   the replica. Starved tickets are exceptions (`_opens`).
 
    Class batch has limits of its own, which protect the time to first token of urgent requests: the
    headroom (`headroom.py`) keeps slots free of batch, and few batch requests wait at a replica. A
@@ -43,6 +48,8 @@ from router.core.urgency import BATCH, CRITICAL, HIGH, NORMAL
 
 NOBODY: Final[list[ClassQueue]] = []
 _PATIENCE: Final = 0.1
+# Of this number of places, starved tickets that are lost get at least one.
+_LOST_TURN: Final = 10
 # Maximum number of tickets that are examined if the first one must not go to the replica.
 _FEW: Final = 64
 
@@ -58,6 +65,7 @@ class Choice:
         "_reservations",
         "_rows",
         "_rules",
+        "_since_lost",
         "_starved_turns",
         "_starving",
         "_turn",
@@ -78,6 +86,8 @@ class Choice:
         self._turn = 0  # The number of dispatches given to starved class queues.
         # By class: the value of `_turn` when a ticket of the class was last sent as starved.
         self._starved_turns = [0] * CLASSES
+        # The number of tickets sent since one was sent that its line calls lost.
+        self._since_lost = 0
         self._was_starving = False  # The last dispatch went to a starved class.
         # Class batch has turns at the replica although its own limits close the gate.
         self._batch_has_turns = False
@@ -104,17 +114,25 @@ class Choice:
             if row is None:
                 return None
             ticket = self._ticket(row, row is starving, gate.place, now)
-            is_open = gate.mask & (1 << row.urgency) or (
-                # The turn of a starved class is for its old tickets.
-                row.urgency == BATCH and self._batch_has_turns and self._starving is not row
-            )
+            is_lost = ticket is not None and row.line.is_lost(ticket, now)
+            is_open = gate.mask & (1 << row.urgency) != 0
+            if is_lost and gate.is_kept_away(BATCH):
+                is_open = False
+            # The turn of a starved class is for its old tickets.
+            if row.urgency == BATCH and self._batch_has_turns and self._starving is not row:
+                is_open = True
             if ticket is not None and not is_open:
-                # The gate is open only because of the oldest ticket's age, so the chosen ticket
-                # must be old enough, too.
+                # The gate is open only because of the oldest ticket's age, or only to tickets that
+                # are not lost. The chosen ticket must be one of those.
                 ticket = self._let_in(row, ticket, gate, now)
+                is_lost = ticket is not None and row.line.is_lost(ticket, now)
             if ticket is not None:
                 self._serve(row, ticket)
                 row.served_at = now
+                self._since_lost += 1
+                if is_lost:
+                    row.lost_at = now
+                    self._since_lost = 0
                 return ticket
             # No examined ticket of this class queue may go to the replica: try the other queues.
             refused = [*refused, row]
@@ -147,8 +165,13 @@ class Choice:
                     self._rows = [None, None, None, None, None]
                     self._starving = None
                     return
-                gate_bit = 1 << _gate(level, eldest.starved)
-                is_open = self._mask(gate, row, eldest, now) & gate_bit != 0
+                eldest_goes = self._opens(gate, row, eldest, _gate(level, eldest.starved), now)
+                is_open = eldest_goes
+                if not is_open and gate.is_kept_away(BATCH):  # The oldest ticket may be lost.
+                    leader = row.line.first(now)
+                    is_open = leader is not None and self._opens(
+                        gate, row, leader, self.gate(row, leader, now), now
+                    )
                 is_instead = urgency == BATCH and (
                     not is_open or (gate.is_kept and not eldest.starved)
                 )
@@ -173,7 +196,7 @@ class Choice:
                     levels[urgency] = min(levels[urgency], level)
                     if row.line.rank(now) < other.line.rank(now):
                         rows[urgency] = row
-                if eldest.starved and urgency != CRITICAL:
+                if eldest.starved and eldest_goes and urgency != CRITICAL:
                     # Starved classes are served by turn, not by due time. Otherwise a class whose
                     # tickets are always late would get every turn.
                     turn = self._starved_turns[urgency]
@@ -198,20 +221,34 @@ class Choice:
         requests are ignored."""
         return not gate.is_kept_away(BATCH) and gate.takes_instead(self._rules.classes[BATCH])
 
-    def _mask(self, gate: CachedGate, row: ClassQueue, ticket: Ticket, now: float) -> int:
-        """Return the classes to which the gate is open for a ticket, as bits.
+    def _opens(
+        self, gate: CachedGate, row: ClassQueue, ticket: Ticket, aged: int, now: float
+    ) -> bool:
+        """Whether the gate is open to a ticket of a class queue. `aged`: the result of `gate`.
 
-        If the routing policy keeps a class away from the replica, tickets of the class wait for
+        The replica's facts must allow the aged class of the ticket. Age gives a ticket no tighter
+        SLO, so the routing policy is asked about the ticket's own class. If the ticket is lost, the
+        policy is asked about class batch: the ticket can only delay requests that are in time.
+
+        If the policy keeps the class away from the replica, the tickets of the class wait for
         another replica. This does not apply to a starved ticket in two cases: it has waited for the
         starvation bound of its class, or no ticket of its class queue was sent for `_PATIENCE`
-        times that bound.
+        times that bound. If the starved ticket is lost, the cases are: the last `_LOST_TURN` places
+        were given to other tickets, or no lost ticket of its class queue was sent for the bound.
         """
+        if not gate.starved_mask & (1 << aged):
+            return False
+        if not gate.kept_away:
+            return True
+        is_lost = row.line.is_lost(ticket, now)
+        if not gate.is_kept_away(BATCH if is_lost else row.urgency):
+            return True
         if not ticket.starved:
-            return gate.mask
+            return False
         bound_s = self._rules.classes[row.urgency].bound_s
-        if now >= ticket.arrival + bound_s or now >= row.served_at + _PATIENCE * bound_s:
-            return gate.starved_mask
-        return gate.mask
+        if is_lost:
+            return self._since_lost >= _LOST_TURN or now >= row.lost_at + bound_s
+        return now >= ticket.arrival + bound_s or now >= row.served_at + _PATIENCE * bound_s
 
     def _row(self, now: float) -> ClassQueue | None:
         rows = self._rows
@@ -270,12 +307,14 @@ class Choice:
     def _let_in(
         self, row: ClassQueue, ticket: Ticket, gate: CachedGate, now: float
     ) -> Ticket | None:
-        """Return the ticket if it is old enough for the gate, else the oldest ticket of its class
-        queue."""
-        if self._mask(gate, row, ticket, now) & (1 << self.gate(row, ticket, now)):
+        """Return the ticket if the gate is open to it, else the oldest ticket of its class queue if
+        the gate is open to that ticket, else `None`."""
+        if self._opens(gate, row, ticket, self.gate(row, ticket, now), now):
             return ticket
         eldest = row.eldest()
         if eldest is None or gate.place in eldest.excluded:
+            return None
+        if not self._opens(gate, row, eldest, self.gate(row, eldest, now), now):
             return None
         reservations = self._reservations
         if reservations.enabled and not reservations.allows(row.urgency, eldest.reserved):

@@ -41,6 +41,7 @@ class ClassQueue:
         "lane",
         "line",
         "looking",
+        "lost_at",
         "served_at",
         "short",
         "urgency",
@@ -52,6 +53,8 @@ class ClassQueue:
         self.line = line
         self.is_blocked = False  # The tickets of this queue may not be sent; see `KeyQueue`.
         self.served_at = -INFINITY  # When a ticket of this queue was last sent.
+        # When a ticket was last sent that the line calls lost (`BaseLine.is_lost`).
+        self.lost_at = -INFINITY
         self.count = 0
         self.looking = 0  # The number of tickets whose prompt prefix can be looked up.
         self.short = Shortlist()  # The first few tickets of the line, for prefix affinity.

@@ -134,6 +134,16 @@ class WaitLists(Blocker):
         row = found.rows[urgency]
         return row is not None and row.count > 0
 
+    def is_before(self, lane: str, urgency: int, now: float) -> bool:
+        """Whether a ticket of the class waits in the lane that goes before a new request. A ticket
+        that its line calls lost does not."""
+        if not self.has(lane, urgency):
+            return False
+        row = self.active[lane].rows[urgency]
+        assert row is not None
+        first = row.line.first(now)
+        return first is None or not row.line.is_lost(first, now)
+
     def refuses(self, ticket: Ticket) -> Reason | None:
         """Return the reason why a new request may not wait; None: the request may wait.
 

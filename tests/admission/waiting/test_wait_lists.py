@@ -13,7 +13,7 @@ from router.admission.concurrency import Concurrency
 from router.admission.service_rate import UNKNOWN_S
 from router.core.errors import Reason
 from tests.admission.parts import PATIENT, Parts
-from tests.admission.world import every_class
+from tests.admission.world import Spot, every_class
 from tests.tickets import make_ticket
 
 RULES = {"policy": "fifo", "classes": every_class(**PATIENT)}
@@ -53,6 +53,18 @@ def test_a_ticket_waits_until_it_is_dropped() -> None:
     assert ticket.row is None
     assert not lists.has("m", 2)
     assert is_empty(parts)
+
+
+def test_only_a_lost_ticket_does_not_go_before_a_new_request() -> None:
+    parts = Parts(Spot("a"), policy="slide", classes=every_class(ttft_slo_s=2.0))
+    lists = parts.wait_lists
+    assert not lists.is_before("m", 2, 0.0)
+    ticket = parts.waits(0.0, model="m")
+    assert lists.is_before("m", 2, 1.0)
+    assert not lists.is_before("m", 1, 1.0) and not lists.is_before("n", 2, 1.0)
+    assert not lists.is_before("m", 2, 3.0)
+    assert lists.has("m", 2)
+    parts.leaves(ticket)
 
 
 def test_a_ticket_that_enters_again_has_its_skips_forgotten() -> None:

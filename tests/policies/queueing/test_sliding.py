@@ -108,6 +108,17 @@ def test_lost_tickets_go_last_and_by_deadline_whatever_they_are_worth() -> None:
     assert line.first(5.0) is late
 
 
+def test_a_line_tells_which_tickets_are_lost() -> None:
+    late, later = ticket(tokens=10, arrival=0.0), ticket(tokens=10, arrival=3.0)
+    line = SlidingQueue(a_slope())
+    line.push(late, 0.0)
+    line.push(later, 3.0)
+    assert not line.is_lost(late, 3.0)
+    assert line.is_lost(late, 4.5) and not line.is_lost(later, 4.5)
+    line.drop(late)
+    assert not line.is_lost(late, 4.5)
+
+
 def test_a_ticket_is_lost_as_early_as_its_prefill_is_long() -> None:
     line = SlidingQueue(a_slope())
     long = ticket(tokens=3000, arrival=0.0)  # 3 s of prefill
