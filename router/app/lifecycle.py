@@ -10,7 +10,17 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import estimates, families, queued, reload, report, spot_families, usage
+from router.app import (
+    discovery_families,
+    estimates,
+    families,
+    queued,
+    reload,
+    report,
+    spot_families,
+    usage,
+)
+from router.app.discovered import Discovered
 from router.app.members import Members
 from router.app.parts import Parts, config_hash
 from router.config.address import split_host_port
@@ -41,6 +51,7 @@ class App:
 
     parts: Parts  # The parts of the router, set by `start`.
     members: Members  # Changes of the fleet's members, set by `start`.
+    discovered: Discovered  # The replicas of discovery, set by `start`.
 
     def __init__(
         self,
@@ -81,6 +92,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
         self.members = Members(parts)
+        self.discovered = Discovered(parts)
         self._admin = Admin(self, self._collector(parts), parts.authority)
         try:
             if config.emulate.count:
@@ -89,7 +101,9 @@ class App:
             parts.fleet.add_all(
                 [parts.make_replica(replica, config, parts.upstream) for replica in replicas]
             )
+            await self.discovered.start()
             await parts.start_watching()
+            self.discovered.begin()
             await self._listen()
         except BaseException:
             await self.stop()
@@ -106,6 +120,7 @@ class App:
             Source(hedge_families.FAMILIES, lambda: parts.hedge_counts),
             Source(families.FLEET, lambda: parts),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
+            Source(discovery_families.FAMILIES, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
         ]
         queue = parts.queue
@@ -202,6 +217,7 @@ class App:
         parts = self.parts
         if parts.batch_server is not None:
             await parts.batch_server.stop()
+        self.discovered.stop()
         await parts.stop_watching()
         parts.context.closing = True
         for exchange in list(parts.dispatcher.exchanges):
@@ -311,6 +327,7 @@ class App:
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
         reload.commit(self.parts, prepared, self._certificate)
+        self.discovered.reloaded()
         self.config = config
         self.parts.log.reopen()
         self.metrics.reloaded(True, config_hash(config))

@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from router.app import report
-from router.app.parts import Parts, needs_tls
+from router.app.parts import Parts
 from router.app.reclaims import ADMIN
 from router.config.load import parse_replica
 from router.core.errors import ConfigError
@@ -39,9 +39,7 @@ class Members:
         parts = self._parts
         try:
             config = parse_replica(entry, parts.config)
-            if parts.upstream.tls is None and needs_tls(config):  # The first https replica.
-                parts.upstream.trust(parts.config)
-                parts.adopt_upstream()
+            parts.trust_for([config])
         except ConfigError as err:
             status = HTTPStatus.UNPROCESSABLE_ENTITY
             text = "the replica is invalid"
@@ -60,8 +58,10 @@ class Members:
         parts = self._parts
         replica = self._find(replica_id, or_leaving=True)
         if not replica.removed:
-            parts.retire(replica)
+            parts.retire_all([replica])
             parts.added.pop(replica_id, None)
+            parts.discovered.pop(replica_id, None)
+            parts.roster.removed(replica.config)
             _log("replica removed", replica)
         return report.replica(parts, replica)
 

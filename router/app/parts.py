@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import logging
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
@@ -32,6 +32,8 @@ from router.dispatch.context import Context
 from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
+from router.fleet.discovery.roster import Member, Roster
+from router.fleet.discovery.watcher import DiscoveryWatcher, source_names
 from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
@@ -97,6 +99,11 @@ class Parts:
         self.loop = asyncio.get_running_loop()
         # The replicas that the admin API has added, by ID.
         self.added: dict[str, ReplicaConfig] = {}
+        # The answers of the sources of discovery, and the members that they add, by ID.
+        names = source_names(config.discovery)
+        self.roster = Roster(names, config.discovery.replicas_max)
+        self.discovered: dict[str, Member] = {}
+        self.discovery = DiscoveryWatcher(config, rng)
         # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
@@ -228,11 +235,22 @@ class Parts:
         if self.kv_watcher is not None:
             self.kv_watcher.unwatch(replica)
 
-    def retire(self, replica: Replica) -> None:
-        """Removes a replica that no other object replaces. It finishes its requests first."""
-        self.unwatch(replica)
-        self.fleet.remove(replica.id)
-        self.metrics.forget_replica(replica.id)
+    def retire_all(self, replicas: Sequence[Replica]) -> None:
+        """Removes replicas that no other objects replace. They finish their requests first."""
+        for replica in replicas:
+            self.unwatch(replica)
+        self.fleet.remove_all([replica.id for replica in replicas])
+        for replica in replicas:
+            self.metrics.forget_replica(replica.id)
+
+    def trust_for(self, replicas: Iterable[ReplicaConfig]) -> None:
+        """Loads the certificates if one of these replicas is the first https replica.
+
+        Raises ConfigError.
+        """
+        if self.upstream.tls is None and any(map(needs_tls, replicas)):
+            self.upstream.trust(self.config)
+            self.adopt_upstream()
 
     def adopt_upstream(self) -> None:
         """Uses the present settings and `upstream` for all later requests of the router itself."""
@@ -267,6 +285,7 @@ class Parts:
         await self.prober.stop()
         await self.poller.stop()
         await self.spot_watcher.stop()
+        await self.discovery.stop()
         self.reclaims.stop()
         if self.tokens is not None and self.kv_watcher is not None:
             await self.kv_watcher.stop()

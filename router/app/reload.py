@@ -16,6 +16,7 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
+from router.app.member_changes import change_members, make_replicas
 from router.app.parts import Parts, Upstream, admin_token, keys_of, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
@@ -24,6 +25,8 @@ from router.config.model import Replica as ReplicaConfig
 from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
+from router.fleet.discovery.roster import Member, Roster
+from router.fleet.discovery.watcher import source_names
 from router.fleet.membership import kept
 from router.fleet.replica import Replica
 from router.observe.log.access_log import AccessLog
@@ -44,6 +47,8 @@ class Prepared(NamedTuple):
     wanted: Mapping[str, ReplicaConfig]  # All replicas of the fleet after the reload, by ID.
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
     added: dict[str, ReplicaConfig]  # The remaining replicas of the admin API, by ID.
+    roster: Roster
+    discovered: dict[str, Member]  # The replicas of discovery, by ID.
     admin_token: str | None  # The token of the admin port; None: none is needed.
 
 
@@ -67,7 +72,11 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     added = kept(parts.added.values(), config.replicas)
-    upstream = Upstream(config, added)
+    rules = config.discovery
+    roster = parts.roster.adopted(source_names(rules), rules.replicas_max)
+    discovered = roster.members((*config.replicas, *emulated, *added))
+    others = (*added, *(member.replica for member in discovered.values()))
+    upstream = Upstream(config, others)
     keys = keys_of(config)
     token = admin_token(config)
     tls = None
@@ -76,8 +85,8 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             tls = listening_context(config.tls)
         except FileProblem as err:
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
-    wanted = {replica.id: replica for replica in (*config.replicas, *emulated, *added)}
-    made = _new_replicas(parts, config, upstream, wanted)
+    wanted = {replica.id: replica for replica in (*config.replicas, *emulated, *others)}
+    made = make_replicas(parts, config, upstream, wanted.values())
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
@@ -93,36 +102,24 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         wanted,
         made,
         {replica.id: replica for replica in added},
+        roster,
+        discovered,
         token,
     )
-
-
-def _new_replicas(
-    parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
-) -> dict[str, Replica]:
-    """Creates the replicas that are new or whose URL changed, or all if `upstream` changed."""
-    moves_all = config.upstream != parts.config.upstream
-    made: dict[str, Replica] = {}
-    for replica_id, replica in wanted.items():
-        known = parts.fleet.replicas.get(replica_id)
-        if known is None or moves_all or replica.url != known.config.url:
-            made[replica_id] = parts.make_replica(replica, config, upstream)
-    return made
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
-    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made, added, token = (
-        prepared
-    )
+    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared[:10]
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
     parts.policies = policies
     parts.upstream = upstream
-    parts.added = added
-    parts.authority.adopt(token)
+    parts.added = prepared.added
+    parts.roster, parts.discovered = prepared.roster, prepared.discovered
+    parts.authority.adopt(prepared.admin_token)
     if log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
@@ -139,39 +136,10 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.hedger.adopt(config.hedging, hedging)
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
-    _diff_fleet(parts, config, wanted, made)
-    if policies is not old_policies:
-        parts.fleet_changed(frozenset(parts.fleet.replicas))
-
-
-def _diff_fleet(
-    parts: Parts,
-    config: Config,
-    wanted: Mapping[str, ReplicaConfig],
-    made: Mapping[str, Replica],
-) -> None:
-    """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
-    fleet = parts.fleet
-    for replica_id, replica in list(fleet.replicas.items()):
-        successor = made.get(replica_id)
-        if successor is not None:
-            parts.unwatch(replica)
-            if successor.config.url == replica.config.url:
-                successor.continues(replica)
-                parts.reclaims.passes(replica, successor)
-            fleet.remove(replica_id, successor)
-            parts.watch(successor)
-        elif replica_id not in wanted:
-            parts.retire(replica)
-        else:
-            replica.adopt(wanted[replica_id], config.health)
-            replica.pool.adopt(config.limits, config.timeouts)
-    added = [replica for replica_id, replica in made.items() if replica_id not in fleet.replicas]
-    fleet.add_all(added)
-    for replica in added:
-        parts.watch(replica)
+    change_members(parts, parts.fleet.replicas.values(), wanted, made)
     parts.adopt_upstream()
-    parts.look_for_spot()
     parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
-    fleet.rebuild()
+    parts.discovery.adopt(config)
+    if policies is not old_policies:
+        parts.fleet_changed(frozenset(parts.fleet.replicas))

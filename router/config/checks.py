@@ -19,15 +19,10 @@ from policies.contract import make_policy
 from policies.hedging.contract import make_policy as make_hedging_policy
 from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
-from router.config.address import (
-    ReplicaUrl,
-    is_loopback,
-    parse_host,
-    parse_replica_url,
-    split_host_port,
-)
+from router.config.address import is_loopback, parse_host, split_host_port
 from router.config.annotations import hints, unit_of
-from router.config.keys import REGION, REGION_RULE, KeysProblem, read_keys
+from router.config.discovery_checks import check_discovery
+from router.config.keys import KeysProblem, read_keys
 from router.config.model import (
     Admin,
     Config,
@@ -38,6 +33,7 @@ from router.config.model import (
     in_file,
 )
 from router.config.problems import Problems
+from router.config.replica_checks import check_region, check_replicas, check_url
 from router.config.tls import (
     FileProblem,
     admin_context,
@@ -48,9 +44,6 @@ from router.config.tls import (
 from router.config.units import amount_text, duration_text
 
 _WILDCARDS = frozenset({"0.0.0.0", "::"})
-# A valid replica ID. It appears in log lines, metric labels and the header X-Router-Replica.
-_ID = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
-_TCP = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 _EXACT_NEEDS = ("zmq", "tokenizers", "jinja2")
 # A valid name of the router in `Via`: stricter than a pseudonym of RFC 9110 section 7.6.3.
 _VIA = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -97,6 +90,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_listeners(config, problems)
     _check_admin(config, problems)
     check_replicas(config, problems, serves)
+    check_discovery(config, problems)
     _check_regions(config, problems)
     _check_routing(config, problems)
     _check_policy("hedging", config.hedging, problems, make_hedging_policy)
@@ -156,76 +150,6 @@ def _check_admin(config: Config, problems: Problems) -> None:
         )
 
 
-def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
-    """Adds every problem of `replicas`, which the admin API can extend."""
-    _check_entries(config, problems, serves)
-    _check_replica_regions(config, problems)
-    _check_kv_events(config, problems)
-
-
-def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
-    if problems.is_spoiled("replicas"):
-        return
-    if serves and not config.replicas and config.emulate.count == 0:
-        problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
-    if config.replicas and config.emulate.count > 0:
-        # An emulated engine must never serve real requests by accident.
-        problems.add(
-            "emulate.count", "cannot be used with replicas: configure either of them, not both"
-        )
-    engines: dict[tuple[str, int, str], int] = {}
-    ids: dict[str, int] = {}
-    for index, replica in enumerate(config.replicas):
-        path = f"replicas[{index}]"
-        if problems.is_spoiled(path):
-            continue
-        address = _replica_url(replica.url, f"{path}.url", problems)
-        if address is not None:
-            first = engines.setdefault(address.engine, index)
-            if first != index:
-                problems.add(
-                    f"{path}.url", f"is the same engine as replicas[{first}]; list it only once"
-                )
-                continue
-        if problems.is_spoiled(f"{path}.id"):
-            continue
-        name = replica.id or (address.default_id if address else "")
-        if replica.id and not _ID.match(replica.id):
-            problems.add(f"{path}.id", "must be visible ASCII: letters, digits and ._:/[]~@+-")
-        elif name and (first := ids.setdefault(name, index)) != index:
-            problems.add(f"{path}.id", f"{name!r} is already the id of replicas[{first}]")
-        if replica.models == () and not problems.is_spoiled(f"{path}.models"):
-            problems.add(
-                f"{path}.models",
-                'is empty; name models, or "*" for any, or remove it to read them from the replica',
-            )
-        for model_index, model in enumerate(replica.models or ()):
-            if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
-                problems.add(f"{path}.models[{model_index}]", "a model's name cannot be empty")
-
-
-def _replica_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
-    if problems.is_spoiled(path):
-        return None
-    try:
-        return parse_replica_url(url)
-    except ValueError as err:
-        problems.add(path, str(err))
-        return None
-
-
-def _check_replica_regions(config: Config, problems: Problems) -> None:
-    for index, replica in enumerate(config.replicas):
-        if not problems.is_spoiled(f"replicas[{index}]"):
-            _check_region(f"replicas[{index}].region", replica.region, problems)
-
-
-def _check_region(path: str, name: str, problems: Problems) -> None:
-    """Adds a problem if `name` is not a valid name of a region. "": no region is stated."""
-    if name and not problems.is_spoiled(path) and not REGION.match(name):
-        problems.add(path, REGION_RULE)
-
-
 def _check_regions(config: Config, problems: Problems) -> None:
     named = [("region", config.region)]
     regions = config.regions
@@ -245,7 +169,7 @@ def _check_regions(config: Config, problems: Problems) -> None:
             if distance.start == distance.end:
                 problems.add(path, "start and end must be two regions")
     for path, name in named:
-        _check_region(path, name, problems)
+        check_region(path, name, problems)
     if regions.return_at > regions.spill_at and not problems.is_spoiled(
         "regions.return_at", "regions.spill_at"
     ):
@@ -332,17 +256,6 @@ def _check_slos(config: Config, problems: Problems) -> None:
                 before, before_path = slo_s, path
 
 
-def _check_kv_events(config: Config, problems: Problems) -> None:
-    for index, replica in enumerate(config.replicas):
-        events = replica.kv_events
-        if events is None or problems.is_spoiled(f"replicas[{index}].kv_events"):
-            continue
-        for field in ("endpoint", "replay"):
-            address = getattr(events, field)
-            if address is not None and not _TCP.match(address):
-                problems.add(f"replicas[{index}].kv_events.{field}", "must be tcp://host:port")
-
-
 def _check_exact(config: Config, problems: Problems) -> None:
     """If `prefix.exact` is on, checks that the optional packages for KV events are installed."""
     if config.prefix.exact and not problems.is_spoiled("prefix.exact"):
@@ -400,7 +313,7 @@ def _check_spot(config: Config, problems: Problems) -> None:
         path = f"spot.metadata[{index}]"
         if problems.is_spoiled("spot", path):
             continue
-        _replica_url(each.url, f"{path}.url", problems)
+        check_url(each.url, f"{path}.url", problems)
         if each.replica and each.node:
             problems.add(f"{path}.node", "give either replica or node, not both")
 
@@ -422,6 +335,8 @@ def _check_order(config: Config, problems: Problems) -> None:
         ("limits", "bodies_total", "body", False),
         ("timeouts", "pool_age_s", "pool_idle_s", False),
         ("health", "eject_max_s", "eject_base_s", False),
+        ("discovery", "ttl_max_s", "ttl_min_s", False),
+        ("discovery", "retry_max_s", "ttl_min_s", False),
     ):
         paths = f"{section}.{in_file(larger)}", f"{section}.{in_file(smaller)}"
         if problems.is_spoiled(*paths):

@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from router.config.address import parse_replica_url
-from router.config.checks import check, check_replicas
+from router.config.checks import check
 from router.config.decode import decode
-from router.config.document import MAX_BYTES, parse_document
+from router.config.document import MAX_BYTES, parse_document, parse_list
 from router.config.model import Config, Replica
 from router.config.problems import Problems
+from router.config.replica_checks import check_replicas
 from router.core.errors import ConfigError
 
 
@@ -62,13 +63,33 @@ def parse_replica(entry: object, config: Config) -> Replica:
     problem begins with the name of a field.
     """
     problems = Problems()
-    found = decode(Config, _expanded({"replicas": [entry]}), problems).replicas
-    check_replicas(msgspec.structs.replace(config, replicas=found), problems, serves=True)
+    found = _replicas([entry], config, problems)
     path = "replicas[0]"
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]
     if lines:
         raise ConfigError([line.removeprefix(": ") for line in lines])
-    return _completed(found, config.region)[0]
+    return found[0]
+
+
+def parse_replicas(raw: bytes, config: Config) -> tuple[Replica, ...]:
+    """Reads a list of entries of `replicas`, in YAML or JSON, that is not in the configuration.
+
+    The entries are checked like those of the configuration. `config`: the configuration in force.
+    Raises ConfigError with all problems.
+    """
+    problems = Problems()
+    entries = parse_list(_decoded(raw, "", problems), "replicas", problems)
+    problems.raise_if_any()
+    found = _replicas(entries, config, problems)
+    problems.raise_if_any()
+    return found
+
+
+def _replicas(entries: list[Any], config: Config, problems: Problems) -> tuple[Replica, ...]:
+    """Decodes and checks entries of `replicas`. The result is invalid if problems were added."""
+    found = decode(Config, _expanded({"replicas": entries}), problems).replicas
+    check_replicas(msgspec.structs.replace(config, replicas=found), problems, serves=False)
+    return _completed(found, config.region) if not problems.lines else found
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
@@ -83,10 +104,15 @@ def read_text(path: str | PathLike[str], problems: Problems) -> str:
     if len(raw) > MAX_BYTES:
         problems.add(str(path), f"is larger than {MAX_BYTES} bytes")
         return ""
+    return _decoded(raw, str(path), problems)
+
+
+def _decoded(raw: bytes, path: str, problems: Problems) -> str:
+    """Returns the text of a file, or adds an error if it is not UTF-8."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
-        problems.add(str(path), f"is not UTF-8 (byte {err.start})")
+        problems.add(path, f"is not UTF-8 (byte {err.start})")
         return ""
 
 
@@ -103,16 +129,20 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
-    """Replaces each replica, and the admin port, by a mapping if it is written as only an address.
+    """Replaces each replica, each DNS name of `discovery`, and the admin port by a mapping if it is
+    written as only an address.
 
     The mapping contains only that address.
     """
-    replicas, admin = data.get("replicas"), data.get("admin")
+    replicas, admin, discovery = data.get("replicas"), data.get("admin"), data.get("discovery")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
     if isinstance(admin, str):
         expanded["admin"] = _at("listen", admin)
+    if isinstance(discovery, dict) and isinstance(discovery.get("dns"), list | tuple):
+        names = [_at("url", item) for item in discovery["dns"]]
+        expanded["discovery"] = {**discovery, "dns": names}
     return expanded
 
 

@@ -180,19 +180,38 @@ class Fleet:
         The replica's connections close when they become free. `successor`: a replica with the same
         id, which is added before the requests that wait for a connection are told to try again.
         """
-        replica = self.replicas.pop(replica_id)
-        replica.removed = True
-        self.knowledge.remove(replica)
-        self._same_engine.remove(replica)
-        if replica.inflight:
-            self.leaving.add(replica)
-        if successor is not None:
+        self._remove((replica_id,), () if successor is None else (successor,))
+
+    def remove_all(self, replica_ids: Sequence[str]) -> None:
+        """Remove several replicas with one rebuild, because a rebuild examines all replicas."""
+        if replica_ids:
+            self._remove(replica_ids, ())
+
+    def _remove(self, replica_ids: Sequence[str], successors: Sequence[Replica]) -> None:
+        gone = [self.replicas.pop(replica_id) for replica_id in replica_ids]
+        for replica in gone:
+            replica.removed = True
+            self._same_engine.remove(replica)
+            if replica.inflight:
+                self.leaving.add(replica)
+        self.knowledge.remove_all(gone)
+        for successor in successors:
             self.replicas[successor.id] = successor
-            self.knowledge.add(successor)
+        if successors:
+            self.knowledge.add_all(successors)
         self._membership_changed()
-        replica.close()
-        if replica.health.is_new:
+        for replica in gone:
+            replica.close()
+        if any(replica.health.is_new for replica in gone):
             self._decided()
+
+    def set_standby(self, ids: Collection[str]) -> None:
+        """Hold back the replicas with these IDs, and no others. See `Replica.is_standby`."""
+        changed = [r for r in self.replicas.values() if r.is_standby != (r.id in ids)]
+        for replica in changed:
+            replica.is_standby = not replica.is_standby
+        if changed:
+            self.rebuild()
 
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""

@@ -17,6 +17,7 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.config.model import Spot, SpotMetadata
+from router.fleet.monitor.small_file import read_small
 from router.fleet.spot.notice import PROVIDERS, Notice, Provider, Unreadable, read_file
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class SpotWatcher:
             await asyncio.sleep(self._rules.interval_s)
 
     async def _look_at_file(self, path: str) -> Notice | None:
-        raw = await asyncio.to_thread(_read, path)
+        raw = await asyncio.to_thread(read_small, path, _BYTES)
         return None if raw is None else read_file(raw)
 
     async def _ask(self, where: SpotMetadata, provider: Provider) -> Notice | None:
@@ -144,15 +145,3 @@ class SpotWatcher:
 
         self._session = aiohttp.ClientSession()
         return self._session
-
-
-def _read(path: str) -> bytes | None:
-    """Return the content of the file; `None`: no file. Raises OSError or Unreadable."""
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    if len(raw) > _BYTES:
-        raise Unreadable(f"is larger than {_BYTES} bytes")
-    return raw

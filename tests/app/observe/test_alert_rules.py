@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.config.model import BatchClass, HighClass, Queue
+from router.config.model import BatchClass, Discovery, HighClass, Queue
 from router.observe.metrics import BOUNDS_S
 from tests.faults.process.metrics import scrape
 from tests.harness.behaviours import sse_tokens
@@ -70,7 +70,8 @@ def _fits(labels: dict[str, str], matcher: tuple[str, str, str]) -> bool:
 
 @scenario
 async def test_a_running_router_exposes_all_that_they_speak_of() -> None:
-    async with running(sse_tokens(3), queue=Queue(enabled=True)) as router:
+    queue, discovery = Queue(enabled=True), Discovery(files=("/nonexistent",))
+    async with running(sse_tokens(3), queue=queue, discovery=discovery) as router:
         answer = await router.ask(chat(stream=True, priority="high"), "POST")
         assert answer.complete
         samples = set(await scrape(router.app.admin_port))
