@@ -8,7 +8,7 @@ Must never: print a secret.
 
 from __future__ import annotations
 
-from typing import Any, get_args, Final
+from typing import Any, Final, get_args
 
 import msgspec
 import yaml
