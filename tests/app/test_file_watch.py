@@ -90,7 +90,7 @@ def test_the_certificate_is_followed(tmp_path: Path) -> None:
         async with running(
             json_ok, tls=Tls(cert=str(cert), key=str(private)), watch=True
         ) as router:
-            certificate: Any = router.app._certificate
+            certificate: Any = router.app.servers.certificate
             before = certificate.in_force
             shutil.copy(CERTIFICATES / "other.pem", cert)
             # The new certificate with the old key is refused.

@@ -38,7 +38,7 @@ def breaker(router: Router, index: int = 0) -> str:
 
 async def metric(router: Router, name: str) -> dict[str, float]:
     """Samples of one family, by the value of its only label."""
-    text, _ = await router.app._admin._collector.render()
+    text, _ = await router.app.servers._admin._collector.render()
     lines = [line for line in text.decode().splitlines() if line.startswith(f"hedgerow_{name}{{")]
     return {line.split('"')[1]: float(line.rpartition(" ")[2]) for line in lines}
 
