@@ -184,9 +184,11 @@ async def test_services_have_ports_and_weights() -> None:
                 "the new services",
             )
             # A target without an address, and the target "." of a service that is not available.
-            await server.serve(f"_h._tcp.vllm SRV 1 10 {b.port} gpu-3")
+            # The other addresses stay, because a look may be in progress.
+            addresses = "gpu-1 A 127.0.0.1", "gpu-2 A 127.0.0.1"
+            await server.serve(f"_h._tcp.vllm SRV 1 10 {b.port} gpu-3", *addresses)
             await keeps(router, "srv:_h._tcp.vllm.test")
-            await server.serve("_h._tcp.vllm SRV 0 0 0 .")
+            await server.serve("_h._tcp.vllm SRV 0 0 0 .", *addresses)
             await keeps(router, "srv:_h._tcp.vllm.test")
 
 

@@ -15,7 +15,7 @@ from router.observe.admin import connections
 from router.observe.admin.listener import Admin
 from router.observe.families.collector import Collector
 from router.observe.metrics import Metrics
-from tests.app.observe.test_listener import Actions
+from tests.app.observe.test_listener import Actions, start
 from tests.harness.running import scenario
 from tests.places import CERT, KEY
 
@@ -35,9 +35,9 @@ def serve(story: Callable[[int], Awaitable[None]], tls: ssl.SSLContext | None) -
     @scenario
     async def check() -> None:
         listener = Admin(Actions(), Collector(Metrics()))
-        await listener.start("127.0.0.1", 0, tls)
+        port = await start(listener, tls)
         try:
-            await story(listener.addresses[0][1])
+            await story(port)
         finally:
             await listener.stop()
 
@@ -144,8 +144,7 @@ def test_a_stop_ends_a_handshake() -> None:
     @scenario
     async def check() -> None:
         listener = Admin(Actions(), Collector(Metrics()))
-        await listener.start("127.0.0.1", 0, server)
-        await story(listener.addresses[0][1])
+        await story(await start(listener, server))
         await listener.stop()
         assert await is_closed(streams[0])
         streams[0][1].close()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from router.app import predictions
 from tests.app.observe.expressions import problems
 from tests.faults.process.metrics import scrape
 from tests.harness.messages import DONE, LAST_CHUNK, SSE_HEAD, chat, chunk, token
@@ -36,20 +37,33 @@ def expressions() -> list[str]:
 @scenario
 async def test_a_running_router_exposes_all_that_it_shows() -> None:
     go = asyncio.Event()
+    lost: list[str] = []
 
     async def behave(connection: ReplicaConnection) -> None:
-        while await connection.recv_request():
+        while request := await connection.recv_request():
+            if not lost:
+                lost.append(request.target)
+                connection.rst()
+                return
             await go.wait()
             await connection.send(SSE_HEAD, chunk(token("a")), chunk(token("b", "stop")))
             await connection.send(chunk(DONE), LAST_CHUNK)
 
-    # A port that refuses connections has failed attempts, and the second request has to wait.
-    async with running("http://127.0.0.1:9", behave, replica={"max_inflight": 1}) as router:
-        asked = [asyncio.create_task(router.ask(chat(stream=True), "POST")) for _ in range(2)]
+    # One replica is down, the first attempt fails, and the last request has to wait.
+    dead = "http://127.0.0.1:9"
+    async with running(dead, behave, behave, replica={"max_inflight": 1}) as router:
+        go.set()
+        while not predictions.errors(router.app.parts.fleet.replicas.values()):
+            assert (await router.ask(chat(stream=True), "POST")).complete
+        go.clear()
+        asked = [asyncio.create_task(router.ask(chat(stream=True), "POST")) for _ in range(3)]
         await eventually(lambda: waiting(router) == 1, "a waiting request")
         go.set()
         assert all(answer.complete for answer in await asyncio.gather(*asked))
-        await router.log(2)
+        serving = [router.app.parts.fleet.replicas[name] for name in ("r1", "r2")]
+        await eventually(
+            lambda: all(replica.kv_polled is not None for replica in serving), "a poll of each"
+        )
         samples = set(await scrape(router.app.admin_port))
     for expr in expressions():
         assert problems(expr, samples) == [], expr
