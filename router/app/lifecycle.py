@@ -11,7 +11,16 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from router.app import estimates, families, queued, reload, report, spot_families
+from router.app import (
+    discovery_families,
+    estimates,
+    families,
+    queued,
+    reload,
+    report,
+    spot_families,
+)
+from router.app.discovered import Discovered
 from router.app.file_watch import FileWatch, files_of
 from router.app.listeners import ADMIN, DATA, PROBES, Listener, Listeners
 from router.app.members import Members
@@ -48,6 +57,7 @@ class App:
 
     parts: Parts  # The parts of the router, set by `prepare`.
     members: Members  # Changes of the fleet's members, set by `prepare`.
+    discovered: Discovered  # The replicas of discovery, set by `prepare`.
 
     def __init__(
         self,
@@ -104,6 +114,7 @@ class App:
         self.parts = parts = Parts(config, self.metrics, self._rng, self._open_files)
         self.metrics.config_hash = config_hash(config)
         self.members = Members(parts)
+        self.discovered = Discovered(parts)
         admin = Admin(self, self._collector(parts), parts.authority)
         self.servers = Servers(self.listeners, admin)
         try:
@@ -117,8 +128,12 @@ class App:
             elif parts.dispatcher.budgets.limited:
                 log_event(logging.WARNING, "budgets begin anew at a restart without usage.file")
             if state is not None:
-                fleet_state.adopt(parts, state, self._listed(), is_watching=False)
+                fleet_state.adopt_members(parts, state, self._listed(), is_watching=False)
+            await self.discovered.start()
+            if state is not None:
+                self.discovered.continues(state)
             await parts.start_watching()
+            self.discovered.begin()
             self.servers.open(config)
             if parts.batch_server is not None:
                 await parts.batch_server.open(waits=state is not None)
@@ -128,7 +143,8 @@ class App:
 
     def adopt_fleet(self, state: FleetState) -> None:
         """Applies the changes of the fleet's members that happened since `prepare`."""
-        fleet_state.adopt(self.parts, state, self._listed(), is_watching=True)
+        fleet_state.adopt_members(self.parts, state, self._listed(), is_watching=True)
+        self.discovered.continues(state)
 
     async def listen(self) -> None:
         """Begins to accept connections. Call `prepare` first."""
@@ -160,6 +176,7 @@ class App:
             Source(families.FLEET, lambda: parts),
             Source(budgets.FAMILIES, lambda: parts),
             Source(spot_families.FAMILIES, lambda: parts.reclaims),
+            Source(discovery_families.FAMILIES, lambda: self.discovered),
             Source(families.LIFECYCLE, lambda: state),
         ]
         queue = parts.queue
@@ -224,6 +241,7 @@ class App:
         parts = self.parts
         if parts.batch_server is not None:
             await parts.batch_server.stop()
+        self.discovered.stop()
         await parts.stop_watching()
         parts.context.closing = True
         for exchange in list(parts.dispatcher.exchanges):
@@ -391,6 +409,7 @@ class App:
             log_event(logging.ERROR, "reload refused", key=None, problems=err.problems)
             raise
         reload.commit(self.parts, prepared, self.servers.certificate)
+        self.discovered.reloaded()
         self.config = config
         self.file_watch.adopt(config.watch and not self.draining)
         writer = self.parts.usage_writer

@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 from router.app import report
+from router.app.member_changes import change_members
 from router.app.parts import Parts
 from router.app.reclaims import ADMIN
 from router.config.load import parse_replica
@@ -54,8 +55,7 @@ class Members:
             raise Refused(status, "bad_replica", text, err.problems) from None
         replica = parts.make_replica(config, parts.config, parts.upstream)
         parts.added[config.id] = config
-        parts.fleet.add(replica)
-        parts.watch(replica)
+        change_members(parts, (), {config.id: config}, {config.id: replica})
         _log("replica added", replica)
         return report.replica(parts, replica)
 
@@ -63,8 +63,10 @@ class Members:
         parts = self._parts
         replica = self._find(replica_id, or_leaving=True)
         if not replica.removed:
-            parts.retire(replica)
+            change_members(parts, [replica], {}, {})
             parts.added.pop(replica_id, None)
+            parts.discovered.pop(replica_id, None)
+            parts.roster.removed(replica.config)
             _log("replica removed", replica)
         return report.replica(parts, replica)
 

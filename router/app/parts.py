@@ -35,6 +35,8 @@ from router.dispatch.dispatcher import Dispatcher
 from router.dispatch.event_loop import LoopScheduler
 from router.dispatch.hedging.hedger import Hedger
 from router.fleet.access import Access
+from router.fleet.discovery.roster import Member, Roster
+from router.fleet.discovery.watcher import DiscoveryWatcher, sources_of
 from router.fleet.monitor.ask import Asker
 from router.fleet.monitor.poller import Poller
 from router.fleet.monitor.probe import Prober
@@ -85,13 +87,20 @@ class Upstream:
             self.learn(replica, config)
 
     def learn(self, replica: ReplicaConfig, config: Config) -> None:
-        """Reads the certificates and the credential that a replica needs. Raises ConfigError."""
-        self.access.pop(replica.id, None)  # That of an earlier replica with this ID.
-        if replica.pool and replica.pool not in config.pools:
-            # Without its pool, the replica would get the credentials of other replicas.
-            why = f"is the pool of the replica {replica.id!r}, which the admin API has added"
-            raise ConfigError([f"pools.{replica.pool}: {why}"])
+        """Reads the certificates and the credential that a replica needs.
+
+        Raises ConfigError, and then changes nothing.
+        """
         pool = config.pools.get(replica.pool, NO_POOL)
+        why = ""
+        if replica.pool and pool is NO_POOL:
+            # Without its pool, the replica would get the credentials of other replicas.
+            why = "is missing"
+        elif pool.external and not replica.models:
+            why = "is external, so its replicas need `models`"
+        if why:
+            who = f"the admin API or discovery has added the replica {replica.id!r} to it"
+            raise ConfigError([f"pools.{replica.pool}: {why}; {who}"])
         where, credential = f"pools.{replica.pool}", pool.credential
         if replica.credential is not None:
             where, credential = f"replica {replica.id}", replica.credential
@@ -99,17 +108,26 @@ class Upstream:
             token = None if credential is None else token_of(credential)
         except FileProblem as err:
             raise ConfigError([f"{where}.credential.{err.field}: {err}"]) from None
+        if replica.url.lower().startswith("https"):
+            self._trust(replica.pool, pool, config)
         if credential is not None or pool.headers or pool.external:
             self.access[replica.id] = Access(credential, token, pool)
-        if not replica.url.lower().startswith("https"):
-            return
+        else:
+            self.forget(replica.id)
+
+    def forget(self, replica_id: str) -> None:
+        """Forgets the credential of a replica that has left, or that has none any more."""
+        self.access.pop(replica_id, None)
+
+    def _trust(self, name: str, pool: PoolConfig, config: Config) -> None:
+        """Reads the certificates for the https replicas of a pool. Raises ConfigError."""
+        where = "upstream"
         try:
             if has_own_tls(pool):
-                where = f"pools.{replica.pool}"
-                if replica.pool not in self._pool_tls:
-                    self._pool_tls[replica.pool] = pool_context(pool)
+                where = f"pools.{name}"
+                if name not in self._pool_tls:
+                    self._pool_tls[name] = pool_context(pool)
             elif self.tls is None:
-                where = "upstream"
                 self.tls = replica_context(config.upstream)
         except FileProblem as err:
             raise ConfigError([f"{where}.{err.field}: {err}"]) from None
@@ -137,6 +155,10 @@ class Parts:
         self.loop = asyncio.get_running_loop()
         # The replicas that the admin API has added, by ID.
         self.added: dict[str, ReplicaConfig] = {}
+        # The answers of the sources of discovery, and the members that they add, by ID.
+        self.roster = Roster(sources_of(config.discovery), config.discovery.replicas_max)
+        self.discovered: dict[str, Member] = {}
+        self.discovery = DiscoveryWatcher(config, rng)
         # A function that is called when a replica has come up.
         self.on_up: Callable[[], object] | None = None
         self.sweeper = Sweeper(self.loop, failed)
@@ -282,12 +304,6 @@ class Parts:
         if self.kv_watcher is not None:
             self.kv_watcher.unwatch(replica)
 
-    def retire(self, replica: Replica) -> None:
-        """Removes a replica that no other object replaces. It finishes its requests first."""
-        self.unwatch(replica)
-        self.fleet.remove(replica.id)
-        self.metrics.forget_replica(replica.id)
-
     def adopt_upstream(self) -> None:
         """Uses the present settings and `upstream` for all later requests of the router itself."""
         config, token = self.config, self.upstream.token
@@ -319,6 +335,7 @@ class Parts:
         await self.prober.stop()
         await self.poller.stop()
         await self.spot_watcher.stop()
+        await self.discovery.stop()
         self.reclaims.stop()
         if self.tokens is not None and self.kv_watcher is not None:
             await self.kv_watcher.stop()

@@ -96,7 +96,7 @@ class _Process:
                 app.listeners.check_used()
                 self._handle_signals()
             else:
-                await old.await_fleet(app.parts.fleet)
+                await old.await_fleet(app.parts.fleet, app.parts.roster)
                 self._handle_signals()
                 self._leave = asyncio.ensure_future(old.leave())
                 app.adopt_fleet(await self._leave)

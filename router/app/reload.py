@@ -16,7 +16,8 @@ from typing import NamedTuple
 from policies.contract import PolicyConfigError
 from policies.hedging.contract import HedgingPolicy, make_policy
 from policies.queueing.contract import OrderPolicy
-from router.app.parts import NO_POOL, Parts, Upstream, admin_token, keys_in, open_log
+from router.app.member_changes import change_members, make_replicas
+from router.app.parts import Parts, Upstream, admin_token, keys_in, open_log
 from router.config.annotations import fixed_changes
 from router.config.keys import KeyLine
 from router.config.model import Config
@@ -24,6 +25,8 @@ from router.config.model import Replica as ReplicaConfig
 from router.config.tls import Certificate, FileProblem, listening_context
 from router.core.errors import ConfigError
 from router.dispatch.chooser import Policies
+from router.fleet.discovery.roster import Member, Roster
+from router.fleet.discovery.watcher import sources_of
 from router.fleet.membership import kept
 from router.fleet.names import Names
 from router.fleet.replica import Replica
@@ -46,6 +49,8 @@ class Prepared(NamedTuple):
     made: Mapping[str, Replica]  # The replicas that are not in the fleet yet.
     names: Names  # What the names that clients write stand for.
     added: dict[str, ReplicaConfig]  # The remaining replicas of the admin API, by ID.
+    roster: Roster
+    discovered: dict[str, Member]  # The replicas of discovery, by ID.
     admin_token: str | None  # The token of the admin port; None: none is needed.
 
 
@@ -69,7 +74,11 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
     except PolicyConfigError as err:
         raise ConfigError([str(err)]) from None
     added = kept(parts.added.values(), config.replicas)
+    rules = config.discovery
+    roster = parts.roster.adopted(sources_of(rules), rules.replicas_max)
+    others = (*config.replicas, *emulated, *added)
     upstream = Upstream(config, added)
+    discovered = _learned(parts, config, upstream, roster.members(others, config))
     keys = keys_in(config)
     token = admin_token(config)
     tls = None
@@ -78,8 +87,9 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
             tls = listening_context(config.tls)
         except FileProblem as err:
             raise ConfigError([f"tls.{err.field}: {err}"]) from None
-    wanted = {replica.id: replica for replica in (*config.replicas, *emulated, *added)}
-    made = _new_replicas(parts, config, upstream, wanted)
+    of_sources = [member.replica for member in discovered.values()]
+    wanted = {replica.id: replica for replica in (*others, *of_sources)}
+    made = make_replicas(parts, config, upstream, wanted.values())
     # The access log is opened last, because it is the only object that would have to be closed if
     # a later step failed.
     log = parts.log if config.access_log == old.access_log else open_log(config)
@@ -96,62 +106,43 @@ def prepare(parts: Parts, config: Config, emulated: Iterable[ReplicaConfig]) -> 
         made,
         Names(config),
         {replica.id: replica for replica in added},
+        roster,
+        discovered,
         token,
     )
 
 
-def _new_replicas(
-    parts: Parts, config: Config, upstream: Upstream, wanted: Mapping[str, ReplicaConfig]
-) -> dict[str, Replica]:
-    """Creates the replicas that are new or whose URL or TLS settings changed.
+def _learned(
+    parts: Parts, config: Config, upstream: Upstream, members: Mapping[str, Member]
+) -> dict[str, Member]:
+    """Returns the members whose credentials can be read. Raises ConfigError.
 
-    If `upstream` changed, all replicas are created again.
+    A replica that is not in the fleet yet is left out if its credential cannot be read.
     """
-    moves_all = config.upstream != parts.config.upstream
-    made: dict[str, Replica] = {}
-    for replica_id, replica in wanted.items():
-        known = parts.fleet.replicas.get(replica_id)
-        if (
-            known is None
-            or moves_all
-            or replica.url != known.config.url
-            or _connection(replica, config) != _connection(known.config, parts.config)
-        ):
-            made[replica_id] = parts.make_replica(replica, config, upstream)
-    return made
-
-
-def _connection(replica: ReplicaConfig, config: Config) -> tuple[object, ...]:
-    """The settings of a replica's pool that its existing connections depend on."""
-    pool = config.pools.get(replica.pool, NO_POOL)
-    return pool.external, pool.ca_file, pool.server_name
+    learned: dict[str, Member] = {}
+    for name, member in members.items():
+        try:
+            upstream.learn(member.replica, config)
+        except ConfigError:
+            if name in parts.fleet.replicas:
+                raise
+        else:
+            learned[name] = member
+    return learned
 
 
 def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) -> None:
     """Puts the configuration in force. `certificate`: the certificate of the data port."""
     old_policies = parts.policies
-    (
-        config,
-        policies,
-        hedging,
-        orders,
-        upstream,
-        keys,
-        tls,
-        log,
-        wanted,
-        made,
-        names,
-        added,
-        token,
-    ) = prepared
+    config, policies, hedging, orders, upstream, keys, tls, log, wanted, made = prepared[:10]
     if certificate is not None and tls is not None:
         certificate.in_force = tls
     parts.config = config
     parts.policies = policies
     parts.upstream = upstream
-    parts.added = added
-    parts.authority.adopt(token)
+    parts.added = prepared.added
+    parts.roster, parts.discovered = prepared.roster, prepared.discovered
+    parts.authority.adopt(prepared.admin_token)
     if log is not parts.log:
         parts.old_logs.append(parts.log)
         parts.log.close(timeout_s=0)
@@ -169,48 +160,13 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
     parts.dispatcher.limit_regions()
-    _diff_fleet(parts, config, wanted, made, names)
+    change_members(parts, parts.fleet.replicas.values(), wanted, made)
     if parts.tokens is not None:
         parts.tokens.stop_remote()
-    if policies is not old_policies:
-        parts.fleet_changed(frozenset(parts.fleet.replicas))
-
-
-def _diff_fleet(
-    parts: Parts,
-    config: Config,
-    wanted: Mapping[str, ReplicaConfig],
-    made: Mapping[str, Replica],
-    names: Names,
-) -> None:
-    """Removes, replaces and adds replicas. Unchanged replicas keep their state."""
-    fleet = parts.fleet
-    # Each replica gets its new region first, because the requests that wait for a connection to a
-    # removed replica go to other replicas at once.
-    for replica_id, replica in fleet.replicas.items():
-        entry = wanted.get(replica_id)
-        if entry is not None and entry.url == replica.config.url:
-            replica.adopt(entry, config.health)
-            replica.access = parts.upstream.access.get(replica_id)
-            replica.pool.adopt(config.limits, config.timeouts)
-    fleet.rebuild()
-    for replica_id, replica in list(fleet.replicas.items()):
-        successor = made.get(replica_id)
-        if successor is not None:
-            parts.unwatch(replica)
-            if successor.config.url == replica.config.url:
-                successor.continues(replica)
-                parts.reclaims.passes(replica, successor)
-            fleet.remove(replica_id, successor)
-            parts.watch(successor)
-        elif replica_id not in wanted:
-            parts.retire(replica)
-    added = [replica for replica_id, replica in made.items() if replica_id not in fleet.replicas]
-    fleet.add_all(added)
-    for replica in added:
-        parts.watch(replica)
     parts.adopt_upstream()
-    parts.look_for_spot()
     parts.spot_watcher.adopt(config.spot)
     parts.reclaims.rules = config.spot
-    fleet.adopt_names(names)
+    parts.discovery.adopt(config)
+    parts.fleet.adopt_names(prepared.names)
+    if policies is not old_policies:
+        parts.fleet_changed(frozenset(parts.fleet.replicas))

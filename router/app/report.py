@@ -14,7 +14,7 @@ from router.fleet.utilisation import slots_of, utilisation
 
 STATES = (
     *("ready", "unknown", "down", "asleep", "ejected", "half_open"),
-    *("cordoned", "draining", "drained"),
+    *("standby", "cordoned", "draining", "drained"),
 )
 
 
@@ -45,6 +45,7 @@ def census(parts: Parts) -> dict[str, int]:
         "probes": parts.prober.running,
         "polls": parts.poller.running
         + parts.spot_watcher.running
+        + parts.discovery.running
         + (parts.kv_watcher.running if parts.kv_watcher else 0),
         "questions": parts.tokens.running if parts.tokens is not None else 0,
         "parties": len(parts.sweeper.parties),
@@ -72,7 +73,7 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
     return {
         "id": r.id,
         "url": r.config.url,
-        "origin": None if r.removed else "api" if r.id in parts.added else "file",
+        **_origin(parts, r),
         "state": r.state(now),
         "spot": r.is_spot,
         "type": r.config.type or None,
@@ -118,6 +119,16 @@ def _described(parts: Parts, r: Replica, closed: Mapping[str, str], now: float) 
         "ejections": r.health.ejections,
         "connections": {"open": len(r.pool.all), "idle": r.pool.idle},
     }
+
+
+def _origin(parts: Parts, r: Replica) -> dict[str, str | None]:
+    """Returns where the replica comes from. `source`: the source of discovery that names it."""
+    if r.removed:
+        return {"origin": None, "source": None}
+    member = parts.discovered.get(r.id)
+    if member is not None:
+        return {"origin": "discovery", "source": member.source}
+    return {"origin": "api" if r.id in parts.added else "file", "source": None}
 
 
 def classes(parts: Parts) -> str:

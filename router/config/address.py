@@ -33,9 +33,13 @@ class ReplicaUrl:
         return self.scheme == "https"
 
     @property
+    def has_default_port(self) -> bool:
+        return self.port == _DEFAULT_PORT[self.scheme]
+
+    @property
     def authority(self) -> str:
         """The value of the Host field. The default port is left out (RFC 9110 section 7.2)."""
-        if self.port == _DEFAULT_PORT[self.scheme]:
+        if self.has_default_port:
             return _bracketed(self.host)
         return join_host_port(self.host, self.port)
 
@@ -43,6 +47,10 @@ class ReplicaUrl:
     def default_id(self) -> str:
         """The replica's ID if the configuration does not set one."""
         return join_host_port(self.host, self.port) + self.base_path
+
+    def at(self, host: str, port: int) -> str:
+        """Returns the text of this URL with another host and port."""
+        return f"{self.scheme}://{join_host_port(host, port)}{self.base_path}"
 
     @property
     def engine(self) -> tuple[str, int, str]:
@@ -64,6 +72,22 @@ def split_host_port(text: str) -> tuple[str, int]:
     if not host:
         raise ValueError(f"{text!r} has no host; write 0.0.0.0:{port} for every interface")
     return parse_host(host), _parse_port(port, lowest=0)
+
+
+def split_name_server(text: str) -> tuple[str, int]:
+    """Splits `10.0.0.2`, `10.0.0.2:5353`, `::1` or `[::1]:5353` into address and port.
+
+    Without a port, the port is 53.
+    """
+    try:
+        return str(ip_address(text)), 53
+    except ValueError:
+        pass
+    host, port = split_host_port(text)
+    try:
+        return str(ip_address(host)), port
+    except ValueError:
+        raise ValueError(f"{text!r} is not an address; write ADDRESS or ADDRESS:PORT") from None
 
 
 def is_loopback(host: str) -> bool:

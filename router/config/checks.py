@@ -21,6 +21,7 @@ from policies.queueing.contract import make_order
 from policies.registry import PolicyConfigError
 from router.config.address import is_loopback, parse_host, split_host_port
 from router.config.annotations import hints, unit_of
+from router.config.discovery_checks import check_discovery
 from router.config.file_checks import FIELD_NAME, try_files
 from router.config.key_files import read_keys
 from router.config.keys import KeysProblem
@@ -89,6 +90,7 @@ def check(config: Config, problems: Problems, *, serves: bool = True) -> None:
     _check_listeners(config, problems)
     _check_admin(config, problems)
     check_replicas(config, problems, serves)
+    check_discovery(config, problems)
     _check_regions(config, problems)
     check_models(config, problems)
     _check_routing(config, problems)
@@ -351,6 +353,8 @@ def _check_order(config: Config, problems: Problems) -> None:
         ("limits", "bodies_total", "body", False),
         ("timeouts", "pool_age_s", "pool_idle_s", False),
         ("health", "eject_max_s", "eject_base_s", False),
+        ("discovery", "ttl_max_s", "ttl_min_s", False),
+        ("discovery", "retry_max_s", "ttl_min_s", False),
     ):
         paths = f"{section}.{in_file(larger)}", f"{section}.{in_file(smaller)}"
         if problems.is_spoiled(*paths):

@@ -11,9 +11,11 @@ from __future__ import annotations
 import re
 from typing import Any, NoReturn
 
+import msgspec
 import yaml
 
 from router.config.problems import Problems, join
+from router.core.unreadable import NOT_JSON
 
 MAX_BYTES = 1024 * 1024  # maximum size of a file; a thousand replicas take about 100 KiB
 _MAX_DEPTH = 32  # maximum nesting; the settings have four levels, options of policies may have more
@@ -62,15 +64,7 @@ def parse_document(text: str, problems: Problems) -> dict[str, Any]:
 
     Returns an empty mapping for an empty document and for text that is not YAML.
     """
-    try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
-    except yaml.MarkedYAMLError as err:
-        problems.add("", _describe(err))
-        return {}
-    except yaml.YAMLError as err:  # the text has a character that YAML does not allow
-        problems.add("", f"not YAML: {' '.join(str(err).split())}")
-        return {}
+    node = _node(text, problems)
     if node is None or node.tag == _NULL:
         return {}
     if not isinstance(node, yaml.MappingNode):
@@ -78,6 +72,41 @@ def parse_document(text: str, problems: Problems) -> dict[str, Any]:
         return {}
     plain: dict[str, Any] = _plain(node, "", problems)
     return plain
+
+
+def parse_list(text: str, path: str, problems: Problems) -> list[Any]:
+    """Returns the list of a document in YAML or JSON. Errors are added to `problems`.
+
+    `path`: the path of the list in errors. Returns an empty list for an empty document and for text
+    that is not YAML. JSON is read by another parser, because it is much faster, and because YAML
+    does not allow tabs.
+    """
+    if text.lstrip()[:1] == "[":
+        try:
+            found: list[Any] = msgspec.json.decode(text, type=list[Any])
+            return found
+        except NOT_JSON:
+            pass  # It may be YAML.
+    node = _node(text, problems)
+    if node is None or node.tag == _NULL:
+        return []
+    if not isinstance(node, yaml.SequenceNode):
+        problems.add("", "must be a list of replicas")
+        return []
+    return [_plain(item, f"{path}[{index}]", problems) for index, item in enumerate(node.value)]
+
+
+def _node(text: str, problems: Problems) -> yaml.Node | None:
+    """Returns the root of a document. Returns `None`, and adds an error, if it is not YAML."""
+    try:
+        found: yaml.Node | None = _Loader(text).get_single_node()
+    except yaml.MarkedYAMLError as err:
+        problems.add("", _describe(err))
+    except yaml.YAMLError as err:  # the text has a character that YAML does not allow
+        problems.add("", f"not YAML: {' '.join(str(err).split())}")
+    else:
+        return found
+    return None
 
 
 def _plain(node: yaml.Node, path: str, problems: Problems) -> Any:

@@ -7,7 +7,7 @@ It does not stop at the first error. The start, the command `hedgerow check` and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
@@ -16,7 +16,7 @@ import msgspec
 from router.config.address import parse_replica_url
 from router.config.checks import check
 from router.config.decode import decode
-from router.config.document import MAX_BYTES, parse_document
+from router.config.document import MAX_BYTES, parse_document, parse_list
 from router.config.model import Config, Replica
 from router.config.problems import Problems
 from router.config.replica_checks import check_replicas
@@ -54,7 +54,8 @@ def parse(text: str, overrides: Mapping[str, Any] | None = None, *, serves: bool
     config = decode(Config, data, problems)
     check(config, problems, serves=serves)
     problems.raise_if_any()
-    return msgspec.structs.replace(config, replicas=_completed(config.replicas, config))
+    replicas = tuple(in_region(_named(replica), config) for replica in config.replicas)
+    return msgspec.structs.replace(config, replicas=replicas)
 
 
 def parse_replica(entry: object, config: Config) -> Replica:
@@ -65,13 +66,33 @@ def parse_replica(entry: object, config: Config) -> Replica:
     problem begins with the name of a field.
     """
     problems = Problems()
-    found = decode(Config, _expanded({"replicas": [entry]}), problems).replicas
-    check_replicas(msgspec.structs.replace(config, replicas=found), problems, serves=True)
+    found = _replicas([entry], config, problems)
     path = "replicas[0]"
     lines = [line.removeprefix(path).lstrip(".") for line in problems.lines]
     if lines:
         raise ConfigError([line.removeprefix(": ") for line in lines])
-    return _completed(found, config)[0]
+    return in_region(found[0], config)
+
+
+def parse_replicas(raw: bytes, config: Config) -> tuple[Replica, ...]:
+    """Reads a list of entries of `replicas`, in YAML or JSON, that is not in the configuration.
+
+    The entries are checked like those of the configuration. `config`: the configuration in force.
+    The region of an entry may be "". Raises ConfigError with all problems.
+    """
+    problems = Problems()
+    entries = parse_list(_decoded(raw, "", problems), "replicas", problems)
+    problems.raise_if_any()
+    found = _replicas(entries, config, problems)
+    problems.raise_if_any()
+    return found
+
+
+def _replicas(entries: list[Any], config: Config, problems: Problems) -> tuple[Replica, ...]:
+    """Decodes and checks entries of `replicas`. The result is invalid if problems were added."""
+    found = decode(Config, _expanded({"replicas": entries}), problems).replicas
+    check_replicas(msgspec.structs.replace(config, replicas=found), problems, serves=False)
+    return found if problems.lines else tuple(map(_named, found))
 
 
 def read_text(path: str | PathLike[str], problems: Problems) -> str:
@@ -86,10 +107,15 @@ def read_text(path: str | PathLike[str], problems: Problems) -> str:
     if len(raw) > MAX_BYTES:
         problems.add(str(path), f"is larger than {MAX_BYTES} bytes")
         return ""
+    return _decoded(raw, str(path), problems)
+
+
+def _decoded(raw: bytes, path: str, problems: Problems) -> str:
+    """Returns the text of a file, or adds an error if it is not UTF-8."""
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as err:
-        problems.add(str(path), f"is not UTF-8 (byte {err.start})")
+        problems.add(path, f"is not UTF-8 (byte {err.start})")
         return ""
 
 
@@ -108,10 +134,11 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _expanded(data: dict[str, Any]) -> dict[str, Any]:
     """Replaces values that are written in a short form by mappings.
 
-    A replica, or the admin port, may be only its address. A name in `models` may be only the model
-    that it stands for, and a target of a name only its model.
+    A replica, a DNS name of `discovery`, or the admin port may be only its address. A name in
+    `models` may be only the model that it stands for, and a target of a name only its model.
     """
     replicas, admin, models = data.get("replicas"), data.get("admin"), data.get("models")
+    discovery = data.get("discovery")
     expanded = dict(data)
     if isinstance(replicas, list | tuple):
         expanded["replicas"] = [_at("url", item) for item in replicas]
@@ -119,6 +146,9 @@ def _expanded(data: dict[str, Any]) -> dict[str, Any]:
         expanded["admin"] = _at("listen", admin)
     if isinstance(models, Mapping):
         expanded["models"] = {name: _route(value) for name, value in models.items()}
+    if isinstance(discovery, Mapping) and isinstance(discovery.get("dns"), list | tuple):
+        names = [_at("url", item) for item in discovery["dns"]]
+        expanded["discovery"] = {**discovery, "dns": names}
     return expanded
 
 
@@ -136,19 +166,18 @@ def _at(field: str, value: Any) -> Any:
     return {field: value} if isinstance(value, str) else value
 
 
-def _completed(replicas: Iterable[Replica], config: Config) -> tuple[Replica, ...]:
-    """Sets the ID and the region of each replica that has none.
+def in_region(replica: Replica, config: Config) -> Replica:
+    """Returns the replica with the region of the router if it states none.
 
-    Replicas without a region get the region of the router, unless another company owns them.
+    A replica of another company has only the region that it states.
     """
-    external = {name for name, pool in config.pools.items() if pool.external}
-    return tuple(
-        replica
-        if replica.id and replica.region
-        else msgspec.structs.replace(
-            replica,
-            id=replica.id or parse_replica_url(replica.url).default_id,
-            region=replica.region or ("" if replica.pool in external else config.region),
-        )
-        for replica in replicas
-    )
+    pool = config.pools.get(replica.pool)
+    if replica.region or not config.region or (pool is not None and pool.external):
+        return replica
+    return msgspec.structs.replace(replica, region=config.region)
+
+
+def _named(replica: Replica) -> Replica:
+    if replica.id:
+        return replica
+    return msgspec.structs.replace(replica, id=parse_replica_url(replica.url).default_id)

@@ -93,13 +93,11 @@ class Credential(Frozen, frozen=True):
     forward_client_key: bool = False
 
 
-class Replica(Frozen, frozen=True):
-    """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
+class Endpoint(Frozen, frozen=True):
+    """The settings that a replica has in common with a DNS name whose records are replicas."""
 
     # The replica's address: http://host:port or https://host:port, with an optional path prefix.
     url: str
-    # The replica's name in logs and metrics. "": host:port, and the path prefix if the URL has one.
-    id: str = ""
     # The models that the replica serves. If the list contains "*", the replica also accepts any
     # other name. Unset: the list is read from the replica's /v1/models.
     models: tuple[str, ...] | None = None
@@ -110,16 +108,12 @@ class Replica(Frozen, frozen=True):
     # Maximum number of requests at this replica at once. Unset: no limit.
     max_inflight: Count | None = None
     engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
-    # Where the replica publishes KV cache events. Unset: it is detected if `prefix.exact` is on.
-    kv_events: KvEvents | None = None
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.
     priority: EnginePriority | None = None
     # The type of the replica, such as its GPU: the name of a type in the file of `hedgerow plan
     # --types`. The access log and the metrics have it.
     type: str = ""
-    # The machine of the replica. The second copy of a hedged request prefers another machine.
-    node: str = ""
     # The zone of the replica. The second copy of a hedged request prefers another zone.
     zone: str = ""
     # Whether the machine of the replica can be reclaimed at short notice. Among the replicas on
@@ -186,6 +180,56 @@ class ModelRoute(Frozen, frozen=True):
     # Write the client's name into the member `model` of responses. Otherwise responses have the
     # name that the replica writes.
     restore_name: bool = False
+
+
+class Replica(Endpoint, frozen=True):
+    """One replica: an HTTP endpoint of an engine. A list item may also be only its URL."""
+
+    # The replica's name in logs and metrics. "": host:port, and the path prefix if the URL has one.
+    id: str = ""
+    # Where the replica publishes KV cache events. Unset: it is detected if `prefix.exact` is on.
+    kv_events: KvEvents | None = None
+    # The machine of the replica. The second copy of a hedged request prefers another machine.
+    node: str = ""
+
+
+class DnsName(Endpoint, frozen=True):
+    """A DNS name whose records are replicas. A list item may also be only its URL."""
+
+    # The address of the replicas, such as http://vllm.default.svc.cluster.local:8000. The router
+    # looks up the host. Each of its addresses is a replica with the port and the path of this URL.
+    url: str
+    # The records that are read. address: A and AAAA. a, aaaa: only these. srv: SRV records; a
+    # replica has the port and the weight of its record, and the URL has no port. Replicas of a
+    # higher priority number get requests only while no replica of a lower number is available. If
+    # a target has A and AAAA records, the A records are used.
+    records: Literal["address", "a", "aaaa", "srv"] = "address"
+
+
+class Discovery(Frozen, frozen=True):
+    """Sources of replicas that change while the router runs.
+
+    A replica that a source no longer names is drained. An answer that fails or is empty changes
+    nothing: the fleet keeps its replicas. If several sources name the same replica, the first of
+    these counts: `replicas`, the admin API, `files`, `dns`.
+    """
+
+    # Files in YAML or JSON, each with a list of entries like those of `replicas`. A file is read
+    # again when it changed and has then been the same for `interval`. Replace a file by a rename.
+    files: tuple[str, ...] = ()
+    dns: tuple[DnsName, ...] = ()  # DNS names. They need the optional package `dns`.
+    # The name servers, such as 10.0.0.2 or 127.0.0.1:5353. Empty: those of /etc/resolv.conf.
+    nameservers: tuple[str, ...] = ()
+    interval_s: Seconds = 1.0  # Time between two reads of a file.
+    timeout_s: Seconds = 5.0  # Maximum time of one lookup or read.
+    # Records are looked up again when their TTL has passed, but not sooner than this.
+    ttl_min_s: Seconds = 1.0
+    ttl_max_s: Seconds = 300.0  # Records are looked up again after this time in any case.
+    # The time between two failed lookups of a name, or between two attempts to use an invalid file,
+    # starts at `ttl_min` and doubles up to this.
+    retry_max_s: Seconds = 60.0
+    # Maximum number of replicas of one source. Replicas that are in the fleet already stay.
+    replicas_max: Count = 1000
 
 
 class PolicyChoice(Frozen, frozen=True):
@@ -834,7 +878,9 @@ class Spot(Frozen, frozen=True):
     notice_file: str | None = None
     metadata: tuple[SpotMetadata, ...] = ()  # The metadata services that the router queries.
     interval_s: Seconds = 1.0  # The time between two queries of each source.
-    timeout_s: Seconds = 2.0  # The longest time that one query of a metadata service may take.
+    timeout_s: Seconds = (
+        2.0  # Maximum time of one query of a metadata service, or read of the file.
+    )
     notice_s: Seconds = 30.0  # Time until the machine goes away, if not stated.
     margin_s: SecondsOrOff = 2.0  # Requests should end this long before the machine goes away.
 
@@ -852,6 +898,7 @@ class Config(Frozen, frozen=True):
     listen: Annotated[str, Restart] = "0.0.0.0:8080"  # The data port, to which clients connect.
     admin: Admin = Admin()
     replicas: tuple[Replica, ...] = ()  # The replicas, which are endpoints of inference engines.
+    discovery: Discovery = Discovery()
     pools: dict[str, Pool] = {}  # The pools of replicas, by name.
     # Names that clients may write in `model`, and the models that they stand for. A target must be
     # a name that replicas serve; it is not looked up here again.

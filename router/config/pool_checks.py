@@ -11,7 +11,7 @@ from typing import Final
 
 from router.config.address import parse_host
 from router.config.file_checks import FIELD_NAME, try_files
-from router.config.model import Config, Credential, Pool
+from router.config.model import Config, Credential, Endpoint, Pool
 from router.config.problems import Problems
 from router.config.tls import pool_context, token_of
 
@@ -27,16 +27,18 @@ _POOL_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _MODEL_NAME: Final = 256  # maximum characters of a model's name (`intake/body.py`)
 
 
-def check_replica_pools(config: Config, problems: Problems) -> None:
-    """Adds the problems of the pools and the credentials of `replicas`."""
-    for index, replica in enumerate(config.replicas):
-        if not problems.is_spoiled(f"replicas[{index}]", f"replicas[{index}].pool"):
-            _check_pool(f"replicas[{index}].pool", replica.pool, config, problems)
-            pool = config.pools.get(replica.pool)
-            if pool is not None and pool.external and not replica.models:
-                problems.add(f"replicas[{index}].models", "is needed in an external pool")
-        if not problems.is_spoiled(f"replicas[{index}]"):
-            _check_credential(f"replicas[{index}].credential", replica.credential, problems)
+def check_pool_of(path: str, replica: Endpoint, config: Config, problems: Problems) -> None:
+    """Adds the problems of the pool and the credential of an entry. `path`: the path of the entry.
+
+    `replica`: an entry of `replicas`, of the admin API or of discovery.
+    """
+    if not problems.is_spoiled(path, f"{path}.pool"):
+        _check_pool(f"{path}.pool", replica.pool, config, problems)
+        pool = config.pools.get(replica.pool)
+        if pool is not None and pool.external and not replica.models:
+            problems.add(f"{path}.models", "is needed in an external pool")
+    if not problems.is_spoiled(path):
+        _check_credential(f"{path}.credential", replica.credential, problems)
 
 
 def check_models(config: Config, problems: Problems) -> None:

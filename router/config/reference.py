@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -214,6 +215,7 @@ def _shown(default: Any, kind: Any) -> str:
     return "see there"
 
 
+@cache  # Each call parses the source of the model.
 def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
     """Returns the text of each setting of a class and of its base classes."""
     texts: dict[str, str] = {}

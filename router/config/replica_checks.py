@@ -1,4 +1,4 @@
-"""Checks of the entries of `replicas`, in the configuration file and from the admin API.
+"""Checks of replicas: entries of `replicas`, of the admin API, and of discovery.
 
 Every check adds the errors that it finds to `Problems`. No check raises an exception or changes the
 configuration.
@@ -12,7 +12,7 @@ from typing import Final
 from router.config.address import ReplicaUrl, parse_replica_url
 from router.config.keys import REGION, REGION_RULE
 from router.config.model import Config, Replica
-from router.config.pool_checks import check_replica_pools
+from router.config.pool_checks import check_pool_of
 from router.config.problems import Problems
 
 # A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
@@ -23,18 +23,22 @@ _TCP: Final = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1
 
 
 def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
-    """Adds every problem of `replicas`, which the admin API can extend."""
+    """Adds every problem of `replicas`, which the admin API and discovery can extend."""
     _check_entries(config, problems, serves)
     _check_replica_regions(config, problems)
-    check_replica_pools(config, problems)
+    for index, replica in enumerate(config.replicas):
+        check_pool_of(f"replicas[{index}]", replica, config, problems)
     _check_kv_events(config, problems)
 
 
 def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
     if problems.is_spoiled("replicas"):
         return
-    if serves and not config.replicas and config.emulate.count == 0:
-        problems.add("replicas", "at least one is needed (--replica URL, or --emulate N)")
+    discovery = config.discovery
+    has_others = config.emulate.count > 0 or bool(discovery.files or discovery.dns)
+    if serves and not config.replicas and not has_others:
+        text = "at least one is needed (--replica URL, --emulate N, or a source of `discovery`)"
+        problems.add("replicas", text)
     if config.replicas and config.emulate.count > 0:
         # An emulated engine must never serve real requests by accident.
         problems.add(
@@ -57,14 +61,7 @@ def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
         if problems.is_spoiled(f"{path}.id"):
             continue
         _check_id(replica, address, path, index, ids, problems)
-        if replica.models == () and not problems.is_spoiled(f"{path}.models"):
-            problems.add(
-                f"{path}.models",
-                'is empty; name models, or "*" for any, or remove it to read them from the replica',
-            )
-        for model_index, model in enumerate(replica.models or ()):
-            if not model and not problems.is_spoiled(f"{path}.models[{model_index}]"):
-                problems.add(f"{path}.models[{model_index}]", "a model's name cannot be empty")
+        check_model_names(path, replica.models, problems)
 
 
 def _check_id(
@@ -79,19 +76,36 @@ def _check_id(
     name = replica.id or (address.default_id if address else "")
     if not name:
         return
-    if not _ID.match(name):
+    if why := id_rule(name):
         source = "" if replica.id else f"{name[:200]!r} is derived from url and cannot be used; "
-        problems.add(
-            f"{path}.id",
-            f"{source}must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-",
-        )
-    elif _DOTS & {*name.split("/")}:
-        problems.add(f"{path}.id", "must have no segment . or .., which clients remove from a path")
+        problems.add(f"{path}.id", f"{source}{why}")
     elif (first := ids.setdefault(name, index)) != index:
         problems.add(f"{path}.id", f"{name!r} is already the id of replicas[{first}]")
 
 
+def id_rule(name: str) -> str:
+    """Returns the rule that an ID of a replica breaks; "" if the ID is valid."""
+    if not _ID.match(name):
+        return "must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-"
+    if _DOTS & {*name.split("/")}:
+        return "must have no segment . or .., which clients remove from a path"
+    return ""
+
+
+def check_model_names(path: str, models: tuple[str, ...] | None, problems: Problems) -> None:
+    """Adds the problems of the models of an entry. `path`: the path of the entry."""
+    if models == () and not problems.is_spoiled(f"{path}.models"):
+        problems.add(
+            f"{path}.models",
+            'is empty; name models, or "*" for any, or remove it to read them from the replica',
+        )
+    for index, model in enumerate(models or ()):
+        if not model and not problems.is_spoiled(f"{path}.models[{index}]"):
+            problems.add(f"{path}.models[{index}]", "a model's name cannot be empty")
+
+
 def check_url(url: str, path: str, problems: Problems) -> ReplicaUrl | None:
+    """Returns a parsed URL of a replica. For an invalid URL, adds a problem and returns `None`."""
     if problems.is_spoiled(path):
         return None
     try:

@@ -1,8 +1,9 @@
-"""Decides how the operator can change the fleet's members: duties, conflicts and reloads. Pure.
+"""Decides how the fleet's members can change: duties, conflicts and differences. Pure.
 
-The replicas of the fleet have two origins: the configuration file, and the admin API. A reload
-compares the replicas of the file with the file. It keeps the replicas that the API added, except
-the replicas whose ID or address the file now lists. The entry of the file replaces such a replica.
+The replicas of the fleet have three origins, in the order of precedence: the configuration file,
+the admin API, and the sources of discovery (`discovery/roster.py`). A reload compares the replicas
+of the file with the file. It keeps the replicas that the API added, except the replicas whose ID or
+address the file now lists. The entry of the file replaces such a replica.
 
 A replica has one duty. A cordoned replica gets no new request; it finishes its requests and is
 still probed. The same applies to a draining replica. Its state also shows when its last request has
@@ -13,8 +14,8 @@ Must never: change a replica, do I/O, or read a clock.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 from router.config.address import parse_replica_url
 from router.config.model import Replica as Config
@@ -69,6 +70,29 @@ def conflict(new: Config, members: Iterable[Config]) -> str:
         if parse_replica_url(member.url).engine == engine:
             return f"url: is the same engine as the replica {member.id!r}"
     return ""
+
+
+class Difference(NamedTuple):
+    """How the members of a fleet change. The lists contain IDs of replicas."""
+
+    joined: list[str]
+    moved: list[str]  # The URL changed, so that the ID names another engine.
+    changed: list[str]  # Only other settings changed.
+    left: list[str]
+
+    def __bool__(self) -> bool:
+        return any(self)
+
+
+def difference(known: Mapping[str, Config], wanted: Mapping[str, Config]) -> Difference:
+    """Compare the members before and after a change. Both mappings are by ID."""
+    stayed = [name for name in wanted if name in known and wanted[name] != known[name]]
+    return Difference(
+        [name for name in wanted if name not in known],
+        [name for name in stayed if wanted[name].url != known[name].url],
+        [name for name in stayed if wanted[name].url == known[name].url],
+        [name for name in known if name not in wanted],
+    )
 
 
 def kept(added: Iterable[Config], listed: Iterable[Config]) -> list[Config]:

@@ -59,6 +59,7 @@ class Replica(ReplicaLoad):
         "hit_seen_at",
         "host_line",
         "is_spot",
+        "is_standby",
         "is_unlisted",
         "last_priority",
         "last_signals",
@@ -112,6 +113,9 @@ class Replica(ReplicaLoad):
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
+        # True: the replica gets no new request, because replicas with a lower SRV priority number
+        # are available.
+        self.is_standby = False
         self.served = 0  # Number of attempts that succeeded.
         # How many more polls may fail before the engine is treated as one without metrics.
         self.polls_awaited = 0
@@ -178,6 +182,7 @@ class Replica(ReplicaLoad):
         self.models = served(self.config, self.listed)
         self.engine = self.engine or other.engine
         self.duty = other.duty
+        self.is_standby = other.is_standby
         self.health.up = other.health.up
         self.health.is_new = other.health.is_new
         self.round_trip = other.round_trip
@@ -337,11 +342,16 @@ class Replica(ReplicaLoad):
 
     @property
     def is_away(self) -> bool:
-        """Whether the replica is down, asleep or cordoned.
+        """Whether the replica is down, asleep, cordoned or on standby.
 
         Such a replica gets no request, even if no other replica is fit.
         """
-        return not self.health.up or self.signals.asleep or self.duty != Duty.IN_SERVICE
+        return self.is_standby or not self.is_available
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the replica could get requests: it is up, awake and in service."""
+        return self.health.up and not self.signals.asleep and self.duty == Duty.IN_SERVICE
 
     @property
     def limit_now(self) -> int:
@@ -370,4 +380,6 @@ class Replica(ReplicaLoad):
             return "ejected"
         if self.signals.asleep:
             return "asleep"
+        if self.is_standby:
+            return "standby"
         return "half_open" if self.health.half_open else "ready"

@@ -166,35 +166,40 @@ class Fleet:
 
     def add_all(self, replicas: Sequence[Replica]) -> None:
         """Add several replicas with one rebuild, because a rebuild examines all replicas."""
-        if not replicas:
+        self.change((), replicas)
+
+    def remove(self, replica_id: str) -> None:
+        """Remove a replica; see `change`."""
+        self.change((replica_id,), ())
+
+    def change(self, removed: Collection[str], added: Sequence[Replica]) -> None:
+        """Remove replicas by ID and add others, with one rebuild.
+
+        A removed replica gets no new request, and the requests in progress finish. Its connections
+        close when they become free. A replica in `added` may replace a removed one with the same
+        ID. The whole change is in force before the requests that wait for a connection to a removed
+        replica are told to try again.
+        """
+        if not (removed or added):
             return
-        for replica in replicas:
+        gone = [self.replicas.pop(replica_id) for replica_id in removed]
+        for replica in gone:
+            replica.removed = True
+            self._same_engine.remove(replica)
+            if replica.inflight:
+                self.leaving.add(replica)
+        self.knowledge.remove_all(gone)
+        for replica in added:
             models = replica.models
             if models is not None:
                 replica.models = self._pools.same(models)
             self.replicas[replica.id] = replica
             self._speeds.share(replica)
-        self.knowledge.add_all(replicas)
+        self.knowledge.add_all(added)
         self._membership_changed()
-
-    def remove(self, replica_id: str, successor: Replica | None = None) -> None:
-        """Remove a replica: it gets no new request, and the requests in progress finish.
-
-        The replica's connections close when they become free. `successor`: a replica with the same
-        id, which is added before the requests that wait for a connection are told to try again.
-        """
-        replica = self.replicas.pop(replica_id)
-        replica.removed = True
-        self.knowledge.remove(replica)
-        self._same_engine.remove(replica)
-        if replica.inflight:
-            self.leaving.add(replica)
-        if successor is not None:
-            self.replicas[successor.id] = successor
-            self.knowledge.add(successor)
-        self._membership_changed()
-        replica.close()
-        if replica.health.is_new:
+        for replica in gone:
+            replica.close()
+        if any(replica.health.is_new for replica in gone):
             self._decided()
 
     def adopt_names(self, names: Names) -> None:
@@ -202,6 +207,14 @@ class Fleet:
         self.names = names
         self._model_list = None
         self.rebuild()
+
+    def set_standby(self, ids: Collection[str]) -> None:
+        """Hold back the replicas with these IDs, and no others. See `Replica.is_standby`."""
+        changed = [r for r in self.replicas.values() if r.is_standby != (r.id in ids)]
+        for replica in changed:
+            replica.is_standby = not replica.is_standby
+        if changed:
+            self.rebuild()
 
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""

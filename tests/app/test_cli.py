@@ -99,7 +99,10 @@ def test_check_imports_nothing_of_the_data_plane(file: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ([], "replicas: at least one is needed (--replica URL, or --emulate N)"),
+        (
+            [],
+            "replicas: at least one is needed (--replica URL, --emulate N, or a source of ",
+        ),
         (["--replica", "gpu-1:8000"], "replicas[0].url: 'gpu-1:8000' has no scheme"),
         (
             ["--replica", "http://a", "--replica", "http://A/"],

@@ -6,7 +6,16 @@ import pytest
 
 from router.config.model import Replica
 from router.core.errors import Reason
-from router.fleet.membership import ACTIONS, Duty, conflict, duty_after, duty_word, kept
+from router.fleet.membership import (
+    ACTIONS,
+    Difference,
+    Duty,
+    conflict,
+    difference,
+    duty_after,
+    duty_word,
+    kept,
+)
 from tests.fleet.helpers import Table
 from tests.harness.running import scenario
 
@@ -64,6 +73,33 @@ def test_a_reload_keeps_what_was_added_unless_the_file_lists_it() -> None:
     assert kept([B], [A]) == [B]
     assert kept([B], [A, moved]) == []
     assert kept([B], [A, renamed]) == []
+
+
+def test_the_difference_of_two_fleets() -> None:
+    moved = Replica(url="http://gpu-9:8000", id="b")
+    heavy = Replica(url="http://gpu-1:8000", id="a", weight=2.0)
+    c = Replica(url="http://gpu-3:8000", id="c")
+    known, wanted = {"a": A, "b": B, "d": c}, {"a": heavy, "b": moved, "c": c}
+    assert difference(known, wanted) == Difference(["c"], ["b"], ["a"], ["d"])
+    assert not difference(known, dict(reversed(known.items())))
+    assert difference(known, {}) and difference({}, known)
+
+
+@scenario
+async def test_replicas_on_standby_get_nothing_even_in_a_panic() -> None:
+    table = Table(panic_share=1.0)
+    a, b = table.add("a"), table.add("b")
+    table.fleet.set_standby({"b"})
+    assert table.ids("m") == ["a"]
+    assert (b.state(0.0), b.is_available) == ("standby", True)
+    table.fleet.set_duty(a, Duty.CORDONED)
+    assert table.fleet.ready == () and not a.is_available
+    table.fleet.set_standby(())
+    assert table.ids("m") == ["b"]
+    table.fleet.set_duty(a, Duty.IN_SERVICE)
+    table.fleet.change(["a", "b"], ())
+    assert a.removed and b.removed and not table.fleet.replicas
+    table.close()
 
 
 @scenario

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 def refusal(pid: int, successor: int, *, is_starting: bool, is_draining: bool) -> str:
@@ -30,6 +30,15 @@ def awaited(
     A replica that is not in the new process's fleet is not awaited.
     """
     return (frozenset(ready_before) & frozenset(configured)) - frozenset(ready_now)
+
+
+def unanswered(sources_before: Iterable[str], sizes: Mapping[str, int]) -> list[str]:
+    """Returns the sources of discovery that have answered the old process, and not yet the new one.
+
+    `sizes`: the number of replicas that each source of the new process has named. A source that the
+    new process does not have is not awaited.
+    """
+    return [name for name in sources_before if sizes.get(name) == 0]
 
 
 def may_take_over(ready_before: Iterable[str], ready_now: Iterable[str]) -> bool:

@@ -1,21 +1,25 @@
 """Passes the state of the fleet that is not in the configuration file to the new process.
 
-This state consists of the replicas that the admin API added, the duties of replicas (cordoned,
-draining) and the notices that spot machines are reclaimed. Learned values, such as the speed of a
-replica or the prefixes that it holds, are not passed; the new process learns them anew.
+This state consists of the replicas that the admin API added, the replicas of discovery that it
+removed, the duties of replicas (cordoned, draining) and the notices that spot machines are
+reclaimed. The replicas of discovery are not passed; the new process asks the sources. Learned
+values, such as the speed of a replica or the prefixes that it holds, are not passed either; the new
+process learns them anew.
 
 Must never: change what the new configuration file says about a replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
+from router.app.member_changes import change_members
 from router.app.parts import Parts
 from router.app.reclaims import RESTART
 from router.app.restart.messages import FleetState
 from router.config.model import Replica as ReplicaConfig
 from router.fleet.membership import Duty, kept
+from router.fleet.replica import Replica
 
 
 def state_of(parts: Parts) -> FleetState:
@@ -30,33 +34,52 @@ def state_of(parts: Parts) -> FleetState:
         duty = parts.reclaims.duty_before(replica)
         if duty != Duty.IN_SERVICE:
             duties[replica.id] = duty
-    return FleetState(tuple(parts.added.values()), duties, reclaims)
+    roster = parts.roster
+    return FleetState(
+        tuple(parts.added.values()),
+        removed=tuple(roster.removed_engines),
+        sources=tuple(name for name, size in roster.sizes.items() if size),
+        duties=duties,
+        reclaims=reclaims,
+    )
 
 
-def adopt(
+def adopt_members(
     parts: Parts, state: FleetState, listed: Collection[ReplicaConfig], *, is_watching: bool
 ) -> None:
-    """Gives the fleet this state. May be called again with a later state.
+    """Gives the fleet the members of this state. May be called again with a later state.
 
     `listed`: the replicas that are in the fleet anyway. `is_watching`: replicas are probed already,
     so the added replicas are probed at once, too. Raises ConfigError.
     """
+    parts.roster.keep_out(state.removed)
     wanted = {replica.id: replica for replica in kept(state.added, listed)}
     for replica_id in [*parts.added]:
         if replica_id not in wanted:
             del parts.added[replica_id]
-            parts.retire(parts.fleet.replicas[replica_id])
+            change_members(parts, [parts.fleet.replicas[replica_id]], {}, {})
     for replica_id, config in wanted.items():
         if replica_id not in parts.added:
             parts.upstream.learn(config, parts.config)
             replica = parts.make_replica(config, parts.config, parts.upstream)
             parts.added[replica_id] = config
-            parts.fleet.add(replica)
-            if is_watching:
-                parts.watch(replica)
-    for replica in [*parts.fleet.replicas.values()]:
+            if not is_watching:
+                parts.fleet.add(replica)
+                continue
+            # The admin API takes precedence over discovery, which may have found the same ID.
+            found = parts.discovered.pop(replica_id, None)
+            present = () if found is None else (parts.fleet.replicas[replica_id],)
+            change_members(parts, present, {replica_id: config}, {replica_id: replica})
+
+
+def adopt_duties(
+    parts: Parts, state: FleetState, replicas: Iterable[Replica], age_s: float = 0.0
+) -> None:
+    """Gives these replicas their duties and notices. `age_s`: the age of the state in seconds."""
+    for replica in [*replicas]:
         if parts.reclaims.seconds_left(replica) is not None:
             continue
         parts.fleet.set_duty(replica, state.duties.get(replica.id, Duty.IN_SERVICE))
         if replica.id in state.reclaims:
-            parts.reclaims.reclaim(replica, state.reclaims[replica.id], RESTART)
+            seconds = max(0.0, state.reclaims[replica.id] - age_s)
+            parts.reclaims.reclaim(replica, seconds, RESTART)

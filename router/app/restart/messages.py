@@ -21,6 +21,7 @@ import msgspec
 
 from router.app.listeners import Listener
 from router.config.model import Replica
+from router.fleet.discovery.roster import Engine
 
 # The environment variable with the descriptor of the new process's end of the connection.
 VARIABLE: Final = "HEDGEROW_HANDOVER"
@@ -44,6 +45,9 @@ class FleetState(msgspec.Struct, frozen=True):
     """What the configuration file does not say about the fleet."""
 
     added: tuple[Replica, ...] = ()  # The replicas that the admin API added.
+    # The replicas of discovery that the operator removed.
+    removed: tuple[Engine, ...] = ()
+    sources: tuple[str, ...] = ()  # The sources of discovery that have answered.
     duties: dict[str, int] = {}  # The duty of each replica that is not in service, by ID.
     # The seconds until the machine of a replica is reclaimed, by ID.
     reclaims: dict[str, float] = {}

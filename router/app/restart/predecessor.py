@@ -11,7 +11,7 @@ from collections.abc import Iterable, MutableMapping
 from typing import Final
 
 from router.app.listeners import Listener
-from router.app.restart.decisions import awaited, may_take_over
+from router.app.restart.decisions import awaited, may_take_over, unanswered
 from router.app.restart.messages import (
     MESSAGE_BYTES,
     VARIABLE,
@@ -27,6 +27,7 @@ from router.app.restart.messages import (
     read,
 )
 from router.core.errors import ConfigError
+from router.fleet.discovery.roster import Roster
 from router.fleet.table import Fleet
 
 # Seconds that the new process waits until its replicas are as ready as they are for the old one.
@@ -89,17 +90,22 @@ class Predecessor:
             sock=self._sock.dup(), limit=MESSAGE_BYTES
         )
 
-    async def await_fleet(self, fleet: Fleet) -> None:
+    async def await_fleet(self, fleet: Fleet, roster: Roster) -> None:
         """Waits until the fleet is as ready as in the old process, for at most READY_WAIT_S.
 
-        Raises ConfigError if no replica is ready although the old process has ready replicas.
+        Raises ConfigError if no replica is ready although the old process has ready replicas, or if
+        a source of discovery has not answered although it has answered the old process. The fleet
+        would lose the replicas of this source.
         """
-        before = self._begin.ready
+        before, sources = self._begin.ready, self._begin.fleet.sources
         deadline = asyncio.get_running_loop().time() + READY_WAIT_S
-        while awaited(before, fleet.replicas, fleet.ready_ids):
+        while awaited(before, fleet.replicas, fleet.ready_ids) or unanswered(sources, roster.sizes):
             if asyncio.get_running_loop().time() >= deadline:
                 break
             await asyncio.sleep(_LOOK_S)
+        if missing := unanswered(sources, roster.sizes):
+            text = f"no answer for the new process within {READY_WAIT_S:g} s"
+            raise ConfigError([f"discovery: {', '.join(missing)}: {text}"])
         if not may_take_over(before, fleet.ready_ids):
             why = "; ".join(f"{r.id}: {r.health.why_down}" for r in fleet.replicas.values())
             text = f"no replica is up for the new process within {READY_WAIT_S:g} s: {why}"

@@ -5,20 +5,16 @@ again only after it changed or disappeared. If a metadata service no longer repo
 notice is reported as withdrawn. A file is an announcement, so deleting it withdraws nothing. A
 source that does not answer is logged and queried again, so a router outside a cloud works, too.
 
-Files are read in a thread, one read at a time, because a read from a disk that hangs cannot be
-cancelled. An empty file counts only at the second look: a program that writes a file without
-renaming creates it empty.
+An empty file counts only at the second look: a program that writes a file without renaming creates
+it empty.
 
-Must never: decide what a notice means for a replica, follow a redirect, or open a file that is not
-a regular file.
+Must never: decide what a notice means for a replica, or follow a redirect.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import stat
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -26,6 +22,7 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from router.config.model import Spot, SpotMetadata
+from router.fleet.monitor.small_file import SmallFile
 from router.fleet.spot.notice import PROVIDERS, Notice, Provider, Unreadable, read_file
 
 if TYPE_CHECKING:
@@ -61,6 +58,7 @@ class SpotWatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._session: aiohttp.ClientSession | None = None
         self._tokens: dict[SpotMetadata, str] = {}
+        self._file: SmallFile | None = None
         self._was_empty = False  # The file was empty at the previous look.
 
     @property
@@ -70,7 +68,11 @@ class SpotWatcher:
     def start(self) -> None:
         rules = self._rules
         if rules.notice_file is not None:
-            self._begin(FILE, partial(self._look_at_file, rules.notice_file))
+            file = self._file
+            if file is None or file.path != rules.notice_file:
+                file = self._file = SmallFile(rules.notice_file, _BYTES)
+                self._was_empty = False
+            self._begin(FILE, partial(self._look_at_file, file))
         for each in rules.metadata:
             self._begin(each.provider, partial(self._ask, each, PROVIDERS[each.provider]))
 
@@ -113,8 +115,8 @@ class SpotWatcher:
                 self._on_problem(source, str(err) or type(err).__name__)
             await asyncio.sleep(self._rules.interval_s)
 
-    async def _look_at_file(self, path: str) -> Notice | None:
-        raw = await asyncio.to_thread(_read, path)
+    async def _look_at_file(self, file: SmallFile) -> Notice | None:
+        raw = await file.read(self._rules.timeout_s)
         was_empty, self._was_empty = self._was_empty, raw is not None and not raw.strip()
         if raw is None or (self._was_empty and not was_empty):
             return None
@@ -171,22 +173,3 @@ class SpotWatcher:
         # Without decompression, because a small answer could expand to any size.
         self._session = aiohttp.ClientSession(auto_decompress=False)
         return self._session
-
-
-def _read(path: str) -> bytes | None:
-    """Return the content of the file; `None`: no file. Raises OSError or Unreadable."""
-    try:
-        with open(path, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Unreadable(f"{path} is not a regular file")
-            raw = file.read(_BYTES + 1)
-    except FileNotFoundError:
-        return None
-    if len(raw) > _BYTES:
-        raise Unreadable(f"{path} is larger than {_BYTES} bytes")
-    return raw
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    # Otherwise the thread would wait until a program opens the other end of a pipe.
-    return os.open(path, flags | os.O_NONBLOCK)

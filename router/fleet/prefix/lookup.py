@@ -48,9 +48,10 @@ class PrefixLookup:
         for replica in replicas:
             self.sized(replica)
 
-    def remove(self, replica: Replica) -> None:
-        self.prefixes.remove_replica(replica)
-        self._capacities.pop(replica, None)
+    def remove_all(self, replicas: Sequence[Replica]) -> None:
+        self.prefixes.remove_replicas(replicas)
+        for replica in replicas:
+            self._capacities.pop(replica, None)
 
     def restarted(self, replica: Replica) -> None:
         """Clear the replica's entries: its engine restarted, so its cache is empty."""

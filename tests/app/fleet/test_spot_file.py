@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +10,8 @@ from threading import Event
 
 import pytest
 
-from router.fleet.monitor import spot_watcher
+from router.fleet.monitor import small_file
+from router.fleet.monitor.small_file import SmallFile
 from router.fleet.monitor.spot_watcher import SpotWatcher
 from router.fleet.spot.notice import UNSTATED
 from tests.app.fleet.test_spot_watcher import Heard
@@ -27,10 +27,10 @@ class Looks:
     def __init__(self, file: Path) -> None:
         self.heard = Heard()
         self._watcher = self.heard.watcher(notice_file=str(file))
-        self._file = file
+        self._file = SmallFile(str(file), 1000)
 
     async def look(self) -> None:
-        notice = await self._watcher._look_at_file(str(self._file))
+        notice = await self._watcher._look_at_file(self._file)
         if notice is not None:
             self.heard.notices.append((notice, "file"))
 
@@ -135,12 +135,12 @@ def test_a_disk_that_hangs_takes_one_thread(
     hangs = Event()
     reads: list[str] = []
 
-    def read(path: str) -> bytes:
+    def read(path: str, bytes_max: int) -> bytes:
         reads.append(path)
         hangs.wait()
         return ONE
 
-    monkeypatch.setattr(spot_watcher, "_read", read)
+    monkeypatch.setattr(small_file, "_read", read)
 
     @scenario
     async def check() -> None:
@@ -148,7 +148,7 @@ def test_a_disk_that_hangs_takes_one_thread(
         try:
             async with watching(other, timeout_s=0.02) as heard:
                 await eventually(lambda: len(reads) > 0, "a look")
-                await asyncio.sleep(0.2)
+                await eventually(lambda: len(heard.problems) > 3, "looks that are over in time")
                 assert len(reads) == 1
                 hangs.set()
                 await eventually(lambda: len(heard.notices) == 1, "the notice")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.config.model import BatchClass, HighClass, Queue
+from router.config.model import BatchClass, Discovery, HighClass, Queue
 from router.observe.metrics import BOUNDS_S
 from tests.app.observe.expressions import Samples, problems
 from tests.faults.process.metrics import scrape
@@ -37,7 +37,8 @@ def texts(rule: dict[str, Any]) -> str:
 
 @scenario
 async def test_a_running_router_exposes_all_that_they_speak_of() -> None:
-    async with running(sse_tokens(3), queue=Queue(enabled=True)) as router:
+    queue, discovery = Queue(enabled=True), Discovery(files=("/nonexistent",))
+    async with running(sse_tokens(3), queue=queue, discovery=discovery) as router:
         answer = await router.ask(chat(stream=True, priority="high"), "POST")
         assert answer.complete
         samples = set(await scrape(router.app.admin_port))

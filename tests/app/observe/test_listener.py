@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -97,11 +98,11 @@ class Client:
         return await self.raw(("\r\n".join(lines) + "\r\n\r\n").encode())
 
 
-async def start(listener: Admin) -> int:
+async def start(listener: Admin, tls: ssl.SSLContext | None = None) -> int:
     """Start a listener on a free port; returns the port."""
     sock = socket.create_server(("127.0.0.1", 0))
     port = int(sock.getsockname()[1])
-    await listener.start([sock])
+    await listener.start([sock], tls)
     return port
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from router.app.restart.decisions import awaited, may_take_over, refusal
+from router.app.restart.decisions import awaited, may_take_over, refusal, unanswered
 
 
 def why(pid: int = 7, successor: int = 0, starting: bool = False, draining: bool = False) -> str:
@@ -27,6 +27,12 @@ def test_a_new_process_waits_for_the_replicas_that_the_old_one_uses() -> None:
     assert awaited("ab", "abc", "abc") == set()
     assert awaited("ab", "ac", "a") == set()  # b is not in the new configuration
     assert awaited("", "abc", "") == set()
+
+
+def test_a_new_process_waits_for_the_sources_that_have_answered_the_old_one() -> None:
+    assert unanswered(["a", "b"], {"a": 3, "b": 0, "c": 0}) == ["b"]
+    assert unanswered(["a", "b"], {"a": 1}) == []  # b is not in the new configuration
+    assert unanswered([], {"a": 0}) == []
 
 
 def test_a_process_without_replicas_does_not_replace_one_that_serves() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.app.restart.fleet_state import adopt, state_of
+from router.app.restart.fleet_state import state_of
 from router.app.restart.messages import Begin, FleetState, line, read
 from router.fleet.membership import Duty
 from tests.harness.behaviours import json_ok
@@ -16,7 +16,7 @@ def passed_on(state: FleetState) -> FleetState:
 
 
 def adopted(router: Router, state: FleetState) -> None:
-    adopt(router.app.parts, passed_on(state), router.config.replicas, is_watching=True)
+    router.app.adopt_fleet(passed_on(state))
 
 
 @scenario

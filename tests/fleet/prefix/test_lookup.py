@@ -86,7 +86,7 @@ def test_a_restarted_and_a_removed_replica_hold_nothing() -> None:
         lookup.sent(replica, (1, 2), 0)
     lookup.restarted(a)
     assert lookup.held(a_view(1, 2)) == {b: 2}
-    lookup.remove(b)
+    lookup.remove_all([b])
     assert lookup.held(a_view(1, 2)) == {}
     lookup.sent(a, (1,), 0)
     assert lookup.held(a_view(1, 2)) == {a: 1}
@@ -134,7 +134,7 @@ def test_a_replica_that_comes_back_gets_its_capacity_again() -> None:
     a = a_replica("a", kv_tokens=5_120)
     lookup.add(a)
     first = lookup.prefixes.capacity(a)
-    lookup.remove(a)
+    lookup.remove_all([a])
     lookup.add(a)
     assert lookup.prefixes.capacity(a) == first
 

@@ -1,0 +1,96 @@
+"""Changes the members of the fleet: replicas join, move, get other settings, or leave.
+
+The admin API, a reload and discovery use the same steps. All of them happen in one turn of the
+event loop, so no request sees a part of a change. Replicas that stay get their new settings first.
+Then the other replicas join and leave. The requests that wait for a connection to a replica that
+leaves go to other replicas at the end, so they find only the new fleet.
+
+Must never: decide which replicas are members.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from router.app.parts import NO_POOL, Parts, Upstream
+from router.config.model import Config
+from router.config.model import Replica as ReplicaConfig
+from router.fleet.replica import Replica
+
+
+def make_replicas(
+    parts: Parts, config: Config, upstream: Upstream, wanted: Iterable[ReplicaConfig]
+) -> dict[str, Replica]:
+    """Creates the replicas that are new or whose URL or TLS settings changed. The result is by ID.
+
+    If the settings `upstream` of `config` differ from those in force, all replicas are created.
+    """
+    moves_all = config.upstream != parts.config.upstream
+    made: dict[str, Replica] = {}
+    for replica in wanted:
+        known = parts.fleet.replicas.get(replica.id)
+        if (
+            known is None
+            or moves_all
+            or replica.url != known.config.url
+            or _connection(replica, config) != _connection(known.config, parts.config)
+        ):
+            made[replica.id] = parts.make_replica(replica, config, upstream)
+    return made
+
+
+def _connection(replica: ReplicaConfig, config: Config) -> tuple[object, ...]:
+    """The settings of a replica's pool that its existing connections depend on."""
+    pool = config.pools.get(replica.pool, NO_POOL)
+    return pool.external, pool.ca_file, pool.server_name
+
+
+def change_members(
+    parts: Parts,
+    present: Iterable[Replica],
+    wanted: Mapping[str, ReplicaConfig],
+    made: Mapping[str, Replica],
+) -> None:
+    """Turns the members `present` into `wanted` (by ID). Members that stay keep their state.
+
+    `made`: the result of `make_replicas`. `parts.upstream` has learned the replicas in `wanted`.
+    Members that leave finish their requests. The configuration that is in force gives the rules of
+    all replicas.
+    """
+    fleet = parts.fleet
+    members = [*present]
+    has_moved = _adopt(parts, members, wanted)
+    gone = [replica for replica in members if replica.id in made or replica.id not in wanted]
+    for replica in gone:
+        parts.unwatch(replica)
+        successor = made.get(replica.id)
+        if successor is not None and successor.config.url == replica.config.url:
+            successor.continues(replica)
+            parts.reclaims.passes(replica, successor)
+    if gone or made:
+        fleet.change([replica.id for replica in gone], [*made.values()])
+    else:
+        parts.look_for_spot()
+        fleet.rebuild()
+    for replica in made.values():
+        parts.watch(replica)
+    for replica in gone:
+        if replica.id not in wanted:
+            parts.metrics.forget_replica(replica.id)
+            parts.upstream.forget(replica.id)
+    if has_moved and parts.tokens is not None:
+        parts.tokens.stop_remote()
+
+
+def _adopt(parts: Parts, members: Iterable[Replica], wanted: Mapping[str, ReplicaConfig]) -> bool:
+    """Gives members their new settings. Returns whether the region of a member has changed."""
+    config = parts.config
+    has_moved = False
+    for replica in members:
+        entry = wanted.get(replica.id)
+        if entry is not None and entry.url == replica.config.url:
+            has_moved = has_moved or entry.region != replica.region
+            replica.adopt(entry, config.health)
+            replica.access = parts.upstream.access.get(replica.id)
+            replica.pool.adopt(config.limits, config.timeouts)
+    return has_moved

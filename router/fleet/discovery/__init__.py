@@ -1,0 +1,13 @@
+"""Discovery: sources that name replicas while the router runs.
+
+Each source is a `Source` (`source.py`): a watched file, or a DNS name. The watcher runs one task
+for each source, and reports valid answers. The roster keeps the last valid answer of each source
+and decides which replicas they add to the fleet. `app/discovered.py` applies the result to the
+fleet.
+
+- Pure: `roster.py` (members, precedence, limits, standby), `schedule.py` (TTLs and back-off),
+  `records.py` (DNS records, and the replicas that they name), `stable.py` (contents of a file).
+- I/O: `file_source.py`, `dns_source.py` and `dns_client.py`, `watcher.py`.
+
+An answer that fails or names no replica never changes the fleet.
+"""

@@ -1,0 +1,86 @@
+"""A file that lists replicas, as a source.
+
+An invalid content is decoded again after a time that doubles, because it may name a credential that
+cannot be read yet.
+
+Must never: use a part of a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from random import Random
+from time import monotonic
+from typing import Final
+
+from router.config.document import MAX_BYTES
+from router.config.model import Discovery, Replica
+from router.core.errors import ConfigError
+from router.fleet.discovery.roster import Found
+from router.fleet.discovery.schedule import retry_after_s
+from router.fleet.discovery.source import Look, Source
+from router.fleet.discovery.stable import Stable
+from router.fleet.monitor.small_file import SmallFile
+
+_NAMED_MAX: Final = 3  # Maximum number of problems in one text.
+
+Read = Callable[[bytes], Sequence[Replica]]
+
+
+class FileSource(Source):
+    """One watched file."""
+
+    def __init__(self, path: str, rules: Discovery, read: Read, rng: Random) -> None:
+        """`read`: decodes and checks the content of the file; raises ConfigError."""
+        super().__init__(file_name(path))
+        self._file = SmallFile(path, MAX_BYTES)
+        self._rules = rules
+        self._decode = read
+        self._rng = rng
+        self._stable = Stable()
+        self._problem = ""  # The problem of the content that was used last.
+        self._failures = 0  # How often a content was refused, in a row.
+        self._again_at = 0.0  # The time at which it is decoded again.
+
+    def adopt(self, rules: Discovery, read: Read) -> None:
+        """Apply a reload. The content is decoded again at the next look."""
+        self._rules = rules
+        self._decode = read
+        self._stable.again()
+
+    async def look(self) -> Look:
+        wait_s = self._rules.interval_s
+        try:
+            raw = await self._file.read(self._rules.timeout_s)
+        except (OSError, ValueError) as err:
+            self._stable.lost()
+            why = err.strerror if isinstance(err, OSError) and err.strerror else str(err)
+            return Look(wait_s, problem=f"cannot be read: {why}")
+        if raw is None:
+            self._stable.lost()
+            return Look(wait_s, problem="does not exist")
+        if self._failures and monotonic() >= self._again_at:
+            self._stable.again()
+        if not self._stable.is_new(raw):
+            return Look(wait_s, problem=self._problem)
+        try:
+            replicas = await asyncio.to_thread(self._decode, raw)
+        except ConfigError as err:
+            self._failures += 1
+            self._again_at = monotonic() + retry_after_s(self._failures, self._rules, self._rng)
+            self._problem = _said(err.problems)
+            return Look(wait_s, problem=self._problem)
+        self._failures = 0
+        self._problem = "" if replicas else "lists no replica"
+        return Look(wait_s, [Found(replica) for replica in replicas], problem=self._problem)
+
+
+def _said(problems: Sequence[str]) -> str:
+    more = len(problems) - _NAMED_MAX
+    return "; ".join([*problems[:_NAMED_MAX], *([f"and {more} more"] if more > 0 else [])])
+
+
+def file_name(path: str) -> str:
+    """Return the name of the source in logs and metrics."""
+    return f"file:{path}"
