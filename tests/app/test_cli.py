@@ -24,6 +24,7 @@ from router.cli import main
 from router.config.keys import KeyLine, hash_of, line_of
 from router.config.load import load, parse
 from router.core.build import is_compiled
+from tests.harness.process import free_port
 from tests.places import CERT, KEY
 
 LIMIT_S = 30.0
@@ -337,13 +338,6 @@ def test_a_port_in_use_is_one_clear_line_and_status_1(flag: str) -> None:
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT_S, env=env)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +18,12 @@ from tests.harness.clocks import as_yaml
 from tests.harness.peer import WAIT_S
 
 START_S = 60.0  # time limit of the start: two seconds on an idle machine
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        return int(sock.getsockname()[1])
 
 
 class RouterProcess:

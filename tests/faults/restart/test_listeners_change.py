@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,8 @@ import pytest
 from tests.faults.restart.helpers import Restarting, held, restarting
 from tests.harness.client import RawClient
 from tests.harness.messages import chat
+from tests.harness.process import free_port
 from tests.harness.running import scenario
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def change(one: Restarting, old: str, new: str) -> None:
