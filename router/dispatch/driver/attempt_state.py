@@ -275,7 +275,10 @@ class AttemptState:
             kind = Kind.CONTINUATION
         lease = Lease(replica, tokens, streamed, light)
         attempt = Attempt(len(self.attempts), kind, replica, lease, now, tokens, held)
-        self.attempts.append(attempt)
+        if self.attempts:
+            self.attempts.append(attempt)
+        else:
+            self.attempts = [attempt]  # takes less memory than the list after an append
         return attempt
 
     def fall_back(self) -> None:

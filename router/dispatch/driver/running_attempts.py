@@ -76,7 +76,10 @@ class RunningAttempts:
         if request.times.is_own:
             # The request's class has its own connect timeout.
             attempt.connect_due = now + request.times.connect_s
-        self.live.append(attempt)
+        if self.live:
+            self.live.append(attempt)
+        else:
+            self.live = [attempt]  # takes less memory than the list after an append
         request.attach(attempt)
         request.check_by(min(attempt.first_due, min(attempt.overdue_due, attempt.connect_due)))
         return attempt
