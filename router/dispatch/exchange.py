@@ -258,6 +258,8 @@ class Exchange(ProxiedRequest, ClientExchange):
             stream.resume(tap)
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
+        if stream is None:  # The request is not sent again, however its stream ends.
+            self.release_body()
         view = self.view
         reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)
 

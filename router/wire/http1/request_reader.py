@@ -89,6 +89,9 @@ class RequestReader:
         "via",
     )
 
+    _chunks: list[bytes]  # set together with `_parser`
+    on_body: Callable[[bytes], None]
+
     def __init__(
         self,
         limits: Limits,
@@ -104,8 +107,6 @@ class RequestReader:
         self._on_head = on_head
         # the router's own name; a request whose Via header has this name is in a loop
         self.via = via.lower()
-        self._chunks: list[bytes] = []
-        self.on_body = self._chunks.append  # the parser, which is written in C, calls `on_body`
         self.early = b""
         self.reset()
 
@@ -206,6 +207,8 @@ class RequestReader:
                 rest = self._skip_blank(data)
                 if rest is not None:
                     return rest
+            self._chunks = []
+            self.on_body = self._chunks.append  # the parser, which is written in C, calls `on_body`
             self._parser = httptools.HttpRequestParser(self)
         if carry is not None:
             # The end of the head (CRLF CRLF) may have begun in the last three of the earlier bytes.
