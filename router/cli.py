@@ -235,7 +235,8 @@ def _check(args: argparse.Namespace) -> int:
     emulated = "emulated " if config.emulate.count else ""
     count = config.emulate.count or len(config.replicas)
     noun = "replica" if count == 1 else "replicas"
-    sources = len(config.discovery.files) + len(config.discovery.dns)
+    found = config.discovery
+    sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
     return _OK

@@ -34,8 +34,7 @@ def check_replicas(config: Config, problems: Problems, serves: bool) -> None:
 def _check_entries(config: Config, problems: Problems, serves: bool) -> None:
     if problems.is_spoiled("replicas"):
         return
-    discovery = config.discovery
-    has_others = config.emulate.count > 0 or bool(discovery.files or discovery.dns)
+    has_others = config.emulate.count > 0 or config.discovery.has_sources
     if serves and not config.replicas and not has_others:
         text = "at least one is needed (--replica URL, --emulate N, or a source of `discovery`)"
         problems.add("replicas", text)
