@@ -66,8 +66,14 @@ check-install: wheel  ## every way to install it, in fresh environments; PYTHONS
 check-install-trixie:  ## the same on Debian 13 with Python 3.13, in a new root; needs root
 	sh tests/install/trixie.sh build/trixie
 
-check-deploy: $(VENV)/.installed-dev  ## the files in deploy/ against the program and against other programs
-	$(BIN)/python -m pytest -rs tests/config/test_deploy.py tests/app/deploy tests/app/observe
+# The files in deploy/, restarts and upgrades, discovery, model names and credentials, tenants.
+DEPLOY := tests/config/test_deploy.py tests/config/test_reference.py tests/app/deploy \
+    tests/app/observe tests/app/restart tests/faults/restart tests/app/discovery \
+    tests/faults/replicas/test_discovery_changes_regions.py \
+    tests/faults/replicas/test_discovery_changes_under_load.py tests/faults/names \
+    tests/fleet/test_names.py tests/app/tenants tests/app/test_file_watch.py tests/app/test_cli.py
+check-deploy: $(VENV)/.installed-dev  ## deploy/ and every short check of an installation, also against other programs
+	$(BIN)/python -m pytest -rs --durations=10 $(DEPLOY)
 
 test-engine: $(VENV)/.installed-dev  ## two real vLLM engines on the CPU, behind the router
 	$(BIN)/python -m pytest tests/engine $(APART) -s
@@ -81,8 +87,10 @@ prove-replay: $(VENV)/.installed-dev  ## a log of two real engines, replayed and
 prove-promise: $(VENV)/.installed-dev  ## estimated times to first token on two real engines: 40 minutes, resumable
 	$(BIN)/python -m tests.engine.prove_promise $(CURDIR)/build/prove-promise
 
-prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams: no refused connection, no cut stream
+REVISION ?=
+prove-restart: $(COMPILED)/.built  ## ten restarts under 500 streams, then an upgrade from REVISION: nothing is lost
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.prover
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m tests.faults.restart.upgrader $(REVISION)
 
 bench-overhead: $(COMPILED)/.built  ## CPU per request and per token, beside every peer found
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench overhead

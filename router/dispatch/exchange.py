@@ -372,7 +372,8 @@ class Exchange(ProxiedRequest, ClientExchange):
         if self.driver.sends_kept_error(err.reason):
             return
         if err.reason is Reason.MODEL_NOT_FOUND:
-            served = self.context.fleet.served_text(models_of(self.asked.key))
+            models = models_of(self.asked.key)
+            served = self.context.fleet.served_text(models, self.view.allowed)
             err = RouterError(err.reason, err.message + served, param=err.param)
         self._cancel(err.reason)
         client = self._client

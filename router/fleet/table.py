@@ -77,6 +77,7 @@ WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
 LARGE = 64
 # Maximum number of model names that are remembered while their replicas are down.
 _KNOWN_MAX = 10_000
+_LISTS_MAX = 16  # Maximum number of cached answers to /v1/models.
 # Work that a replica shows within this many seconds after an attempt's last content is that
 # content, and not work for another request.
 _SAME_S = 0.001
@@ -133,10 +134,11 @@ class Fleet:
         self._region_absences = RegionAbsences()
         self.nearest = Nearest(self._serving_everywhere)  # The order of regions by distance.
         self._known_models: dict[str, None] = {}
-        # The answer to /v1/models; `None`: it is made at the next request for it.
-        self._model_list: ModelList | None = None
-        # The replicas and models from which the answer to /v1/models was made.
-        self._listing: dict[Replica, frozenset[str] | None] = {}
+        # The answers to /v1/models, by the allowed regions ("": all regions). They are made at the
+        # next request for them.
+        self._model_lists: dict[str, ModelList] = {}
+        # The replicas, models and regions from which the answers to /v1/models were made.
+        self._listing: dict[Replica, tuple[frozenset[str] | None, str]] = {}
         self._absent_models = Absences()
         self._absent_replicas = Absences()
         # Time since which no replica is ready; set in the constructor and in `rebuild`.
@@ -205,7 +207,7 @@ class Fleet:
     def adopt_names(self, names: Names) -> None:
         """Use the names of another configuration for all later requests."""
         self.names = names
-        self._model_list = None
+        self._model_lists.clear()
         self.rebuild()
 
     def set_standby(self, ids: Collection[str]) -> None:
@@ -450,29 +452,46 @@ class Fleet:
             return models
         return models | {name for name in self.names.pooled if self._may_serve(replica, name)}
 
-    def served_text(self, models: Collection[str] | None) -> str:
-        """Return the served models as text for an error message. `models`: the models that the
-        client may use; `None`: all."""
+    def served_text(self, models: Collection[str] | None, allowed: AllowedRegions | None) -> str:
+        """Return the served models as text for an error message.
+
+        `models`: the models that the client may use; `None`: all. `allowed`: the regions to which
+        its requests may be sent; `None`: all.
+        """
         names: Iterable[str] = self._by_model
         if self.names.is_used:
             names = {name for name in self._by_model if name not in self.names.pooled}
             names |= {named.name for named in self.names.aliases}
+        if allowed is not None:
+            listed = self.model_list(allowed)
+            names = [name for name in names if listed.entry(name) is not None]
         return served_text(names, models)
 
     @property
     def known_models(self) -> dict[str, None]:
         return self._known_models
 
-    def model_list(self) -> ModelList:
-        """Return the answer to /v1/models: for each model the entry of its first ready replica."""
-        models = self._model_list
+    def model_list(self, allowed: AllowedRegions | None) -> ModelList:
+        """Return the answer to /v1/models: for each model the entry of its first ready replica.
+
+        `allowed`: only models of replicas in these regions; `None`: all regions. Ejected replicas
+        of these regions count, too, because they are used if no other one is up (`Residents`).
+        """
+        key = "" if allowed is None else allowed.lane
+        models = self._model_lists.get(key)
         if models is None:
-            self._model_list = models = ModelList(self._model_objects())
+            if len(self._model_lists) >= _LISTS_MAX:
+                self._model_lists.clear()
+            self._model_lists[key] = models = ModelList(self._model_objects(allowed))
         return models
 
-    def _model_objects(self) -> dict[str, dict[str, Any]]:
+    def _model_objects(self, allowed: AllowedRegions | None) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
-        for replica in self.ready_ids.values():
+        listed: Iterable[Replica] = self.ready_ids.values()
+        if allowed is not None:
+            replicas = self.replicas.values()
+            listed = [r for r in replicas if allowed.allows(r.region) and _is_listed(r)]
+        for replica in listed:
             for name, entry in replica.objects.items():
                 found.setdefault(name, entry)
             for name in sorted((replica.models or frozenset()) - {ANY}):
@@ -482,7 +501,7 @@ class Fleet:
         for named in self.names.aliases:
             for target in named.targets:
                 shown = found.get(self._listed_name(target.model))
-                if shown is not None and self.serving(target.routed, None):
+                if shown is not None and self.serving(target.routed, allowed):
                     found.setdefault(named.name, {**shown, "id": named.name})
         return found
 
@@ -695,7 +714,7 @@ class Fleet:
         shown = {name: entry for name, entry in objects.items() if name in models}
         if shown != replica.objects:
             replica.objects = shown
-            self._model_list = None
+            self._model_lists.clear()
         self._noticed(replica)
         models = self._pools.same(models)
         if models != replica.models:
@@ -867,10 +886,10 @@ class Fleet:
         self.ready_ids = {r.id: r for r in ready}
         for replica in self.replicas.values():
             replica.is_fit = replica in candidates
-        listing = {r: r.models for r in ready}
+        listing = {r: (r.models, r.region) for r in self.replicas.values() if _is_listed(r)}
         if listing != self._listing:
             self._listing = listing
-            self._model_list = None
+            self._model_lists.clear()
         self.ready = tuple(preferred_of(ready, now))
         if len(self.ready) < len(ready):
             self._passed_over[None] = without(ready, self.ready)
@@ -978,6 +997,11 @@ def _unnamed() -> RouterError:
 def _by(request_id: bytes) -> str:
     """Return text for people that names the request by its id; "" if the request has no id."""
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
+
+
+def _is_listed(replica: Replica) -> bool:
+    """Whether a list of models for some request contains the models of the replica."""
+    return replica.is_fit or not replica.is_away
 
 
 def _is_allowed(replica: Replica, allowed: AllowedRegions | None) -> bool:

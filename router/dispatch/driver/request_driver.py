@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from policies.queueing.ticket import SENT
 from router.core.errors import Reason, RouterError
 from router.core.scheduling import Alarm
 from router.dispatch.context import Context
@@ -576,7 +577,10 @@ class RequestDriver(RunningAttempts):
         if queue is not None and self._is_queued():
             # If all other replicas are at their limits, the request can wait in the queue.
             may_move = len(others) > 0 or self._is_full
-            return may_move and queue.withdraw(request, attempt.at, others, now)
+            recent = self.state.recent
+            ended = [a for a in recent if a is not attempt and a.reason is not Reason.PREEMPTED]
+            tried = [a.at for a in ended]
+            return may_move and queue.withdraw(request, attempt.at, others, tried, now)
         if not others:
             return False
         self.recall(now)
@@ -709,7 +713,8 @@ class RequestDriver(RunningAttempts):
     def recall(self, now: float) -> None:
         """Preempt the request: end its running attempts, which have shown no content.
 
-        The request may be sent again, but not to a replica where it failed before.
+        The request may be sent again, but not to a replica where it failed before. A ticket that
+        was offered to the queue instead of the attempts has these replicas already.
         """
         self._clear_alarm()
         context = self._context
@@ -723,7 +728,7 @@ class RequestDriver(RunningAttempts):
             context.hedger.failed(self._request.view, attempt, now)
             context.fleet.attempt_ended(attempt.at, attempt.began)
         ticket = self._request.ticket
-        if ticket is not None:
+        if ticket is not None and ticket.state == SENT:
             ticket.excluded = tuple(self._tried())
 
     def close(self) -> None:

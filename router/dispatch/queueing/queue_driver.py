@@ -189,8 +189,7 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is None or is_extra:
             if x.concurrency is not None and ticket is None and not x.is_counted:
-                x.is_counted = True
-                x.concurrency.take(x.urgency.rank == BATCH, now)
+                self._count(x, now)
             self.changed(replica)
             return
         if ticket.state == NEW:
@@ -207,6 +206,12 @@ class QueueDriver:
         ticket = x.ticket
         if ticket is not None and ticket.state == SENT:
             self.pools.failed(ticket)
+
+    def _count(self, x: QueuedRequest, now: float) -> None:
+        """Count a request that has no ticket against the limit of its API key."""
+        assert x.concurrency is not None
+        x.is_counted = True
+        x.concurrency.take(x.urgency.rank == BATCH, now)
 
     def _uncount(self, x: QueuedRequest, now: float) -> None:
         """Stop counting a request that has no ticket against the limit of its API key."""
@@ -455,14 +460,19 @@ class QueueDriver:
         return self.pools.of(x.view.model or "").expected_output(x.flow_identity())
 
     def withdraw(
-        self, x: QueuedRequest, replica: Replica, others: Sequence[Replica], now: float
+        self,
+        x: QueuedRequest,
+        replica: Replica,
+        others: Sequence[Replica],
+        tried: Sequence[Replica],
+        now: float,
     ) -> bool:
         """Take a request without content away from `replica`, which will go away.
 
         A request with a ticket is queued again, in its old position. A request without a ticket is
-        sent to one of `others`. `others`: the replicas that are not at their limits; may be empty.
-        Returns False if the request stays, because it has no ticket, and no other replica accepts
-        it now.
+        sent to one of `others`. If none of them accepts it now, it gets a ticket. `others`: the
+        replicas that are not at their limits; may be empty. `tried`: the replicas where the request
+        failed. Returns False if the request stays, because the queue refuses it.
         """
         ticket = x.ticket
         if ticket is not None:
@@ -479,10 +489,30 @@ class QueueDriver:
         self._changes.catch_up(now)
         found = self.pools.open_to(model, lane, x.urgency.rank, others)
         if not found:
-            return False
+            return self._queue_instead(x, model, tried, now)
         x.recall(now)
         self._uncount(x, now)
         x.go(x.prepare(self._chooser.choose(x.view, cast(Sequence[Replica], found)), now))
+        return True
+
+    def _queue_instead(
+        self, x: QueuedRequest, model: str, tried: Sequence[Replica], now: float
+    ) -> bool:
+        """Give a running request without a ticket to the queue, and then end its attempts.
+
+        Returns False, and the attempts go on, if the queue refuses the request.
+        """
+        was_counted = x.is_counted
+        self._uncount(x, now)  # The queue counts a request with a ticket.
+        try:
+            replica = self._offer(x, model, None, tuple(tried))
+        except RouterError:
+            if was_counted:
+                self._count(x, now)
+            return False
+        x.recall(now)
+        if replica is not None:
+            x.go(x.prepare(replica, now))
         return True
 
     def recall(self, ticket: Ticket, now: float) -> None:
