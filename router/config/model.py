@@ -107,6 +107,10 @@ class Endpoint(Frozen, frozen=True):
     weight: Weight = 1.0  # A replica with twice the weight gets twice as many requests.
     # Maximum number of requests at this replica at once. Unset: no limit.
     max_inflight: Count | None = None
+    # Maximum tokens of a request's prompt and answer together. A request that clearly needs more
+    # goes to replicas of its model with a longer context; if there are none, an engine answers it.
+    # Unset: the replica reports the number.
+    max_model_len: Count | None = None
     engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.

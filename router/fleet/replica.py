@@ -19,6 +19,7 @@ from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
 from router.fleet.access import Access
 from router.fleet.cadence import Cadence
+from router.fleet.context.lengths import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
 from router.fleet.engines.common.registry import engine_of
 from router.fleet.health import Health
@@ -64,6 +65,7 @@ class Replica(ReplicaLoad):
         "last_priority",
         "last_signals",
         "learned",
+        "lengths",
         "listed",
         "low_first",
         "max_inflight",
@@ -74,6 +76,7 @@ class Replica(ReplicaLoad):
         "refuses_priority",
         "region",
         "removed",
+        "reported_lengths",
         "round_trip",
         "served",
         "signals",
@@ -110,6 +113,10 @@ class Replica(ReplicaLoad):
         self.models = served(config, None)
         # True: the models of this replica are unknown, while other replicas list their models.
         self.is_unlisted = False
+        # The maximum number of tokens of a request, by model: as the replica reports it, and as it
+        # applies.
+        self.reported_lengths = UNKNOWN
+        self.lengths = lengths_of(config.max_model_len, UNKNOWN)
         self.objects: dict[str, dict[str, Any]] = {}  # Model -> its entry of /v1/models.
         self.removed = False
         self.duty: int = Duty.IN_SERVICE  # The operator's setting for the replica.
@@ -169,6 +176,7 @@ class Replica(ReplicaLoad):
         self.weight = config.weight
         self.max_inflight = UNLIMITED if config.max_inflight is None else config.max_inflight
         self.models = served(config, self.listed)
+        self.lengths = lengths_of(config.max_model_len, self.reported_lengths)
         self.health.rules = rules
 
     def continues(self, other: Replica) -> None:
@@ -180,6 +188,8 @@ class Replica(ReplicaLoad):
         self.listed = other.listed
         self.adapters = other.adapters
         self.models = served(self.config, self.listed)
+        self.reported_lengths = other.reported_lengths
+        self.lengths = lengths_of(self.config.max_model_len, self.reported_lengths)
         self.engine = self.engine or other.engine
         self.duty = other.duty
         self.is_standby = other.is_standby

@@ -13,9 +13,10 @@ For each model, the table keeps the fit replicas, and the preferred ones among t
 suspect or busy replica gets no request while another replica of the model is neither suspect nor
 busy.
 
-A request may be limited to some regions (`RequestView.allowed`). Every method that returns replicas
-for a request has the argument `allowed` without a default, so no caller can forget it. The lists
-for limited requests are made when they are first needed (`regions/residents.py`).
+A request may be limited to some regions and context lengths (`RequestView.allowed`). Every method
+that returns replicas for a request has the argument `allowed` without a default, so no caller can
+forget it. The lists for limited requests are made when they are first needed
+(`regions/residents.py`).
 
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
@@ -30,7 +31,7 @@ from random import Random
 from time import monotonic, time
 from typing import Any
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import Health as HealthRules
 from router.core.errors import Reason, RouterError
 from router.core.kv_estimate import report_kv
@@ -38,6 +39,8 @@ from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.core.replica_load import UNLIMITED
 from router.fleet.absences import Absences
 from router.fleet.aliases import Aliases
+from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
+from router.fleet.context.levels import ContextLevels
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
 from router.fleet.engines.common.models import MODELS_MOST, adapters
@@ -131,6 +134,8 @@ class Fleet:
         # The lists of replicas for requests that are limited to some regions, by model and regions.
         self._residents: dict[tuple[str | None, str], Residents] = {}
         self._region_absences = RegionAbsences()
+        # The context lengths of the replicas, by model.
+        self.context_levels = ContextLevels(self._lengths, knowledge.ratio)
         self.nearest = Nearest(self._serving_everywhere)  # The order of regions by distance.
         self._known_models: dict[str, None] = {}
         # The answer to /v1/models; `None`: it is made at the next request for it.
@@ -245,7 +250,7 @@ class Fleet:
     def eligible(
         self,
         model: str | None,
-        allowed: AllowedRegions | None,
+        allowed: Allowed | None,
         tried: Collection[object] = (),
         *,
         anyone: bool = False,
@@ -273,7 +278,7 @@ class Fleet:
                 )
         return found
 
-    def check(self, model: str | None, allowed: AllowedRegions | None) -> None:
+    def check(self, model: str | None, allowed: Allowed | None) -> None:
         """Raise RouterError if waiting would not help: replicas are ready, but none lists the
         model; no replica of the allowed regions serves it; or the request must name a model."""
         if model is None:
@@ -284,7 +289,7 @@ class Fleet:
         if allowed is not None and not self._resident(model, allowed).is_served:
             raise not_allowed(model, allowed)
 
-    def refusal(self, model: str | None, allowed: AllowedRegions | None) -> RouterError | None:
+    def refusal(self, model: str | None, allowed: Allowed | None) -> RouterError | None:
         """Return the error for requests that wait for a model that no allowed region has.
 
         The result is `None` if the requests must continue to wait.
@@ -319,7 +324,7 @@ class Fleet:
         """
         return target.routed if target.pool else self.routed(target.routed)
 
-    def serving(self, model: str | None, allowed: AllowedRegions | None) -> tuple[Replica, ...]:
+    def serving(self, model: str | None, allowed: Allowed | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model in the allowed regions (`None`: all regions),
         including those that have reached their limit of requests. The tuple stays the same object
         until the fleet changes."""
@@ -335,15 +340,32 @@ class Fleet:
             return found
         return () if model in self.names.pooled else self._any_model
 
-    def _passed_over_by(
-        self, model: str | None, allowed: AllowedRegions | None
-    ) -> tuple[Replica, ...]:
+    def _passed_over_by(self, model: str | None, allowed: Allowed | None) -> tuple[Replica, ...]:
         """Return the fit replicas for a model that are not preferred."""
         if allowed is not None:
             return self._resident(model, allowed).others
         return self._passed_over.get(model, ())
 
-    def _resident(self, model: str | None, allowed: AllowedRegions) -> Residents:
+    def fits(self, replica: Replica, model: str | None, allowed: Allowed) -> bool:
+        """Whether a replica is in the allowed regions, and its context may be long enough."""
+        if not allowed.allows(replica.region):
+            return False
+        return not allowed.context or replica.lengths.fits(self._own_name(model), allowed.context)
+
+    def _lengths(self, model: str | None) -> list[int]:
+        """Return the context length of each replica that serves a model or may serve it."""
+        name = self._own_name(model)
+        return [r.lengths.of(name) for r in self._known(model)]
+
+    def _known(self, model: str | None) -> list[Replica]:
+        return [r for r in self.replicas.values() if self._may_serve(r, model)]
+
+    def _own_name(self, model: str | None) -> str | None:
+        """Return the name of a model in the lists of replicas."""
+        target = None if model is None else self.names.pooled.get(model)
+        return model if target is None else self._listed_name(target.model)
+
+    def _resident(self, model: str | None, allowed: Allowed) -> Residents:
         """Return the replicas for a model in the allowed regions."""
         if model is not None and model not in self._by_model:
             model = ""  # Clients may invent names of models, so these names share one entry.
@@ -352,11 +374,12 @@ class Fleet:
         if found is None:
             fit: list[Replica] = [*self._serving_everywhere(model)]
             fit += self._passed_over.get(model, ())
-            known = [r for r in self.replicas.values() if self._may_serve(r, model)]
-            found = self._residents[key] = Residents(fit, known, allowed, self._clock())
+            found = self._residents[key] = Residents(
+                fit, self._known(model), allowed, self._own_name(model), self._clock()
+            )
         return found
 
-    def absent_since(self, model: str | None, allowed: AllowedRegions | None) -> float:
+    def absent_since(self, model: str | None, allowed: Allowed | None) -> float:
         """Return the time since which no fit replica of the allowed regions serves a model.
 
         `model`: `None` means any model. `allowed`: `None` means all regions. Infinity: a fit
@@ -364,6 +387,10 @@ class Fleet:
         """
         if self.serving(model, allowed):
             return NEVER
+        if allowed is not None and allowed.context:
+            own = self._resident(model, allowed).own
+            times = [self.replica_absent_since(replica.id) for replica in own]
+            return max(times, default=self._absent_since)
         if allowed is not None and self.nearest.is_used:
             lost = self._region_absences.since(model, allowed)
             if lost is not None:
@@ -381,12 +408,15 @@ class Fleet:
         since = self._absent_replicas.since(replica_id)
         return -NEVER if since is None else since
 
-    def _none_for(self, model: str | None, allowed: AllowedRegions | None) -> RouterError:
+    def _none_for(self, model: str | None, allowed: Allowed | None) -> RouterError:
         if allowed is not None:
             residents = self._resident(model, allowed)
             if not residents.is_served:
                 return not_allowed(model, allowed)
-            if self.ready and not residents.preferred:
+            if residents.is_short and not residents.preferred:
+                words = "no replica is up whose context is long enough for this request"
+                return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
+            if self.ready and not residents.preferred and allowed.regions is not None:
                 words = f"no replica is up in the regions that this key may use ({allowed})"
                 return RouterError(Reason.NO_REPLICA, words, retry_after_s=RETRY_AFTER_S)
         if not self.ready:
@@ -401,7 +431,7 @@ class Fleet:
             retry_after_s=RETRY_AFTER_S,
         )
 
-    def owner_of(self, response: str, party: str, allowed: AllowedRegions | None) -> Replica | None:
+    def owner_of(self, response: str, party: str, allowed: Allowed | None) -> Replica | None:
         """Return the fit replica that holds a stored response; `None` if no holder is known.
 
         Raises RouterError if the replica is known but not available, if it is not in an allowed
@@ -423,14 +453,12 @@ class Fleet:
             )
         raise RouterError(Reason.STATE_LOST, "the replica that held this response is gone")
 
-    def pinned(self, replica_id: str, allowed: AllowedRegions | None) -> Replica | None:
+    def pinned(self, replica_id: str, allowed: Allowed | None) -> Replica | None:
         """Return the replica with an ID if it is fit and in an allowed region, else `None`."""
         found = self.ready_ids.get(replica_id)
         return found if found is None or _is_allowed(found, allowed) else None
 
-    def refusal_of_pinned(
-        self, replica_id: str, allowed: AllowedRegions | None
-    ) -> RouterError | None:
+    def refusal_of_pinned(self, replica_id: str, allowed: Allowed | None) -> RouterError | None:
         """Return the error for requests that wait for one replica that is in no allowed region.
 
         The result is `None` if the requests must continue to wait.
@@ -688,6 +716,11 @@ class Fleet:
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
+        reported = read_lengths(objects)
+        # Some engines report the length on another path, which is read after the model list.
+        if reported != UNKNOWN or listed != replica.listed:
+            replica.reported_lengths = reported
+        lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
         replica.listed = listed
         replica.adapters = adapters(objects)
         models = served(replica.config, replica.listed)
@@ -698,8 +731,9 @@ class Fleet:
             self._model_list = None
         self._noticed(replica)
         models = self._pools.same(models)
-        if models != replica.models:
+        if models != replica.models or lengths != replica.lengths:
             replica.models = models
+            replica.lengths = lengths
             self.rebuild()
 
     def _noticed(self, replica: Replica) -> None:
@@ -882,6 +916,9 @@ class Fleet:
         self._absent_models.update(known, served, now)
         self._absent_replicas.update(self.replicas, self.ready_ids, now)
         self.nearest.rebuilt(list(self.replicas.values()))
+        self.context_levels.rebuilt(
+            {r: (r.lengths, r.models) for r in self.replicas.values()},
+        )
         self._region_absences.update(pools.all if self.nearest.is_used else (), now)
         self._arm(now)
         self._room(None)
@@ -980,5 +1017,5 @@ def _by(request_id: bytes) -> str:
     return f"; request {request_id.decode('latin-1')}" if request_id else ""
 
 
-def _is_allowed(replica: Replica, allowed: AllowedRegions | None) -> bool:
+def _is_allowed(replica: Replica, allowed: Allowed | None) -> bool:
     return allowed is None or allowed.allows(replica.region)
