@@ -78,6 +78,7 @@ HOT = (
     "router/fleet/engines/common/registry.py",
     "router/fleet/access.py",
     "router/fleet/cadence.py",
+    "router/fleet/adapters/*.py",
     "router/fleet/aliases.py",
     "router/fleet/defaults.py",
     "router/fleet/dialects.py",

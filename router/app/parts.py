@@ -186,6 +186,7 @@ class Parts:
             self.metrics,
             rng,
             nearest=self.fleet.nearest,
+            adapters=self.fleet.adapter_names,
         )
         self.fleet.nearest.adopt(config)
         self.hedge_counts = HedgeCounts()

@@ -37,6 +37,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a model it serves; repeat for several (default: emulated)",
     )
     add(
+        "--lora-modules",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a LoRA adapter of the first model; repeat for several (vLLM and SGLang only)",
+    )
+    add("--max-loras", type=_positive, default=_DEFAULTS.max_loras, help="adapters in memory")
+    add(
+        "--lora-load-time",
+        type=_lag,
+        default=_DEFAULTS.lora_load_s,
+        metavar="SECONDS",
+        help="time to load an adapter into memory (default: 0)",
+    )
+    add(
         "--profile",
         choices=sorted(PROFILES),
         default=DEFAULT_PROFILE,
@@ -144,6 +159,9 @@ def settings_from(args: argparse.Namespace) -> list[EngineSettings]:
                 persona=args.persona,
                 engine_version=args.engine_version,
                 models=tuple(args.model or _DEFAULTS.models),
+                adapters=tuple(args.lora_modules),
+                max_loras=args.max_loras,
+                lora_load_s=args.lora_load_time,
                 profile=args.profile,
                 speed=args.speed,
                 seed=args.seed + index,

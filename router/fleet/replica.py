@@ -18,6 +18,7 @@ from router.core.replica_load import UNLIMITED, ReplicaLoad
 from router.core.round_trip import RoundTrip
 from router.core.speed_learner import SpeedLearner
 from router.fleet.access import Access
+from router.fleet.adapters.loaded import LoadedAdapters
 from router.fleet.cadence import Cadence
 from router.fleet.context.lengths import UNKNOWN, lengths_of
 from router.fleet.engines.common.descriptor import Engine
@@ -67,6 +68,7 @@ class Replica(ReplicaLoad):
         "learned",
         "lengths",
         "listed",
+        "loaded_adapters",
         "low_first",
         "max_inflight",
         "metrics_on",
@@ -108,6 +110,7 @@ class Replica(ReplicaLoad):
         self.progress = Progress()
         self.listed: frozenset[str] | None = None  # The models that the replica listed last.
         self.adapters: frozenset[str] = frozenset()  # The listed models that are adapters.
+        self.loaded_adapters = LoadedAdapters()  # The adapters that are in memory now.
         # The models that the replica serves; `None`: unknown, because no probe has succeeded yet or
         # because the replica lists no models.
         self.models = served(config, None)

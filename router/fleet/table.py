@@ -38,6 +38,7 @@ from router.core.kv_estimate import report_kv
 from router.core.lease import poll_counted, poll_failed, signals_lost
 from router.core.replica_load import UNLIMITED
 from router.fleet.absences import Absences
+from router.fleet.adapters.names import AdapterNames
 from router.fleet.aliases import Aliases
 from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
 from router.fleet.context.levels import ContextLevels
@@ -112,6 +113,8 @@ class Fleet:
         self.dialects = Dialects(self.replicas)
         # The served models that stand for model names that no replica lists.
         self.aliases = Aliases(self.replicas)
+        # The models that are LoRA adapters.
+        self.adapter_names = AdapterNames()
         # What the names that clients write stand for.
         self.names = NO_NAMES
         # The own models of replicas, for engines that do not read a body's `model`.
@@ -722,7 +725,7 @@ class Fleet:
             replica.reported_lengths = reported
         lengths = lengths_of(replica.config.max_model_len, replica.reported_lengths)
         replica.listed = listed
-        replica.adapters = adapters(objects)
+        listed_adapters = adapters(objects)
         models = served(replica.config, replica.listed)
         assert models is not None, "the replica has just listed its models"
         shown = {name: entry for name, entry in objects.items() if name in models}
@@ -731,7 +734,9 @@ class Fleet:
             self._model_list = None
         self._noticed(replica)
         models = self._pools.same(models)
-        if models != replica.models or lengths != replica.lengths:
+        is_other = replica.adapters != listed_adapters
+        replica.adapters = listed_adapters
+        if is_other or models != replica.models or lengths != replica.lengths:
             replica.models = models
             replica.lengths = lengths
             self.rebuild()
@@ -766,6 +771,8 @@ class Fleet:
             replica.pending_tokens,
             replica.inflight,
         )
+        if replica.adapters:
+            replica.loaded_adapters.reported(signals.adapters, signals.adapter_slots)
         replica.cadence_s = replica.cadence.look(now)
         replica.speed_learner.look(replica, now)
         self._speeds.share(replica)
@@ -778,6 +785,7 @@ class Fleet:
         if restarted(last, signals):  # The signals in `last` may be older than `stale_s`.
             self.knowledge.restarted(replica)
             replica.learned.forget()
+            replica.loaded_adapters.clear()
             replica.health.begins_slowly(now)
             # The new process may be another version of the engine.
             replica.refuses_priority = False
@@ -787,6 +795,7 @@ class Fleet:
             self._on_event("cache_reset", replica)
         if signals.asleep != before.asleep:
             if signals.asleep:  # A sleeping vLLM or SGLang frees the memory of the KV cache.
+                replica.loaded_adapters.clear()
                 self.knowledge.restarted(replica)
             self._on_event("asleep" if signals.asleep else "awake", replica)
             self.rebuild()
@@ -916,6 +925,11 @@ class Fleet:
         self._absent_models.update(known, served, now)
         self._absent_replicas.update(self.replicas, self.ready_ids, now)
         self.nearest.rebuilt(list(self.replicas.values()))
+        pooled = self.names.pooled
+        self.adapter_names.rebuilt(
+            [replica.adapters for replica in self.replicas.values()],
+            {name: self._listed_name(target.model) for name, target in pooled.items()},
+        )
         self.context_levels.rebuilt(
             {r: (r.lengths, r.models) for r in self.replicas.values()},
         )

@@ -102,6 +102,7 @@ class SimulatedRouter(RouterPort):
             rng,
             clock,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.hedger = Hedger(config.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}

@@ -508,6 +508,7 @@ class World:
             rng,
             self.time.now,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.replicas: list[Replica] = []  # includes removed replicas
         for number in range(replicas):

@@ -90,8 +90,12 @@ class _Plain:
         router.add_delete("/emulator/faults", self.clear_faults)
 
     async def models(self, _: web.Request) -> web.Response:
-        rows = [
-            self._persona.model_row(model, self._started) for model in self._engine.settings.models
+        settings, row = self._engine.settings, self._persona.model_row
+        rows = [row(model, self._started) for model in settings.models]
+        own = {"parent": settings.models[0], "max_model_len": None}
+        rows += [
+            {**row(name, self._started), "root": f"/adapters/{name}", **own}
+            for name in settings.adapters
         ]
         return json_value({"object": "list", "data": rows})
 
@@ -141,6 +145,7 @@ class _Plain:
             "kv_blocks_cached": core.kv.cached,
             "kv_evictions": core.kv.evictions,
             "max_num_seqs": settings.max_num_seqs,
+            "adapter_loads": self._engine.adapters.loads,
             "priorities": list(self._engine.priorities),
         }
         return json_value(answer)

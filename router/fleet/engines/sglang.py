@@ -93,6 +93,7 @@ PAGE_SIZE = "page_size"  # Present in version 0.5.14 and later.
 PAGES = "num_pages"
 # Versions 0.5.9 to 0.5.13 have the page size and the number of pages as labels of this metric.
 CACHE = "cache_config_info"
+ADAPTER_SLOTS = "lora_pool_slots_total"
 PROMPT_TOKENS = "prompt_tokens_total"
 GENERATED = "generation_tokens_total"
 CACHED = "cached_tokens_total"
@@ -100,7 +101,7 @@ RETRACTED = "num_retracted_requests_total"
 
 _SHORT = (
     *(RUNNING, QUEUE, *MORE_QUEUES, USAGE, KV_TOKENS, PAGE_SIZE, PAGES, CACHE),
-    *(PROMPT_TOKENS, GENERATED, CACHED, RETRACTED),
+    *(PROMPT_TOKENS, GENERATED, CACHED, RETRACTED, ADAPTER_SLOTS),
 )
 
 
@@ -130,6 +131,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         kv_usage=samples.largest_share(usage_name, _of_lowest_ranks(_totals(usage))),
         kv_tokens=kv_tokens or None,
         block_tokens=block_tokens,
+        adapter_slots=_largest_gauge(samples, ADAPTER_SLOTS) or None,
         started_at=samples.moment(START_TIME),
         prompt_tokens=samples.total(*_both(PROMPT_TOKENS)),
         generated_tokens=samples.total(*_both(GENERATED)),
@@ -142,6 +144,13 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
 def _gauge(samples: Samples, short: str) -> int | None:
     name, found = samples.series(*_both(short))
     return samples.sum_of(name, _of_lowest_ranks(_totals(found)))
+
+
+def _largest_gauge(samples: Samples, short: str) -> int | None:
+    """Return the largest value of a gauge that each data-parallel rank has for itself."""
+    name, found = samples.series(*_both(short))
+    each = [samples.sum_of(name, [sample]) for sample in _of_lowest_ranks(_totals(found))]
+    return max([number for number in each if number is not None], default=None)
 
 
 def _totals(samples: Sequence[Sample]) -> list[Sample]:
@@ -426,6 +435,7 @@ ENGINE: Final = Engine(
     private_headers=frozenset(
         {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
     ),
+    lists_adapters=True,
     names_adapters=True,
     # SGLang clients name an adapter as `model:adapter`. If `model` has only the adapter's name,
     # SGLang serves the replica's own model. /encode and /classify support adapters since 2025.

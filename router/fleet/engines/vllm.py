@@ -76,6 +76,7 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         block_tokens=block_tokens,
         asleep=_is_asleep(samples),
         adapters=_adapters(samples),
+        adapter_slots=_adapter_slots(samples),
         started_at=samples.moment(START_TIME),
         prompt_tokens=samples.total(PROMPT_TOKENS),
         generated_tokens=samples.total(GENERATED),
@@ -142,6 +143,12 @@ def _adapters(samples: Samples) -> frozenset[str]:
         return frozenset()
     names = newest.labels.get("running_lora_adapters", "").split(",")
     return frozenset(name.strip() for name in names if name.strip())
+
+
+def _adapter_slots(samples: Samples) -> int | None:
+    """Return the largest `max_lora`; the metric is absent while no request has used an adapter."""
+    found = [whole(sample.labels.get("max_lora")) for sample in samples.series(LORA)[1]]
+    return max([number for number in found if number], default=None)
 
 
 # -- priorities ------------------------------------------------------------------------------------
@@ -249,6 +256,7 @@ ENGINE: Final = Engine(
     control_below=("/fault_tolerance/",),
     private_headers=frozenset({"x-vllm-priority"}),
     refuses_models=True,
+    lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
     dialect=DIALECT,
     # vLLM's defaults of StreamOptions: include_usage True, continuous_usage_stats False (see its

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import time
+
 from router.emulator.engine import Engine
 from router.emulator.http.personas.exposition import Exposition
 
@@ -87,6 +89,8 @@ def render(engine: Engine) -> str:
     out.histogram(
         "e2e_request_latency_seconds", stats.whole, "Histogram of e2e request latency in seconds."
     )
+    if engine.adapters.used:
+        _adapters(out, engine)
     out.family("cache_config_info", "gauge", "Information of the LLMEngine CacheConfig")
     config = Exposition("vllm:", {})
     config.sample(
@@ -101,3 +105,20 @@ def render(engine: Engine) -> str:
     )
     out.append(config)
     return out.text()
+
+
+def _adapters(out: Exposition, engine: Engine) -> None:
+    """The adapters of running and waiting requests. The value is the time of the sample."""
+    core = engine.core
+    running = {job.adapter for job in core.rows()} - {""}
+    waiting = {job.adapter for job in core.queued()} - {""} - running
+    out.family("lora_requests_info", "gauge", "Running stats on lora requests.")
+    info = Exposition("vllm:", {})
+    info.sample(
+        "lora_requests_info",
+        time(),
+        max_lora=str(engine.settings.max_loras),
+        running_lora_adapters=",".join(sorted(running)),
+        waiting_lora_adapters=",".join(sorted(waiting)),
+    )
+    out.append(info)

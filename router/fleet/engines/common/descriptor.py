@@ -124,6 +124,7 @@ class Engine:
         private_headers: frozenset[str] = frozenset(),
         # Attributes for models.
         refuses_models: bool = False,
+        lists_adapters: bool = False,
         names_adapters: bool = False,
         adapters: Adapters | None = None,
         # Attributes for priorities.
@@ -168,6 +169,8 @@ class Engine:
         self.private_headers = frozenset([header.encode() for header in private_headers])
         # Whether the engine answers 404 for a model that it does not list.
         self.refuses_models = refuses_models
+        # Whether the engine lists its LoRA adapters in /v1/models.
+        self.lists_adapters = lists_adapters
         # Whether the engine accepts `model:adapter` as the name of a model's adapter.
         self.names_adapters = names_adapters
         # `None`: the engine reads `model` on all paths, except paths of other engines' own APIs.
