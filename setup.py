@@ -94,6 +94,7 @@ HOT = (
     "router/fleet/learned_capacity.py",
     "router/fleet/model_speeds.py",
     "router/fleet/regions/*.py",
+    "router/fleet/data_parallel/ranks.py",
     "router/fleet/replica.py",
     "router/fleet/utilisation.py",
     "router/fleet/table.py",

@@ -160,7 +160,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.dispatcher.adopt(config, upstream.authorization, keys)
     parts.context.adopt(config, orders)
     parts.dispatcher.limit_regions()
-    change_members(parts, parts.fleet.replicas.values(), wanted, made)
+    change_members(parts, parts.fleet.members, wanted, made)
     if parts.tokens is not None:
         parts.tokens.stop_remote()
     parts.adopt_upstream()

@@ -32,7 +32,7 @@ class KvListener(Protocol):
 
     def restart(self) -> None: ...
 
-    def sources(self) -> dict[str, object]: ...
+    def source(self) -> dict[str, object]: ...
 
     def server_info(self) -> dict[str, object]: ...
 
@@ -42,6 +42,7 @@ class Engine:
 
     def __init__(self, settings: EngineSettings) -> None:
         self.settings = settings
+        self.rank = 0  # the data-parallel rank, if several engines are behind one port
         self.core: EngineCore[Job] = EngineCore(settings.core_config(), settings.timing())
         self.faults = FaultPlan(settings.name, settings.seed)
         self.stats = Statistics()

@@ -75,6 +75,10 @@ class Replica(ReplicaLoad):
         "objects",
         "polls_awaited",
         "progress",
+        "rank",
+        "rank_count",
+        "rank_line",
+        "ranks",
         "refuses_priority",
         "region",
         "removed",
@@ -100,6 +104,13 @@ class Replica(ReplicaLoad):
         self.host_line = b"host: " + self.address.authority.encode("ascii")
         self.base_path = self.address.base_path.encode("ascii")
         self._pool = pool
+        # The data-parallel rank, and all ranks of the address, this one included; see
+        # `data_parallel/ranks.py`.
+        self.rank = 0
+        self.ranks: tuple[Replica, ...] = (self,)
+        self.rank_count = config.data_parallel_ranks or 1  # How many ranks the address has.
+        # A header line that chooses the rank, with a CRLF before it; b"": the engine chooses.
+        self.rank_line = b""
         # What the requests to this replica have of their own; `None`: nothing.
         self.access: Access | None = None
         self.health = Health(rules)
@@ -166,7 +177,10 @@ class Replica(ReplicaLoad):
         self.speed_learner = SpeedLearner(self.speed)
 
     def adopt(self, config: Config, rules: HealthRules) -> None:
-        """Apply new settings for the same replica. Everything that was learned about it stays."""
+        """Apply new settings for the same replica. Everything that was learned about it stays.
+
+        The number of its ranks does not change before `Fleet.set_ranks`.
+        """
         if config.engine is not None:
             self.engine = config.engine
         if config.priority != self.config.priority:
@@ -193,6 +207,7 @@ class Replica(ReplicaLoad):
         self.models = served(self.config, self.listed)
         self.reported_lengths = other.reported_lengths
         self.lengths = lengths_of(self.config.max_model_len, self.reported_lengths)
+        self.rank_count = self.config.data_parallel_ranks or other.rank_count
         self.engine = self.engine or other.engine
         self.duty = other.duty
         self.is_standby = other.is_standby
@@ -216,6 +231,11 @@ class Replica(ReplicaLoad):
     @engine.setter
     def engine(self, name: str | None) -> None:
         self.descriptor = engine_of(name)
+
+    @property
+    def connections(self) -> Pool | None:
+        """The connections of the replica; `None` in a simulation."""
+        return self._pool
 
     @property
     def pool(self) -> Pool:
@@ -250,17 +270,22 @@ class Replica(ReplicaLoad):
     def give_up(self) -> None:
         """Release the requests that wait for a connection, so that other replicas can take them.
 
-        Call this method when the replica is no longer fit for requests.
+        Call this method when the replica is no longer fit for requests. If another rank of the
+        address is, the requests stay, because all ranks share the connections.
         """
+        for rank in self.ranks:
+            if rank is not self and rank.is_available and not rank.health.ejected_until:
+                return
         if self._pool is not None:
             self._pool.give_up()
 
     def close(self) -> None:
         """Close the replica's connections, because the replica has left the fleet.
 
-        A connection in use closes after its response.
+        A connection in use closes after its response. All ranks of an address share the
+        connections, which leave with the first rank.
         """
-        if self._pool is not None:
+        if self._pool is not None and not self.rank:
             self._pool.close()
 
     # -- learned from answers -----------------------------------------------------------------

@@ -18,6 +18,9 @@ that returns replicas for a request has the argument `allowed` without a default
 forget it. The lists for limited requests are made when they are first needed
 (`regions/residents.py`).
 
+A replica may be one of several data-parallel ranks behind one address (`data_parallel/ranks.py`).
+What concerns the address applies to all of its ranks.
+
 A replica is ejected only if each pool that it serves (`model_pools.py`) keeps another fit replica.
 A result that only shows that a replica was silent does not count while the replica shows work.
 
@@ -42,6 +45,7 @@ from router.fleet.adapters.names import AdapterNames
 from router.fleet.aliases import Aliases
 from router.fleet.context.lengths import UNKNOWN, lengths_of, read_lengths
 from router.fleet.context.levels import ContextLevels
+from router.fleet.data_parallel.ranks import with_ranks
 from router.fleet.defaults import Defaults
 from router.fleet.dialects import Dialects
 from router.fleet.engines.common.models import MODELS_MOST, adapters
@@ -79,6 +83,8 @@ WITHOUT_METRICS = frozenset(("status", "garbage", "nothing"))
 # Number of replicas up to which each answer "busy" (429 or 503) rebuilds the table at once. In a
 # larger fleet, the next tick of the sweep handles all such answers together.
 LARGE = 64
+# These failures show that the address cannot be reached.
+UNCONNECTED = frozenset((Reason.CONNECT_FAILED, Reason.CONNECT_TIMEOUT))
 # Maximum number of model names that are remembered while their replicas are down.
 _KNOWN_MAX = 10_000
 # Work that a replica shows within this many seconds after an attempt's last content is that
@@ -155,6 +161,9 @@ class Fleet:
         # Called when the first probe of a replica has returned, or when a replica leaves the fleet
         # before its first probe.
         self.on_first_probe: Callable[[], None] | None = None
+        # Called after the number of data-parallel ranks of an address has changed, with its first
+        # rank and the ranks that have left.
+        self.on_ranks: Callable[[Replica, Sequence[Replica]], None] | None = None
         self._has_limits = False
         self._sweeper = sweeper
         self._rng = rng
@@ -190,8 +199,13 @@ class Fleet:
         """
         if not (removed or added):
             return
-        gone = [self.replicas.pop(replica_id) for replica_id in removed]
+        gone: list[Replica] = []
+        for replica_id in removed:
+            leaving = self.replicas[replica_id]
+            gone += leaving.ranks if not leaving.rank else (leaving,)
+        added = [*with_ranks(r for r in added if not r.rank), *(r for r in added if r.rank)]
         for replica in gone:
+            del self.replicas[replica.id]
             replica.removed = True
             self._same_engine.remove(replica)
             if replica.inflight:
@@ -210,6 +224,28 @@ class Fleet:
         if any(replica.health.is_new for replica in gone):
             self._decided()
 
+    @property
+    def members(self) -> list[Replica]:
+        """The replicas that can join and leave: all but the further ranks of an address."""
+        return [replica for replica in self.replicas.values() if not replica.rank]
+
+    def set_ranks(self, replica: Replica, count: int) -> None:
+        """Set the number of data-parallel ranks behind the address of a replica.
+
+        `replica`: the first rank. A rank that leaves gets no new request; its requests in progress
+        finish.
+        """
+        before = replica.ranks
+        if replica.removed or replica.rank or count == len(before):
+            return
+        replica.rank_count = count
+        ranks = with_ranks((replica,))
+        self.change([r.id for r in before[count:]], ranks[len(before) :])
+        tell = self.on_ranks
+        if tell is not None:
+            tell(replica, before[count:])
+        self._on_event(f"has {count} data-parallel ranks", replica)
+
     def adopt_names(self, names: Names) -> None:
         """Use the names of another configuration for all later requests."""
         self.names = names
@@ -218,7 +254,7 @@ class Fleet:
 
     def set_standby(self, ids: Collection[str]) -> None:
         """Hold back the replicas with these IDs, and no others. See `Replica.is_standby`."""
-        changed = [r for r in self.replicas.values() if r.is_standby != (r.id in ids)]
+        changed = [r for r in self.replicas.values() if r.is_standby != (r.ranks[0].id in ids)]
         for replica in changed:
             replica.is_standby = not replica.is_standby
         if changed:
@@ -227,7 +263,8 @@ class Fleet:
     def set_duty(self, replica: Replica, duty: int) -> None:
         """Cordon a replica, or return it to service. `duty`: see `membership.Duty`."""
         if duty != replica.duty:
-            replica.duty = duty
+            for rank in replica.ranks:
+                rank.duty = duty
             self.rebuild()
 
     def attempt_ended(self, replica: Replica, dispatched: float = NEVER) -> None:
@@ -665,6 +702,14 @@ class Fleet:
         if reason is Reason.CONNECT_FAILED and replica.duty != Duty.IN_SERVICE:
             return  # Requests that wait for a connection leave a reclaimed replica.
         now = self._clock()
+        if reason in UNCONNECTED:
+            # No rank of the address can be reached.
+            for other in replica.ranks:
+                if other is replica or other.removed:
+                    continue
+                if other.health.failed(now, self._rng, self._may_eject(other, now)):
+                    other.health.why = f"{reason.value} at rank {replica.rank}"
+                    self._turned_against(other, True)
         if reason in SILENT:
             worked_at = replica.progress.at
             if worked_at > shown + _SAME_S and now - worked_at < replica.silence_s(now):
@@ -690,7 +735,7 @@ class Fleet:
         """
         health = replica.health
         was_new = health.is_new
-        if replica.removed or not health.probed(good, self._clock()):
+        if replica.removed or not self._probed(replica, good):
             return
         # Connections that were opened before the change may be stale, so they are closed, as in
         # Envoy.
@@ -699,12 +744,21 @@ class Fleet:
         else:
             replica.give_up()
         if at_start and health.up:
-            health.warm_since = None
+            for rank in replica.ranks:
+                rank.health.warm_since = None
         else:
             self._on_event("up" if health.up else "down", replica)
         self.rebuild()
         if was_new:
             self._decided()
+
+    def _probed(self, replica: Replica, good: bool) -> bool:
+        """Record a probe of the address for all of its ranks. Returns whether a state changed."""
+        now = self._clock()
+        has_changed = False
+        for rank in replica.ranks:
+            has_changed = rank.health.probed(good, now) or has_changed
+        return has_changed
 
     def _decided(self) -> None:
         tell = self.on_first_probe
@@ -716,6 +770,12 @@ class Fleet:
 
         The model list of a replica is kept while the replica restarts.
         """
+        changed = [self._learned(rank, objects) for rank in replica.ranks]
+        if any(changed):
+            self.rebuild()
+
+    def _learned(self, replica: Replica, objects: dict[str, dict[str, Any]]) -> bool:
+        """Returns whether the table must be rebuilt."""
         listed = frozenset(objects)
         if len(listed) >= MODELS_MOST and listed != replica.listed:
             self._on_event("models_left_out", replica)
@@ -739,7 +799,8 @@ class Fleet:
         if is_other or models != replica.models or lengths != replica.lengths:
             replica.models = models
             replica.lengths = lengths
-            self.rebuild()
+            return True
+        return False
 
     def _noticed(self, replica: Replica) -> None:
         """Note an answer from the replica: the engine may have been detected by this answer."""
@@ -802,9 +863,10 @@ class Fleet:
         self._room(replica)
 
     def timed(self, replica: Replica, round_trip_s: float) -> None:
-        """Store a measured round-trip time to the replica, in seconds."""
-        replica.round_trip.add(round_trip_s, self._clock())
-        replica.speed.rtt_s = replica.round_trip.seconds
+        """Store a measured round-trip time to the replica's address, in seconds."""
+        for rank in replica.ranks:
+            rank.round_trip.add(round_trip_s, self._clock())
+            rank.speed.rtt_s = rank.round_trip.seconds
 
     def load_reported(self, replica: Replica, value: bytes) -> None:
         """Read the header `endpoint-load-metrics` of a response. vLLM sends this header if the

@@ -47,6 +47,7 @@ from router.fleet.engines.common.base import (
     Known,
     Marks,
     Odd,
+    Ranks,
     TextSource,
     count,
     mapping,
@@ -139,6 +140,38 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         cache_hits=samples.total(*_both(CACHED)),
         preemptions=_gauge(samples, RETRACTED),
     )
+
+
+def _ranks(samples: Samples) -> int:
+    """Return the number of data-parallel ranks that a request header can choose.
+
+    The label is present only if there are several. Older versions than `_RANKS_SINCE` have no page
+    size.
+    """
+    return (
+        samples.numbers("dp_rank", *_both(RUNNING)) if samples.series(*_both(PAGE_SIZE))[1] else 1
+    )
+
+
+_RANKS_SINCE: Final = (0, 5, 14)  # The first version whose ranks are routed to.
+_RANKS: Final = Ranks("dp_rank", _ranks, frozenset(_both(ADAPTER_SLOTS)))
+
+
+def _split_loads(document: Any) -> list[Any]:
+    """Return the loads of each data-parallel rank as a document of its own.
+
+    The result is empty if a request header cannot choose the rank.
+    """
+    loads = mapping(document).get("loads")
+    version = text(mapping(document).get("version")) or ""
+    numbers = [whole(part) for part in version.split(".")[:3]]
+    is_recent = None not in numbers and tuple(number or 0 for number in numbers) >= _RANKS_SINCE
+    if not isinstance(loads, list) or not is_recent:
+        return []
+    by_rank = {mapping(load).get("dp_rank"): load for load in loads}
+    if len(by_rank) != len(loads) or by_rank.keys() != {*range(len(loads))}:
+        return []
+    return [{"loads": [by_rank[rank]]} for rank in range(len(loads))]
 
 
 def _gauge(samples: Samples, short: str) -> int | None:
@@ -372,8 +405,8 @@ ENGINE: Final = Engine(
         answers={"/server_info": _is_server_info},
     ),
     sources=(
-        TextSource("/metrics", NAMES, read),
-        JsonSource("/v1/loads?include=core", read_loads),
+        TextSource("/metrics", NAMES, read, ranks=_RANKS),
+        JsonSource("/v1/loads?include=core", read_loads, split=_split_loads),
     ),
     health=(
         Check("/ready", only=frozenset({200, 503})),
@@ -433,7 +466,12 @@ ENGINE: Final = Engine(
     control_below=("/hicache/",),
     # SGLang obeys these headers if SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES is set.
     private_headers=frozenset(
-        {"x-override-priority", "x-override-rid", "x-override-routed-dp-rank"}
+        {
+            "x-data-parallel-rank",
+            "x-override-priority",
+            "x-override-rid",
+            "x-override-routed-dp-rank",
+        }
     ),
     lists_adapters=True,
     names_adapters=True,
@@ -466,4 +504,5 @@ ENGINE: Final = Engine(
     tokenize="/tokenize",
     publisher=Publisher("/server_info", read_kv_events),
     displaces_by=_DISPLACES_BY,
+    has_ranks=True,
 )

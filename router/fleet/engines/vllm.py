@@ -1,8 +1,9 @@
 """vLLM: reads the metrics of every version from V0 (0.9) to 0.32, and defines its paths and fields.
 
 The `engine` label is a data-parallel rank. Requests and blocks are summed over the ranks; the KV
-usage is the maximum over the ranks, which is safe for admission. Requests that wait for something
-other than a slot do not count as waiting, if the engine reports them separately (0.21 and later).
+usage is the maximum over the ranks, which is safe for admission. If the router chooses the rank
+(`fleet/data_parallel`), each rank is read for itself. Requests that wait for something other than a
+slot do not count as waiting, if the engine reports them separately (0.21 and later).
 
 Priorities: vLLM accepts any integer; lower numbers are served first, and 0 is the default. The
 default is more urgent than every virtual deadline, so the router sends a number with every request.
@@ -23,6 +24,7 @@ from router.fleet.engines.common.base import (
     START_TIME,
     Known,
     Marks,
+    Ranks,
     TextSource,
     whole,
 )
@@ -84,6 +86,14 @@ def read(samples: Samples, known: Known = NOTHING_KNOWN) -> Signals:
         cache_hits=samples.total(HITS, HITS_OLD),
         preemptions=samples.total(PREEMPTIONS),
     )
+
+
+def _ranks(samples: Samples) -> int:
+    """Return the number of data-parallel ranks that a request header can choose.
+
+    vLLM reads the header from version 0.13 on, which is also the first with the sleep state.
+    """
+    return samples.numbers("engine", RUNNING) if samples.series(SLEEP)[1] else 1
 
 
 def _waiting(samples: Samples) -> int | None:
@@ -211,7 +221,9 @@ ENGINE: Final = Engine(
     "vllm",
     order=1,
     marks=Marks(owned_by="vllm", metrics=(b"vllm:",)),
-    sources=(TextSource("/metrics", NAMES, read),),
+    sources=(
+        TextSource("/metrics", NAMES, read, ranks=Ranks("engine", _ranks, frozenset({LORA}))),
+    ),
     counts_live=True,
     native=[
         *native("chat", "/cohere/v2/chat", events=True),
@@ -254,7 +266,7 @@ ENGINE: Final = Engine(
         }
     ),
     control_below=("/fault_tolerance/",),
-    private_headers=frozenset({"x-vllm-priority"}),
+    private_headers=frozenset({"x-vllm-priority", "x-data-parallel-rank"}),
     refuses_models=True,
     lists_adapters=True,
     adapters=Adapters({}),  # vLLM reads `model` on every path.
@@ -278,4 +290,5 @@ ENGINE: Final = Engine(
         running="vllm:num_requests_running",
     ),
     gauges_lag=True,
+    has_ranks=True,
 )

@@ -31,6 +31,8 @@ def render(engine: Engine) -> str:
     if settings.by_priority:
         common["priority"] = ""
     scheduler = {**common, "moe_ep_rank": "0", "pp_rank": "0", "tp_rank": "0"}
+    if settings.data_parallel_size > 1:
+        scheduler["dp_rank"] = str(engine.rank)
     out = Exposition("sglang:", scheduler)
     sign = 1 if settings.low_priority_values_first else -1
 

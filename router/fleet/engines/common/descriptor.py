@@ -147,6 +147,7 @@ class Engine:
         reserves_output: bool = False,
         displaces_by: int | None = None,
         gauges_lag: bool = False,
+        has_ranks: bool = False,
     ) -> None:
         self.name = name
         self.order = order  # The order of the detection requests; common engines have low numbers.
@@ -201,6 +202,8 @@ class Engine:
         self.reserves_output = reserves_output
         # A new request preempts a running request whose priority number is worse by more than this.
         self.displaces_by = displaces_by
+        # True: the engine can have data-parallel ranks behind one address.
+        self.has_ranks = has_ranks
         self.gauges_lag = gauges_lag  # True: the engine's gauges lag by up to a second.
 
     def __repr__(self) -> str:
