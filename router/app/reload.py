@@ -160,7 +160,7 @@ def commit(parts: Parts, prepared: Prepared, certificate: Certificate | None) ->
     parts.dispatcher.adopt(config, prepared.upstream.authorization, prepared.keys)
     parts.context.adopt(config, prepared.orders)
     parts.dispatcher.limit_regions()
-    change_members(parts, parts.fleet.replicas.values(), prepared.wanted, prepared.made)
+    change_members(parts, parts.fleet.members, prepared.wanted, prepared.made)
     if parts.tokens is not None:
         parts.tokens.stop_remote()
     parts.adopt_upstream()

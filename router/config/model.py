@@ -71,7 +71,9 @@ ClassName = Literal["critical", "high", "normal", "low", "batch"]
 class KvEvents(Frozen, frozen=True):
     """Where an engine publishes its KV cache events (ZMQ, with the framing of vLLM and SGLang)."""
 
-    endpoint: str  # The address of the publisher's socket, such as tcp://gpu-1:5557.
+    # The address of the publisher's socket, such as tcp://gpu-1:5557. The data-parallel rank r
+    # publishes on this port + r; `replay` likewise.
+    endpoint: str
     # The address of the replay socket, such as tcp://gpu-1:5558. Unset: missed events are not read
     # again.
     replay: str | None = None
@@ -105,6 +107,14 @@ class ReplicaSettings(Frozen, frozen=True):
     weight: Weight = 1.0  # A replica with twice the weight gets twice as many requests.
     # Maximum number of requests at this replica at once. Unset: no limit.
     max_inflight: Count | None = None
+    # Maximum tokens of a request's prompt and answer together. A request that clearly needs more
+    # goes to replicas of its model with a longer context; if there are none, an engine answers it.
+    # Unset: the replica reports the number.
+    max_model_len: Count | None = None
+    # Number of data-parallel ranks behind the address (vLLM, SGLang). Each rank is routed to like a
+    # replica of its own, with the header x-data-parallel-rank; `weight` and `max_inflight` apply to
+    # each. 1: the engine chooses the rank. Unset: the number that the engine's metrics show.
+    data_parallel_ranks: Annotated[int, msgspec.Meta(ge=1, le=256)] | None = None
     engine: Engine | None = None  # The engine. Unset: it is detected from its responses.
     # The engine whose scale of priorities is used for requests to this replica. Unset: its own
     # engine. none: no priority is sent.

@@ -18,6 +18,8 @@ from router.config.problems import Problems
 # A valid replica ID. It appears in log lines, metric labels, the header X-Router-Replica and the
 # paths of the admin API.
 _ID: Final = re.compile(r"[A-Za-z0-9._:/\[\]~@+-]{1,200}\Z")
+# The IDs of further data-parallel ranks end in this way (`fleet/data_parallel/ranks.py`).
+_RANK: Final = re.compile(r".*@\d+\Z")
 _DOTS: Final = frozenset({".", ".."})
 _TCP: Final = re.compile(r"tcp://[^\s:/]+:\d{1,5}\Z|tcp://\[[0-9a-fA-F:]+\]:\d{1,5}\Z")
 
@@ -86,6 +88,8 @@ def id_rule(name: str) -> str:
     """Returns the rule that an ID of a replica breaks; "" if the ID is valid."""
     if not _ID.match(name):
         return "must be visible ASCII: 1 to 200 letters, digits and ._:/[]~@+-"
+    if _RANK.match(name):
+        return "must not end with @ and digits, which name a data-parallel rank"
     if _DOTS & {*name.split("/")}:
         return "must have no segment . or .., which clients remove from a path"
     return ""

@@ -15,7 +15,7 @@ from router.dispatch.exchange import Exchange
 from router.dispatch.tenants import may_hedge
 from router.intake.body import is_form
 from router.intake.fields import MAX_SESSION, Fields, Unread
-from router.intake.prompt import prompt_blocks, prompt_seed
+from router.intake.prompt import bounded_bytes, prompt_blocks, prompt_seed
 from router.intake.values import session_of
 from router.wire.http1.heads import RequestHead
 
@@ -76,6 +76,12 @@ class RoutingFacts:
             if asked.route.light:
                 # A light request uses no GPU, so no replica will hold the prompt's prefix.
                 view.blocks = ()
+        levels = self._context.fleet.context_levels
+        if levels.is_used and view.decodes and asked.route.is_known:
+            view.output_limit = asked.most_output()
+            # No prompt has more tokens than bytes.
+            if view.prompt_bytes + max(view.output_limit, 0) > levels.shortest:
+                view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)
         view.session = session_in(head, fields)
 
     def _hedges_as(self, exchange: Exchange) -> str:

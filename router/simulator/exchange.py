@@ -182,6 +182,7 @@ class SimulatedExchange(RoutedRequest):
 
     def place(self) -> None:
         context = self.context
+        self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
         queue = context.queue
@@ -210,7 +211,6 @@ class SimulatedExchange(RoutedRequest):
 
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view = self.view
-        view.output_limit = self.arrival.max_tokens
         return Ticket(
             self,
             view,

@@ -34,6 +34,7 @@ from router.fleet.table import Fleet
 from router.intake.fields import Fields
 from router.intake.flow import Flow, with_steps
 from router.intake.keys import Key
+from router.intake.prompt import GENERATES
 from router.observe.hedge_counts import HedgeCounts
 from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
@@ -101,6 +102,7 @@ class SimulatedRouter(RouterPort):
             rng,
             clock,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.hedger = Hedger(config.hedging, self.fleet, HedgeCounts())
         self.engines: dict[Replica, SimulatedEngine] = {}
@@ -217,6 +219,9 @@ class SimulatedRouter(RouterPort):
         view = RequestView(arrival.kind, model, streamed, prompt_bytes)
         blocks = arrival.blocks[: self._most_blocks]
         self.knowledge.measure(view, blocks, prompt_bytes)
+        if arrival.kind in GENERATES:
+            view.bounded_bytes = prompt_bytes
+        view.output_limit = arrival.max_tokens
         view.session = arrival.session
         return view
 
@@ -321,6 +326,7 @@ def _replica(index: int, group: Group, config: Config) -> Replica:
         models=group.models,
         weight=group.weight,
         max_inflight=group.max_inflight,
+        max_model_len=group.max_model_len,
         zone=group.zone,
         node=group.node,
         region=group.region or config.region,

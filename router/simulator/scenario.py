@@ -131,6 +131,7 @@ class Group:
     # The fields below have the same meaning as in the configuration's `replicas`.
     weight: float = 1.0
     max_inflight: int | None = None
+    max_model_len: int | None = None
     zone: str = ""
     node: str = ""
     region: str = ""

@@ -203,9 +203,10 @@ def test_every_example_of_the_guide_to_models_is_valid(monkeypatch: pytest.Monke
     monkeypatch.setenv("PROVIDER_KEY", "sk-1")
     text = (ROOT / "deploy" / "models.md").read_text()
     examples = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-    assert len(examples) == 3
+    assert len(examples) == 5
     for example in examples:
-        assert parse(example, serves=False).models
+        config = parse(example, serves=False)
+        assert config.models or config.replicas
 
 
 def test_every_example_of_the_guide_to_discovery_is_valid() -> None:

@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import msgspec
 
+from policies.allowed import Allowed
 from policies.contract import Context as PolicyContext
 from policies.contract import Pick, RequestView, RoutingPolicy
 from policies.facts import C
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import Ticket
-from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -181,7 +181,7 @@ class Driven(RoutedRequest):
         self.attached: set[Attempt] = set()  # attempts that hold a lease
         self.opened: set[Attempt] = set()  # the attached attempts that were sent
         # For each connection, the region of the replica, and the allowed regions at that time.
-        self.received: list[tuple[str, AllowedRegions | None]] = []
+        self.received: list[tuple[str, Allowed | None]] = []
         self.ended: Reason | None = None
         self.won: set[Attempt] = set()  # attempts that have answered
         self.said: dict[Attempt, Reason] = {}  # errors that are kept for later
@@ -199,6 +199,7 @@ class Driven(RoutedRequest):
 
     def place(self) -> None:
         queue, context = self.context.queue, self.context
+        self.limit_context()
         if self.named is not None and self.driver.skips_absent_model():
             return
         try:
@@ -458,9 +459,11 @@ class World:
         seed: int = 1,
         regions: Sequence[str] = ("",),
         models: tuple[str, ...] = ("m",),
+        lengths: Sequence[int | None] = (None,),
     ) -> None:
         """`most`: maximum number of requests at one replica; None: unlimited. `regions`: the
-        replicas join these regions in turn. `models`: the models of each replica.
+        replicas join these regions in turn. `models`: the models of each replica. `lengths`: their
+        context lengths, in turn.
 
         Without `retry` there is no pause before a retry; without `hedging` there are no copies.
         """
@@ -484,6 +487,7 @@ class World:
         self._most = most
         self._regions = regions
         self._models = models
+        self.lengths = lengths
         rng = Random(seed)
         self.metrics = Metrics()
         knowledge = PrefixLookup(Prefix())
@@ -504,6 +508,7 @@ class World:
             rng,
             self.time.now,
             self.fleet.nearest,
+            self.fleet.adapter_names,
         )
         self.replicas: list[Replica] = []  # includes removed replicas
         for number in range(replicas):
@@ -534,6 +539,7 @@ class World:
             engine="vllm",
             max_inflight=self._most,
             region=self._regions[len(self.replicas) % len(self._regions)],
+            max_model_len=self.lengths[len(self.replicas) % len(self.lengths)],
         )
         replica = Replica(config, self.config.health, None)
         if not is_tried:
@@ -579,9 +585,10 @@ class World:
         concurrency: Concurrency | None = None,
         pinned: str | None = None,
         model: str = "m",
-        allowed: AllowedRegions | None = None,
+        allowed: Allowed | None = None,
         region: str = "",
         named: NamedModel | None = None,
+        output_limit: int = -1,
     ) -> Driven:
         request = Driven(
             self,
@@ -596,6 +603,7 @@ class World:
             light=light,
         )
         request.view.blocks = blocks
+        request.view.output_limit = output_limit
         request.view.model = self.fleet.routed(model)
         request.view.allowed, request.view.region = allowed, region
         request.concurrency = concurrency

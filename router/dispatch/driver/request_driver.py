@@ -158,6 +158,7 @@ class RequestDriver(RunningAttempts):
         # The list of all replicas of the model is not copied; in a large fleet the hedger checks
         # only a few of them.
         view = request.view
+        request.limit_context()
         pool = context.fleet.serving(view.model, view.allowed)
         request.see_work_of(pool)
         others = context.hedger.backup(view, first, pool, now)
@@ -417,6 +418,7 @@ class RequestDriver(RunningAttempts):
 
     def _others(self) -> Sequence[Replica]:
         self._is_full = False
+        self._request.limit_context()
         try:
             return self._request.candidates(self._tried())
         except RouterError as err:

@@ -220,7 +220,7 @@ class Hedger:
     def _holders(self, view: RequestView, held: Mapping[Replica, int]) -> dict[Replica, None]:
         """Return some ready replicas that hold the prefix and serve the model.
 
-        All of them are in the allowed regions.
+        All of them are allowed for the request.
         """
         ready, model, allowed = self._fleet.ready_ids, view.model, view.allowed
         return {
@@ -228,7 +228,7 @@ class Hedger:
             for r in islice(held, HOLDERS)
             if ready.get(r.id) is r
             and (r.models is None or model is None or model in r.models)
-            and (allowed is None or allowed.allows(r.region))
+            and (allowed is None or self._fleet.fits(r, model, allowed))
         }
 
     def _able(

@@ -31,10 +31,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, cast
 
+from policies.allowed import lane_of, read_lane
 from policies.queueing.contract import OrderPolicy
 from policies.queueing.flow_identity import FlowIdentity
 from policies.queueing.ticket import INFINITY, NEW, SENT, Ticket
-from policies.regions import lane_of, read_lane
 from router.admission.pools import Pools
 from router.admission.queue import Queue
 from router.admission.wait_forecast import WaitForecast
@@ -86,6 +86,7 @@ class QueueDriver:
         self.poll_early: Callable[[Replica], None] | None = None
         self._evictions = Evictions(self.pools, scheduler)
         self._alarm = scheduler.alarm(self._tick)
+        self._limited_at = 0  # The version of the context lengths that limit waiting requests.
         self._due = INFINITY  # The time for which the timer is set.
         self._settling: Final = self._settle  # The bound method is created once, not at every use.
         fleet.on_room = self.changed
@@ -275,6 +276,8 @@ class QueueDriver:
         begun: _Begun = []
         try:
             changed = self._changes.read(now)
+            if self._limited_at != self._fleet.context_levels.version:
+                self._limit_again()
             if self.pools.is_woken:
                 # Requests that their keys' limits no longer block are sent before the changed
                 # replicas are reported. Otherwise all of these requests would go to the replica
@@ -285,6 +288,13 @@ class QueueDriver:
         finally:  # Granted requests are sent even after an exception.
             self._go(begun)
             self._arm()
+
+    def _limit_again(self) -> None:
+        """Apply changed context lengths of the fleet to all waiting requests."""
+        self._limited_at = self._fleet.context_levels.version
+        for queue in self.pools.queues:
+            for ticket in queue.tickets():
+                cast(QueuedRequest, ticket.request).limit_context()
 
     def wake(self) -> None:
         """Send requests that are no longer blocked by their keys' limits.
@@ -441,10 +451,10 @@ class QueueDriver:
         self.changed(replica)
         return True
 
-    def regions_changed(self, x: QueuedRequest) -> None:
+    def limits_changed(self, x: QueuedRequest) -> None:
         """Apply the changed `RequestView.allowed` of a request to its ticket.
 
-        A waiting request waits for its new regions. It keeps its place in the order of arrival.
+        A waiting request waits for its new replicas. It keeps its place in the order of arrival.
         """
         ticket = x.ticket
         if ticket is not None:

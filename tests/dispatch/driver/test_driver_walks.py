@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from policies.allowed import Allowed
 from policies.queueing.ticket import SENT, WAITING
-from policies.regions import AllowedRegions
 from router.admission.concurrency import Concurrency
 from router.config.model import (
     Classes,
@@ -70,8 +70,8 @@ TIMES = {
 REGIONS = (("",), ("eu", "us"), ("eu", "us", "asia"))
 ALLOWED = {
     "all": None,
-    "eu": AllowedRegions(["eu"]),
-    "us, asia": AllowedRegions(["us", "asia"]),
+    "eu": Allowed(["eu"]),
+    "us, asia": Allowed(["us", "asia"]),
 }
 LIVELY = 6  # maximum number of concurrent requests
 KNOWN = 6  # maximum number of replicas
@@ -180,7 +180,7 @@ class Walk(RuleBasedStateMachine):
             named=FALLS_BACK if falls_back else None,
         )
 
-    def owner(self, data: st.DataObject, allowed: AllowedRegions | None) -> str | None:
+    def owner(self, data: st.DataObject, allowed: Allowed | None) -> str | None:
         """A replica that holds a stored response. The fleet refuses a replica of another region."""
         known = self.world.fleet.replicas.values()
         found = sorted(r.id for r in known if allowed is None or allowed.allows(r.region))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import (
     Classes,
     ClassSettings,
@@ -25,8 +25,8 @@ from router.core.urgency import CLASSES
 from router.fleet.membership import Duty
 from tests.dispatch.driven import World
 
-EU, US = AllowedRegions(["eu"]), AllowedRegions(["us"])
-BOTH = AllowedRegions(["eu", "us"])
+EU, US = Allowed(["eu"]), Allowed(["us"])
+BOTH = Allowed(["eu", "us"])
 COPIES = Hedging(policy="fixed", options={"delay_s": 0.5}, classes=CLASSES, budget=1.0)
 REGIONS = ("eu", "us")
 
@@ -75,7 +75,7 @@ def test_another_name_of_the_model() -> None:
 @pytest.mark.parametrize("queue", [Queue(enabled=False), Queue()])
 def test_regions_without_replicas_are_refused_at_once(queue: Queue) -> None:
     world = World(2, regions=REGIONS, queue=queue)
-    world.arrives("q", allowed=AllowedRegions(["mars"]))
+    world.arrives("q", allowed=Allowed(["mars"]))
     assert world.said == ["answer q: region_not_allowed"]
 
 
