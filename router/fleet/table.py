@@ -520,7 +520,7 @@ class Fleet:
             return models
         return models | {name for name in self.names.pooled if self._may_serve(replica, name)}
 
-    def served_text(self, models: Collection[str] | None, allowed: AllowedRegions | None) -> str:
+    def served_text(self, models: Collection[str] | None, allowed: Allowed | None) -> str:
         """Return the served models as text for an error message.
 
         `models`: the models that the client may use; `None`: all. `allowed`: the regions to which
@@ -539,7 +539,7 @@ class Fleet:
     def known_models(self) -> dict[str, None]:
         return self._known_models
 
-    def model_list(self, allowed: AllowedRegions | None) -> ModelList:
+    def model_list(self, allowed: Allowed | None) -> ModelList:
         """Return the answer to /v1/models: for each model the entry of its first ready replica.
 
         `allowed`: only models of replicas in these regions; `None`: all regions. Ejected replicas
@@ -553,7 +553,7 @@ class Fleet:
             self._model_lists[key] = models = ModelList(self._model_objects(allowed))
         return models
 
-    def _model_objects(self, allowed: AllowedRegions | None) -> dict[str, dict[str, Any]]:
+    def _model_objects(self, allowed: Allowed | None) -> dict[str, dict[str, Any]]:
         found: dict[str, dict[str, Any]] = {}
         listed: Iterable[Replica] = self.ready_ids.values()
         if allowed is not None:

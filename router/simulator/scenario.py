@@ -46,17 +46,18 @@ class Fault:
     - freeze: the engine makes no progress. It still accepts requests and answers polls and probes.
     - kill: all requests of the engine are lost and connections fail. The engine restarts at the end
       of the fault, with an empty cache.
+    - drain: the routers send no new requests to the replica, and its requests go on.
     """
 
     at: float
     replica: int  # the replica's number, from 0
-    kind: Literal["slow", "freeze", "kill"]
+    kind: Literal["slow", "freeze", "kill", "drain"]
     until: float  # infinity is allowed, except for "freeze"
     factor: float = 10.0  # factor on the duration of steps; only for "slow"
 
     def __post_init__(self) -> None:
-        if self.kind not in ("slow", "freeze", "kill"):
-            raise ValueError(f"unknown fault {self.kind!r}; allowed: slow, freeze, kill")
+        if self.kind not in ("slow", "freeze", "kill", "drain"):
+            raise ValueError(f"unknown fault {self.kind!r}; allowed: slow, freeze, kill, drain")
         if not 0.0 <= self.at < self.until:
             raise ValueError("a fault must begin at 0 s or later and end after its beginning")
         if not isfinite(self.at) or (self.kind == "freeze" and not isfinite(self.until)):

@@ -19,6 +19,7 @@ from random import Random
 
 from router.admission.rules import Rules
 from router.core.errors import Reason
+from router.fleet.membership import Duty
 from router.simulator.clock import Clock
 from router.simulator.engine import SimulatedEngine
 from router.simulator.hedges import Hedges
@@ -219,6 +220,9 @@ class Simulation:
     # -- faults and samples -------------------------------------------------------------------
 
     def _begin_fault(self, fault: Fault, now: float) -> None:
+        if fault.kind == "drain":
+            self._set_duty(fault.replica, Duty.DRAINING)
+            return
         engine = self.engines[fault.replica]
         engine.begin_fault(fault, now)
         if fault.kind == "kill":
@@ -226,7 +230,14 @@ class Simulation:
                 prober.watch(router.fleet.replicas[f"r{fault.replica}"], engine)
 
     def _end_fault(self, fault: Fault, now: float) -> None:
-        self.engines[fault.replica].end_fault(fault, now)
+        if fault.kind == "drain":
+            self._set_duty(fault.replica, Duty.IN_SERVICE)
+        else:
+            self.engines[fault.replica].end_fault(fault, now)
+
+    def _set_duty(self, number: int, duty: int) -> None:
+        for router in self.routers:
+            router.fleet.set_duty(router.fleet.replicas[f"r{number}"], duty)
 
     def _neighbour_arrives(self, number: int, neighbour: Neighbour, now: float) -> None:
         request = NeighbourRequest(number, neighbour, self.clock)

@@ -173,6 +173,7 @@ class Driven(RoutedRequest):
             name.encode(),
         )
         self.hedges_as = urgency if hedged else ""
+        self.may_be_copied = hedged and repeatable
         self.name = name
         self.world = world
         self.continued = continued
@@ -226,10 +227,20 @@ class Driven(RoutedRequest):
         assert attempt.lease.held
         self.attached.add(attempt)
 
+    def attach_copy(self, attempt: Attempt) -> None:
+        self.attach(attempt)
+
+    @property
+    def running(self) -> list[Attempt]:
+        """All attempts that hold a lease, the warm-up copy included."""
+        copy = self.driver.copy
+        live = self.driver.live
+        return [*live, copy.attempt] if copy is not None and copy.is_running else live
+
     def open(self, attempt: Attempt, fresh: bool) -> None:
-        assert attempt in self.driver.live
+        assert attempt in self.running
         assert attempt in self.attached and attempt not in self.opened
-        how = {"primary": "send", "hedge": "copy", "continuation": "continue"}
+        how = {"primary": "send", "hedge": "copy", "continuation": "continue", "warm_up": "warm"}
         verb = how.get(attempt.kind, attempt.kind)
         suffix = " on a new connection" if fresh and attempt.rest is None else ""
         self._note(f"{verb} {self.name} to {attempt.replica_id}{suffix}")
@@ -400,6 +411,13 @@ class Driven(RoutedRequest):
         self.opened.remove(attempt)
         self.driver.failed(attempt, reason, reused=reused, received=received)
 
+    def copy_shows(self) -> None:
+        """The first token of the warm-up copy arrives."""
+        copy = self.driver.copy
+        assert copy is not None
+        if self._is_connected(copy.attempt):
+            self.driver.copy_shown(copy.attempt, self.world.time.at)
+
     def _completes(self, attempt: Attempt, reason: Reason) -> None:
         self.driver.completed(attempt, reason, self.world.time.at)
         self._ends(f"end {self.name}: {reason}", reason)
@@ -422,6 +440,7 @@ class Driven(RoutedRequest):
             if gap_due <= now:
                 driver.timed_out(Reason.TOKEN_GAP_TIMEOUT)
             else:
+                driver.check_deadlines(now)
                 due = min(due, gap_due)
         else:
             driver.check_deadlines(now)
@@ -432,8 +451,9 @@ class Driven(RoutedRequest):
         self._note(what)
         world, now = self.world, self.world.time.at
         assert self.driver.live == []
-        assert self.attached == set(), "an engine works for no client"
+        assert self.attached == set(self.running), "an engine works for no client"
         end_request(self, reason, 0, 0, -1, now)
+        assert self.attached == set(), "the copy has outlived its request"
         self.ended = reason
         self._timer.clear()
         if world.queue is not None:
@@ -623,8 +643,8 @@ class World:
     def check(self) -> None:
         """Leases, budgets and engines match the live attempts."""
         works = [r for r in self.requests if not r.route.light]
-        live = [attempt for request in self.requests for attempt in request.driver.live]
-        loads = [attempt for request in works for attempt in request.driver.live]
+        live = [attempt for request in self.requests for attempt in request.running]
+        loads = [attempt for request in works for attempt in request.running]
         for replica in self.replicas:
             assert replica.inflight == sum(a.at is replica for a in live), replica.id
             here = [attempt for attempt in loads if attempt.at is replica]
@@ -636,7 +656,7 @@ class World:
             driver = request.driver
             assert driver.live == driver.state.alive
             assert all(attempt.lease.held for attempt in driver.live)
-            assert request.attached == set(driver.live)
+            assert request.attached == set(request.running)
             kinds = [attempt.kind for attempt in driver.state.attempts]
             assert kinds.count("hedge") <= 1
             assert len(driver.live) <= 2 and (len(driver.live) < 2 or "hedge" in kinds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import Config, ModelRoute, SplitTarget
 from router.fleet.model_list import ModelList
 from router.fleet.names import Names
@@ -56,7 +56,7 @@ async def test_it_is_made_anew_when_the_list_changes_and_only_then() -> None:
 
 def names_in(table: Table, *regions: str) -> list[str]:
     """The models that a key limited to these regions may see."""
-    entries = json.loads(table.fleet.model_list(AllowedRegions(regions)).whole)["data"]
+    entries = json.loads(table.fleet.model_list(Allowed(regions)).whole)["data"]
     return [entry["id"] for entry in entries]
 
 
@@ -71,11 +71,11 @@ async def test_a_list_for_some_regions_has_only_their_models() -> None:
     assert names_in(table, "eu", "us") == ["both", "eu-only", "us-only"]
     assert names_in(table, "asia") == []
     # The entry of a model is that of a replica in the allowed regions.
-    assert table.fleet.model_list(AllowedRegions(("us",))).entry("both") == (
+    assert table.fleet.model_list(Allowed(("us",))).entry("both") == (
         b'{"id":"both","root":"us"}'
     )
-    assert b'"root"' not in (table.fleet.model_list(AllowedRegions(("eu",))).entry("both") or b"")
-    eu_list = AllowedRegions(("eu",))
+    assert b'"root"' not in (table.fleet.model_list(Allowed(("eu",))).entry("both") or b"")
+    eu_list = Allowed(("eu",))
     assert table.fleet.served_text(None, eu_list) == "; served here: `both`, `eu-only`"
     assert table.fleet.served_text({"us-only"}, eu_list) == ""
     take_down(table, eu)
@@ -91,7 +91,7 @@ async def test_an_ejected_replica_still_serves_the_requests_of_its_region() -> N
     table.add("us-1", ("m",), region="us")
     eject(table, ejected)
     assert table.ids("m") == ["us-1"]
-    allowed = AllowedRegions(("eu",))
+    allowed = Allowed(("eu",))
     assert table.fleet.serving("m", allowed) == (ejected,)
     assert names_in(table, "eu") == ["m"]
     table.close()
@@ -126,6 +126,6 @@ async def test_an_alias_is_listed_where_its_target_is_served() -> None:
     table.fleet.adopt_names(Names(Config(models=aliases)))
     assert names_in(table, "eu") == ["m", "in-pool"]
     assert names_in(table, "us") == ["m", "n", "other"]
-    allowed = AllowedRegions(("us",))
+    allowed = Allowed(("us",))
     assert table.fleet.served_text(None, allowed) == "; served here: `m`, `n`, `other`"
     table.close()

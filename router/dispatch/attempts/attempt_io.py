@@ -40,7 +40,7 @@ BUSY: Final = frozenset({429, 503})
 _UNAUTHORIZED: Final = frozenset({401, 403, 407})
 # An unfinished event of this many bytes counts as content. Otherwise each further read would scan
 # all bytes of the event again.
-_EVENT_BYTES: Final = 32 * 1024
+EVENT_BYTES: Final = 32 * 1024
 
 
 class AttemptedRequest(RoutedRequest):
@@ -237,7 +237,7 @@ class AttemptIO(Waiter):
         head = conn.reader.head
         assert head is not None
         self._driver.state.headed(self.attempt)
-        self.is_encoded = head.is_sse and _is_encoded(head.lines)
+        self.is_encoded = head.is_sse and is_encoded(head.lines)
         if self.attempt.rest is not None and (
             head.status != 200 or not head.is_sse or self.is_encoded
         ):
@@ -278,7 +278,7 @@ class AttemptIO(Waiter):
         elif head.status == 200:
             self._holds = True
             if head.is_sse and not self.is_encoded:
-                self._scanner = FirstContent(min(request.rules.response_hold, _EVENT_BYTES))
+                self._scanner = FirstContent(min(request.rules.response_hold, EVENT_BYTES))
             else:
                 self._passes = not head.is_json
         return True
@@ -408,6 +408,6 @@ def _is_sound(parts: list[bytes]) -> bool:
     return bool(body) and (body[:1] != b"{" or body[-1:] == b"}")
 
 
-def _is_encoded(lines: list[bytes]) -> bool:
+def is_encoded(lines: list[bytes]) -> bool:
     """Whether a stream is compressed. A compressed stream is relayed without being read."""
     return any(line[:17].lower() == b"content-encoding:" for line in lines)

@@ -11,6 +11,9 @@ reports their events. Most requests have one attempt. There are four reasons for
 - A continuation asks another replica for the rest of a stream that broke.
 - If a request cannot be served, it goes to the next fallback of its model (`fallbacks.py`).
 
+A stream that has begun may also be copied once, to fill the prefix cache of another replica
+(`warm_copy.py`).
+
 The proxy and the simulator both run this driver. The proxy's requests send bytes; the simulator's
 requests run on engine cores (`driven_request.py`).
 
@@ -35,6 +38,7 @@ from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.fallbacks import CONDITIONS, next_fallback
 from router.dispatch.driver.retry import PASSING, UNSENT
 from router.dispatch.driver.running_attempts import RunningAttempts
+from router.dispatch.driver.warm_copy import WarmCopy
 from router.dispatch.queueing.queued_request import NOT_SINCE
 from router.fleet.replica import Replica
 from router.wire.sweep import NEVER
@@ -59,15 +63,17 @@ _BREAKS: Final = frozenset(
 class RequestDriver(RunningAttempts):
     """Drives the attempts of one request. Times are monotonic seconds."""
 
-    __slots__ = ("_alarm", "_budgeted", "_cause", "_is_full", "_retries")
+    __slots__ = ("_alarm", "_budgeted", "_cause", "_is_full", "_retries", "copy")
 
     def __init__(self, request: DrivenRequest, context: Context) -> None:
         super().__init__(request, context)
         self._budgeted = False  # Whether a retry of the request counts in the retry budget.
-        self._alarm: Alarm | None = None  # Timer for a hedge or a retry.
+        self._alarm: Alarm | None = None  # Timer for a hedge, a retry, or a warm-up copy.
         self._retries = False  # The alarm is for a retry, not for a hedge.
         self._is_full = False  # Other fit replicas exist, but all of them are at their limits.
         self._cause = Reason.OK  # The reason of the pending retry.
+        # The copy that fills the prefix cache of another replica; `None`: none was sent.
+        self.copy: WarmCopy | None = None
         context.budget.requests += 1
 
     # -- beginning ----------------------------------------------------------------------------
@@ -203,6 +209,48 @@ class RequestDriver(RunningAttempts):
             prefill_s = 0.0 if sample is None else sample.ttft_s
             queue.pools.shown(ticket, attempt.at, now, prefill_s)
         return True
+
+    # -- warm-up ------------------------------------------------------------------------------
+
+    def shows(self, attempt: Attempt, ttft_s: float | None, now: float) -> None:
+        warm_up = self._context.hedger.warm_up
+        # The prefix must be examined before `shows` confirms it in the index.
+        is_examined = (
+            warm_up is not None
+            and self._request.may_be_copied
+            and warm_up.examines(self._request.view, attempt, now)
+        )
+        super().shows(attempt, ttft_s, now)
+        if is_examined:
+            # The copy is sent by the alarm, after the first content was sent to the client.
+            self._set_alarm(now, False)
+
+    def _warm_up(self) -> None:
+        """Send a copy of a stream that has begun, if a cold replica lacks its prefix."""
+        request, context, winner = self._request, self._context, self.state.winner
+        warm_up = context.hedger.warm_up
+        if warm_up is None or winner is None or winner not in self.live or self.copy is not None:
+            return
+        if context.closing or not request.can_resend() or request.pinned is not None:
+            return
+        now = context.scheduler.now()
+        view = request.view
+        pool = context.fleet.serving(view.model, view.allowed)
+        request.see_work_of(pool)
+        plan = warm_up.plan(view, winner, pool, now)
+        if plan is not None:
+            self.copy = copy = WarmCopy(request, context, warm_up, plan, now)
+            try:
+                copy.begin()
+            except Exception as err:  # The request itself goes on.
+                context.log_defect(err)
+                copy.cancel(now)
+
+    def copy_shown(self, attempt: Attempt, now: float) -> None:
+        """Handle the first token of the warm-up copy."""
+        copy = self.copy
+        if copy is not None and copy.attempt is attempt:
+            copy.shown(now)
 
     def keep_error(self, attempt: Attempt, reason: Reason) -> None:
         """End an attempt that has returned an error, and keep the error.
@@ -341,6 +389,9 @@ class RequestDriver(RunningAttempts):
     def failed(self, attempt: Attempt, reason: Reason, *, reused: bool, received: bool) -> None:
         """Handle the end of an attempt that gave no complete response."""
         if attempt not in self.live:
+            copy = self.copy
+            if copy is not None and copy.attempt is attempt:
+                copy.failed(reason, self._context.scheduler.now())
             return
         step = self._end_attempt(attempt, reason, reused=reused, received=received)
         request, context = self._request, self._context
@@ -643,6 +694,14 @@ class RequestDriver(RunningAttempts):
                 attempt.first_due = NEVER
                 request.drop(attempt)
                 self.failed(attempt, self._late(), reused=False, received=True)
+        copy = self.copy
+        if copy is not None and copy.attempt.first_due <= now:
+            copy.late(now)
+
+    def due(self) -> float:
+        due = super().due()
+        copy = self.copy
+        return due if copy is None else min(due, copy.attempt.first_due)
 
     def _late(self) -> Reason:
         """Return the reason for an attempt whose first content did not come in time."""
@@ -673,13 +732,15 @@ class RequestDriver(RunningAttempts):
         try:
             if self._retries:
                 self._retry_now()
+            elif self.state.commit == Commit.CONTENT:
+                self._warm_up()
             else:
                 self._hedge()
         except Exception as err:
             request.crashed(err)
 
     def _clear_alarm(self) -> None:
-        """Cancel the timer of a pending hedge or retry."""
+        """Cancel the timer of a pending hedge, retry, or warm-up copy."""
         if self._alarm is not None:
             self._alarm.clear()
 
@@ -738,6 +799,11 @@ class RequestDriver(RunningAttempts):
         self._clear_alarm()
         self._alarm = None
         context = self._context
+        copy = self.copy
+        if copy is not None:
+            copy.cancel(context.scheduler.now())
+            copy.attempt.io = None
+            self.copy = None
         if self._budgeted:
             self._budgeted = False
             context.budget.give()
