@@ -32,7 +32,7 @@ class Length:
     """Lengths of a run in seconds, and the number of runs with different seeds."""
 
     warm_s: float = 60.0
-    measured_s: float = 120.0
+    measured_s: float = 60.0
     seeds: int = 5
 
     @classmethod
