@@ -17,6 +17,7 @@ from bench.priority.traffic import KINDS
 
 SIMULATED: Final = (1, 2, 4, 8, 32)  # numbers of routers
 HTTP: Final = (1, 2, 4)
+SOME: Final = (1, 8)  # numbers of routers for sidecars, and for a policy without knowledge
 TENANTS: Final = sum(kind.tenants for kind in KINDS)
 
 
@@ -50,10 +51,12 @@ class Setup:
         return {"routing": {"policy": self.policy}, "prefix": {"exact": self.is_exact}}
 
 
-def setups(counts: tuple[int, ...], *, with_sidecars: bool) -> list[Setup]:
-    """Return all setups with these numbers of routers. Each group begins with one router."""
+def setups(counts: tuple[int, ...], others: tuple[int, ...] = ()) -> list[Setup]:
+    """Return the setups with these numbers of routers. Each kind of setup begins with one router.
+
+    `others`: the numbers of routers for sidecars, and for the policy chwbl.
+    """
     found = [Setup(routers, is_exact) for is_exact in (False, True) for routers in counts]
-    if with_sidecars:
-        found += [Setup(routers, is_sidecar=True) for routers in counts]
-        found += [Setup(routers, policy="chwbl") for routers in counts]
+    found += [Setup(routers, is_sidecar=True) for routers in others]
+    found += [Setup(routers, policy="chwbl") for routers in others]
     return found

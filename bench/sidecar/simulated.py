@@ -18,7 +18,7 @@ from bench.priority import traffic
 from bench.priority.simulated.world import Crowd, fleet_scenario
 from bench.sidecar.figures import Counted, Figures
 from bench.sidecar.found import Row, found
-from bench.sidecar.setups import SIMULATED, Setup, setups
+from bench.sidecar.setups import SIMULATED, SOME, Setup, setups
 from router.config.varied import varied
 from router.core.errors import Reason
 from router.replay import arguments as words
@@ -100,7 +100,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> Found:
     """Simulate all setups. Raises OSError, ValueError and the errors of `run_all`."""
     length = Length.quick() if args.quick else Length()
-    wanted = setups(SIMULATED, with_sidecars=True)
+    wanted = setups(SIMULATED, SOME)
     tasks = [Task(one, seed, length) for one in wanted for seed in range(1, length.seeds + 1)]
     print(f"simulating {len(tasks)} runs", file=sys.stderr, flush=True)
     results = Store(args.runs, Figures).run(tasks, args.jobs, show)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> Found:
     size = Size.quick() if args.quick else Size()
     rounds = args.rounds or (1 if args.quick else ROUNDS)
     placement = Placement.choose(args.pin)
-    wanted = setups(HTTP, with_sidecars=False)
+    wanted = setups(HTTP)
     runs: list[list[Figures]] = [[] for _ in wanted]
     with Orderly("bench.sidecar.http.load", cpus=placement.others) as load:
         for seed in range(1, rounds + 1):

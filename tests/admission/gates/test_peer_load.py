@@ -6,6 +6,7 @@ import pytest
 
 from policies.queueing.ticket import WAITING
 from router.admission.gates.peer_load import PeerLoad
+from router.admission.headroom import MOST_ANSWERS, STEP
 from router.core.urgency import BATCH, HIGH, LOW, NORMAL
 from tests.admission.world import Spot, World, config
 
@@ -103,3 +104,14 @@ def test_a_late_answer_behind_the_requests_of_others_raises_the_level() -> None:
         world.run(30.0)
         assert (world.queue.headroom.level > 0.0) is bool(others)
         assert world.queue.counts.engine_inverted == [0] * 5  # no batch request of this router
+
+
+def test_polls_teach_the_queue_how_many_others_there_are() -> None:
+    spot = Spot("a", slots=2, prefill_rate=10.0)
+    world = World([spot], IN_BULK)
+    for _ in range(300):
+        foreign(spot, 2)
+        world.free(spot)
+    world.come(number=float(HIGH), tokens=10, output=10)
+    world.run(5.0)
+    assert world.queue.headroom.level == pytest.approx(MOST_ANSWERS * STEP)
