@@ -76,9 +76,9 @@ def columns(rows: Sequence[Row]) -> list[Column[Row]]:
         Column("jain", "Jain", "batch", lambda row: row.mean(_jain)),
         Column("tokens", "output", "tokens/s", lambda row: row.mean(_tokens)),
         Column("errors", "errors", "", lambda row: float(sum(one.errors for one in row.runs))),
-        Column("over_high", "TTFT over one", text=lambda row: _over(row, alone, _high)),
-        Column("over_slo", "in SLO over one", text=lambda row: _more(row, alone, _in_slo)),
-        Column("over_hits", "hits over one", text=lambda row: _more(row, alone, _hits)),
+        Column("over_high", "TTFT of high over one", text=lambda row: _over(row, alone, _high)),
+        Column("over_slo", "in SLO over one, points", text=lambda row: _more(row, alone, _in_slo)),
+        Column("over_hits", "hits over one, points", text=lambda row: _more(row, alone, _hits)),
         Column("over_tokens", "output over one", text=lambda row: _over(row, alone, _tokens)),
     ]
 
