@@ -17,7 +17,8 @@ export PYTHONDONTWRITEBYTECODE :=
 .PHONY: run test test-compiled test-abuse soak fuzz mutants test-sdk check check-install \
     check-install-trixie check-deploy wheel test-engine compare-engines prove-replay prove-promise \
     prove-restart bench-overhead count-instructions \
-    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-simulator results clean
+    bench-fleet bench-aiperf bench-hedging bench-priority bench-gain bench-plan bench-sidecar \
+    bench-simulator results clean
 
 run: $(VENV)/.installed  ## a router in front of three emulated engines
 	$(BIN)/hedgerow serve --emulate 3
@@ -113,6 +114,10 @@ bench-priority: $(COMPILED)/.built  ## what the queue's order brings and costs, 
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench priority \
 	    --runs $(CURDIR)/build/bench-priority.jsonl \
 	    --html $(CURDIR)/build/bench-priority.html
+
+bench-sidecar: $(COMPILED)/.built  ## several routers on one fleet and one router, simulated and over HTTP
+	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench sidecar \
+	    --runs $(CURDIR)/build/bench-sidecar.jsonl
 
 bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and policy; TRACES=folder
 	$(IN_COMPILED) $(CURDIR)/$(BIN)/python -m router bench gain \

@@ -863,7 +863,9 @@ class AccessLog(Frozen, frozen=True):
     # How many pairs of blocks at the beginning of a prompt are logged as hashes. `hedgerow replay`
     # needs the hashes.
     blocks: Annotated[int, msgspec.Meta(ge=0, le=4096)] = 64
-    salt: Secret = ""  # Salt of the hashes in the log. "": a new random salt at each start.
+    # Salt of the hashes in the log, and of the prompts' hashes: several routers with the policy
+    # `chwbl` need the same salt. "": a new random salt at each start.
+    salt: Secret = ""
 
 
 class Batches(Frozen, frozen=True):

@@ -27,6 +27,7 @@ from router.dispatch.hedging.hedger import Hedger
 from router.dispatch.tenants import Tenants, TenantShare, may_hedge
 from router.fleet.engines.common.priority import EPOCH, deadline_number
 from router.fleet.names import Names, Target
+from router.fleet.prefix.kv_events.index import ExactIndex
 from router.fleet.prefix.lookup import PrefixLookup
 from router.fleet.prefix.token_ratio import TokenRatio
 from router.fleet.replica import Replica
@@ -40,6 +41,7 @@ from router.observe.metrics import Metrics
 from router.simulator.clock import Clock, ClockScheduler, Timers
 from router.simulator.engine import SimulatedEngine
 from router.simulator.exchange import RouterPort, SimulatedExchange
+from router.simulator.kv_feed import token_chains
 from router.simulator.outcome import Outcome
 from router.simulator.scenario import Group, Scenario
 from router.simulator.traffic import Arrival
@@ -81,6 +83,10 @@ class SimulatedRouter(RouterPort):
         # The proxy's prefix index has several shards, so that no resize blocks the event loop for
         # long. The simulator has no event loop, so one shard is enough.
         self.knowledge = PrefixLookup(rules, shards=1)
+        # The index of the engines' KV cache events; None: `prefix.exact` is off.
+        self.exact: ExactIndex | None = ExactIndex(rules.entries) if rules.exact else None
+        self.knowledge.exact = self.exact
+        self._block_tokens = scenario.core.block_size
         self.policies = Policies.of(config.routing)
         self.fleet = Fleet(
             config.health,
@@ -110,6 +116,8 @@ class SimulatedRouter(RouterPort):
         for index, (group, engine) in enumerate(zip(each, engines, strict=True)):
             replica = _replica(index, group, config)
             self.engines[replica] = engine
+            if self.exact is not None and engine.feed is not None:
+                engine.feed.subscribe(self.exact, replica)
             # A probe of an idle engine measures the delay of the network in both directions.
             self.fleet.timed(replica, 2.0 * scenario.network_of(group))
         self.fleet.add_all(list(self.engines))
@@ -222,6 +230,8 @@ class SimulatedRouter(RouterPort):
         if arrival.kind in GENERATES:
             view.bounded_bytes = prompt_bytes
         view.output_limit = arrival.max_tokens
+        if self.exact is not None:
+            view.chains = token_chains(arrival.blocks, self._block_tokens, arrival.prompt_tokens)
         view.session = arrival.session
         return view
 

@@ -91,6 +91,7 @@ class Simulation:
             engine for group in scenario.groups for engine in self._engines_of(group)
         )
         self._router_rng = Random(f"deal {scenario.seed}")  # chooses the router of each request
+        self._tenants: dict[str, int] = {}  # the number of each tenant, in order of arrival
         self.routers = tuple(
             SimulatedRouter(number, clock, scenario, self.engines, self._has_ended)
             for number in range(1 if scenario.shared else scenario.routers)
@@ -129,8 +130,10 @@ class Simulation:
     def _engines_of(self, group: Group) -> Iterator[SimulatedEngine]:
         # The simulation needs no events for single tokens, so engines may process many steps at
         # once.
-        core = replace(group.core, token_events=False, leap=True, kv_events=False)
         scenario = self.scenario
+        core = replace(
+            group.core, token_events=False, leap=True, kv_events=scenario.config.prefix.exact
+        )
         network_s = scenario.network_of(group)
         for _ in range(group.replicas):
             yield SimulatedEngine(
@@ -180,13 +183,18 @@ class Simulation:
         self._dispatch(arrival, now)
 
     def _dispatch(self, arrival: Arrival, now: float) -> None:
-        """Give a request to a router: a random one if there are several."""
+        """Give a request to one of its tenant's routers, at random."""
         self._requests += 1
         routers = self.routers
         if len(routers) == 1:
             routers[0].take(arrival, now)
         else:
-            routers[int(self._router_rng.random() * len(routers))].take(arrival, now)
+            each = self.scenario.routers_per_tenant
+            number = int(self._router_rng.random() * (each or len(routers)))
+            if each:
+                tenants = self._tenants
+                number += each * tenants.setdefault(arrival.tenant, len(tenants))
+            routers[number % len(routers)].take(arrival, now)
         if self._progress is not None:
             self._progress(now, self._requests, self._ended)
 

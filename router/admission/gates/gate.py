@@ -33,7 +33,10 @@ Rules:
 7. If the number of slots is known, the headroom (`headroom.py`) limits the load at which batch and
    urgent requests are sent: batch leaves slots free, and urgent requests need a free slot.
 8. `classes.batch.slots` limits the slots that class batch uses, if the number of slots is known.
-9. An unknown fact never closes the gate.
+9. Requests of other clients, such as other routers, do not close the gate to urgent requests. An
+   urgent request that waits in the router does not overtake the requests at the engine, and a slot
+   that becomes free is taken by another router before this router sees it in the metrics.
+10. An unknown fact never closes the gate.
 
 The functions are pure. Must never: count requests itself.
 """
@@ -88,6 +91,7 @@ class Facts:
         "batch",
         "cadence_s",
         "foreign",
+        "foreign_load",
         "inflight",
         "is_guess",
         "kv_usage",
@@ -113,6 +117,7 @@ class Facts:
         self.load = 0
         self.tokens = 0
         self.foreign = 0
+        self.foreign_load = 0
         self.unseen = 0  # Attempts that are not streamed and that no poll has counted yet.
         self.unseen_tokens = 0  # The uncached prompt tokens of the attempts in `unseen`.
         # If `unseen_tokens` is lower, the attempts in `unseen` are presumed to run.
@@ -139,6 +144,7 @@ class Facts:
         self.load = place.load
         self.tokens = place.pending_tokens
         self.foreign = place.foreign_waiting
+        self.foreign_load = place.foreign_load
         self.taken = place.whole_taken
         self.seen = place.whole_seen
         self.unseen = place.whole_fresh + place.whole_older
@@ -156,6 +162,10 @@ class Facts:
     def is_full(self) -> bool:
         """Whether the number of slots is known, and none is free."""
         return not self.is_guess and self.load >= self.slots
+
+    def needs_slot(self) -> bool:
+        """Whether urgent requests must wait until one of this router's requests frees a slot."""
+        return self.load - self.foreign_load >= self.most_urgent
 
     def has_one_slot(self) -> bool:
         """Whether the number of slots is known, and at most one is free."""
@@ -238,8 +248,9 @@ def _closes(facts: Facts, rules: ClassRules, waiting: int, slots: float) -> int:
     """
     load = facts.load
     if rules.is_urgent:
-        if load >= facts.most_urgent:
+        if facts.needs_slot():
             return _SLOTS
+        waiting -= facts.foreign
     elif rules.is_batch:
         if load >= facts.most_batch:
             return _SLOTS
