@@ -71,9 +71,7 @@ async def test_a_list_for_some_regions_has_only_their_models() -> None:
     assert names_in(table, "eu", "us") == ["both", "eu-only", "us-only"]
     assert names_in(table, "asia") == []
     # The entry of a model is that of a replica in the allowed regions.
-    assert table.fleet.model_list(Allowed(("us",))).entry("both") == (
-        b'{"id":"both","root":"us"}'
-    )
+    assert table.fleet.model_list(Allowed(("us",))).entry("both") == (b'{"id":"both","root":"us"}')
     assert b'"root"' not in (table.fleet.model_list(Allowed(("eu",))).entry("both") or b"")
     eu_list = Allowed(("eu",))
     assert table.fleet.served_text(None, eu_list) == "; served here: `both`, `eu-only`"

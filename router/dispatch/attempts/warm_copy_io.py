@@ -49,7 +49,7 @@ class WarmCopyIO(AttemptIO):
 
     def _read(self, conn: ReplicaConnection) -> None:
         reader = conn.reader
-        reader.interim.clear()
+        reader.interim = None
         head = reader.head
         if head is None or (not self._seen_head and not self._is_stream(head)):
             return

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from policies.regions import AllowedRegions
+from policies.allowed import Allowed
 from router.config.model import Hedging, Timeouts
 from router.core.errors import Reason
 from router.observe.hedge_counts import CUT, FAILED, FILLED
@@ -152,7 +152,7 @@ def test_a_copy_survives_the_removal_of_its_replica() -> None:
 def test_a_region_that_is_no_longer_allowed_gets_no_copy() -> None:
     """A reload changes the region of the replica before the copy is sent over its connection."""
     world = cold(regions=("eu", "eu"))
-    request = begins(world, allowed=AllowedRegions(["eu"]))
+    request = begins(world, allowed=Allowed(["eu"]))
     assert request.driver.copy is not None
     world.moves("r1", "us")
     assert not request.connects(request.driver.copy.attempt)
@@ -172,7 +172,7 @@ NOT_COPIED: dict[str, tuple[Callable[[], World], dict[str, object]]] = {
     "the second request with the prefix": (lambda: cold(requests=1), {}),
     "another region": (
         lambda: cold(regions=("eu", "us")),
-        {"allowed": AllowedRegions(["eu"])},
+        {"allowed": Allowed(["eu"])},
     ),
 }
 

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from policies.allowed import Allowed
 from policies.contract import RequestView
-from policies.regions import AllowedRegions
 from router.config.model import Hedging, Pool
 from router.core.lease import Lease
 from router.dispatch.driver.attempt_state import Attempt, Kind
@@ -250,7 +250,7 @@ def elsewhere(warm: Warm) -> RequestView:
         replica.adopt(config, warm.table.rules)
     warm.fleet.rebuild()
     view = warm.view()
-    view.allowed = AllowedRegions(["eu"])
+    view.allowed = Allowed(["eu"])
     return view
 
 
