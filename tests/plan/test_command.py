@@ -67,6 +67,7 @@ def test_all_outputs(
     (place,) = found["places"]
     assert {one["method"] for one in place["forecast"]["tested"]} == {
         "seasonal naive (day)",
+        "day profile",
         "ARIMA(3,1,2)",
     }
     assert place["forecast"]["error"] < 0.1

@@ -17,6 +17,7 @@ from math import inf
 from typing import Final
 
 from router.plan.forecasts.arima import Arima
+from router.plan.forecasts.day_profile import DayProfile
 from router.plan.forecasts.forecast import Backtest, Forecast
 from router.plan.forecasts.method import Fitted, Method
 from router.plan.forecasts.seasonal_naive import SeasonalNaive
@@ -37,6 +38,9 @@ def methods(window_s: float, windows: int) -> list[Method]:
         season = round(days * DAY_S / window_s)
         if season >= 2 and windows > season:
             found.append(SeasonalNaive(season, f"seasonal naive ({name})"))
+    day = round(DAY_S / window_s)
+    if day >= 2 and windows > 2 * day:
+        found.append(DayProfile(day))
     found.append(Arima())
     return found
 
@@ -47,7 +51,8 @@ class Chosen:
 
     tested: tuple[Backtest, ...]  # every method, the chosen one first
     fitted: Fitted | None  # None: no method could be used
-    ratios: Sequence[list[float]]  # the relative errors, one list for each step ahead
+    # The quantiles of the relative errors between which the band is, for each step ahead.
+    band: Sequence[tuple[float, float]]
     floor: float
     distrust: str
 
@@ -60,7 +65,7 @@ class Chosen:
             flat = (values[-1] if values else 0.0,) * steps
             return Forecast("", self.tested, flat, flat, flat, self.distrust)
         mean = self.fitted.predict(values, steps)
-        low, high = _band(mean, self.ratios, self.floor)
+        low, high = _band(mean, self.band, self.floor)
         return Forecast(self.tested[0].method, self.tested, tuple(mean), low, high, self.distrust)
 
 
@@ -88,20 +93,26 @@ def choose(
             distrust = (
                 f"error {backtest.error:.0%} of the best method, above the limit of {limit:.0%}"
             )
-        return Chosen(first, fitted, ratios, _floor(values), distrust)
+        return Chosen(first, fitted, _quantiles(ratios), _floor(values), distrust)
     notes = "; ".join(f"{one.method}: {one.note or 'cannot be fitted'}" for one in tested)
     return Chosen(tested, None, (), 0.0, f"no forecast ({notes or 'the history is too short'})")
 
 
+def _quantiles(ratios: Sequence[list[float]]) -> list[tuple[float, float]]:
+    return [
+        (_quantile(errors, 1.0 - BAND), _quantile(errors, BAND)) for errors in map(sorted, ratios)
+    ]
+
+
 def _band(
-    mean: Sequence[float], ratios: Sequence[list[float]], floor: float
+    mean: Sequence[float], band: Sequence[tuple[float, float]], floor: float
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return the lower and the upper bounds of the steps, from the relative errors of each step."""
+    """Return the lower and the upper bounds of the steps. `band`: quantiles of relative errors."""
     low, high = [], []
-    for value, errors in zip(mean, map(sorted, ratios), strict=True):
+    for value, (lower, upper) in zip(mean, band, strict=True):
         size = max(value, floor)
-        low.append(max(0.0, value + _quantile(errors, 1.0 - BAND) * size))
-        high.append(max(value, value + _quantile(errors, BAND) * size))
+        low.append(max(0.0, value + lower * size))
+        high.append(max(value, value + upper * size))
     return tuple(low), tuple(high)
 
 

@@ -119,4 +119,6 @@ def test_the_methods_that_a_history_allows() -> None:
 
     assert names(DAY) == ["ARIMA(3,1,2)"]
     assert names(DAY + 1) == ["seasonal naive (day)", "ARIMA(3,1,2)"]
+    assert "day profile" not in names(2 * DAY)
+    assert "day profile" in names(2 * DAY + 1)
     assert "seasonal naive (week)" in names(7 * DAY + 1)
