@@ -15,7 +15,7 @@ from bench.findings.found import Found
 from bench.findings.judged import judged_ratio
 from bench.overhead.goals import Verdict
 from bench.plan.case import Run
-from bench.plan.contestants import EQUAL, HPA, PLAN, REACTIVE, SAGESERVE, STATIC, TARGET
+from bench.plan.contestants import EQUAL, EVEN, HPA, PLAN, REACTIVE, SAGESERVE, STATIC, TARGET
 from bench.plan.fleet import SLO_S, Outcome
 from bench.plan.rules import SAGESERVE_DOWN, SAGESERVE_UP, STABILIZATION_S, TOLERANCE
 from bench.plan.traffic import PEAK, STEP_S
@@ -79,8 +79,8 @@ def found(runs: Sequence[Run]) -> Found:
         f"Horizontal Pod Autoscaler, with its tolerance of {TOLERANCE:.0%} and its stabilization "
         f"of {STABILIZATION_S / 60.0:g} minutes. `{SAGESERVE}`: the published thresholds, "
         f"{SAGESERVE_UP:g} and {SAGESERVE_DOWN:g}, and one start at a time, whatever it attains. "
-        f"`{EQUAL}`: the knob of the plan that attains at least as much as that rule with the same "
-        "seed. GPU-hours and costs include starting replicas. The plan uses its forecast at any "
+        f"`{EQUAL}`: the knob of the plan that attains as much as that rule with the same seed, or "
+        f"up to {EVEN:.2%} less. GPU-hours and costs include starting replicas. The plan uses its forecast at any "
         "error (no fallback). With two regions, each has this demand, the days of the second "
         "region begin later, a part of a region's demand may be served in the other one, and a "
         "limited number of spot replicas costs less and is reclaimed at random times.",

@@ -7,6 +7,7 @@ import pytest
 from bench.plan import contestants
 from bench.plan.contestants import (
     EQUAL,
+    EVEN,
     HPA,
     NAMES,
     PLAN,
@@ -87,6 +88,6 @@ def test_a_perfect_forecast_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         assert one is not None and one.attainment >= TARGET
     equal, published = found[EQUAL].outcome, found[SAGESERVE].outcome
     assert equal is not None and published is not None
-    assert equal.attainment >= published.attainment
+    assert equal.attainment >= published.attainment - EVEN
     assert found[SAGESERVE].knob == 0.5
     assert STEP_S == 300.0
