@@ -80,10 +80,10 @@ def found(runs: Sequence[Run]) -> Found:
         f"of {STABILIZATION_S / 60.0:g} minutes. `{SAGESERVE}`: the published thresholds, "
         f"{SAGESERVE_UP:g} and {SAGESERVE_DOWN:g}, and one start at a time, whatever it attains. "
         f"`{EQUAL}`: the knob of the plan that attains as much as that rule with the same seed, or "
-        f"up to {EVEN:.2%} less. GPU-hours and costs include starting replicas. The plan uses its forecast at any "
-        "error (no fallback). With two regions, each has this demand, the days of the second "
-        "region begin later, a part of a region's demand may be served in the other one, and a "
-        "limited number of spot replicas costs less and is reclaimed at random times.",
+        f"up to {EVEN:.2%} less. GPU-hours and costs include starting replicas. The plan uses its "
+        "forecast at any error (no fallback). With two regions, each has this demand, the days of "
+        "the second region begin later, a part of a region's demand may be served in the other "
+        "one, and a limited number of spot replicas costs less and is reclaimed at random times.",
         build(rows, columns(rows), group=lambda row: row.world),
         verdicts=judge(rows),
         figures={

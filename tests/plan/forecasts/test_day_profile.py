@@ -58,7 +58,7 @@ def test_the_shape_is_smoothed_over_half_an_hour() -> None:
     season = 288  # windows of five minutes
     day = [100.0] * season
     day[50] = 800.0  # every day
-    found = predicted(day * 4, season)
+    found = predicted(day * 4, season, season)
     assert found[46:55] == pytest.approx([100.0, *[200.0] * 7, 100.0])
 
 
