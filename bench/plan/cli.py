@@ -21,6 +21,7 @@ from bench.plan.contestants import LEADS_S
 from bench.plan.found import found
 from bench.plan.traffic import bursts
 from router.replay import arguments as words
+from router.replay.workers import Refused
 
 SEEDS, QUICK = PAIRS_MIN, 1
 
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--azure", metavar="FILE", help="also with the bursts of AzureLLMInferenceTrace_conv.csv")
     add("--mooncake", metavar="FILE", help="also with those of Mooncake's conversation_trace.jsonl")
+    add("--case", metavar="NAME", help=f"only this one, such as {WEEK_CASE.name!r}")
     add("--seeds", type=words.count, default=SEEDS, metavar="N", help=f"default: {SEEDS}")
     add("--runs", metavar="FILE", type=Path, help="keep finished runs here, to continue later")
     add("--quick", action="store_true", help="one seed and lead time, for figures of no worth")
@@ -41,13 +43,18 @@ def main(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> Found:
-    """Simulate every demand. Raises TraceError, OSError, and the errors of `Store.run`."""
+    """Simulate the demands. Raises TraceError, OSError, and the errors of `Store.run`."""
     cases = [WEEK_CASE]
     for name, path in (("azure", args.azure), ("mooncake", args.mooncake)):
         if path:
             cases.append(Case(name, bursts(name, path)))
     cases.append(REGIONS_CASE)
+    chosen = [case for case in cases if args.case in (None, case.name)]
+    if not chosen:
+        raise Refused(
+            f"unknown case {args.case!r}; known: {', '.join(repr(case.name) for case in cases)}"
+        )
     seeds = range(1, 1 + (QUICK if args.quick else args.seeds))
     leads = LEADS_S[:1] if args.quick else LEADS_S
-    tasks = [Task(case, seed, leads) for case in cases for seed in seeds]
+    tasks = [Task(case, seed, leads) for case in chosen for seed in seeds]
     return found(Store(args.runs, Run).run(tasks, args.jobs, show))

@@ -106,7 +106,18 @@ def test_a_quick_run_end_to_end(
     monkeypatch.setattr(case, "contests", never)
     assert cli.main(args) == 0
     assert capsys.readouterr().out == out
+    args.case = "week"
+    assert cli.main(args) == 0
+    out = capsys.readouterr().out
+    assert "week, start 5 min" in out
+    assert "two regions, spot" not in out
     assert STEP_S == 300.0
+
+
+def test_an_unknown_case_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(parsed("--case", "azure")) == 2
+    said = "unknown case 'azure'; known: 'week', 'two regions, spot'"
+    assert said in capsys.readouterr().err
 
 
 def test_a_missing_trace_is_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
