@@ -63,8 +63,9 @@ def short_world(lead_s: float = 300.0) -> World:
     return World("x", {"": Demand("x", whole.tokens[: WEEK + DAY], whole.prompt_share)}, lead_s)
 
 
-def perfect(world: World) -> dict[str, dict[int, Forecast]]:
-    tokens = world.demands[""].tokens
+def perfect(world: World, share: float = 1.0) -> dict[str, dict[int, Forecast]]:
+    """Forecasts of this share of the demand."""
+    tokens = [share * value for value in world.demands[""].tokens]
     return {
         "": {
             step: Forecast("known", (), ahead, ahead, ahead)
@@ -91,3 +92,14 @@ def test_a_perfect_forecast_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     assert equal.attainment >= published.attainment - EVEN
     assert found[SAGESERVE].knob == 0.5
     assert STEP_S == 300.0
+
+
+def test_the_plan_must_attain_as_much_as_sageserves_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contestants, "UTILISATIONS", tuple(n / 200.0 for n in range(200, 80, -1)))
+    monkeypatch.setattr(contestants, "TARGET", 0.9)
+    world = short_world()
+    found = {one.contestant: one for one in contests(world, perfect(world, 0.7))}
+    plan, equal, published = (found[name].outcome for name in (PLAN, EQUAL, SAGESERVE))
+    assert plan is not None and equal is not None and published is not None
+    assert plan.attainment < published.attainment - EVEN <= equal.attainment
+    assert plan.cost < equal.cost
