@@ -2,7 +2,7 @@
 
 statsmodels estimates the parameters in `fit`. A forecast needs only these parameters and the newest
 values: `predict` computes the errors of the model's one-step forecasts, and continues the
-differences with them. That takes less than a millisecond, a filter of statsmodels takes ten.
+differences with them. That takes less than a millisecond; a filter of statsmodels takes eight.
 statsmodels is imported at the first fit. Must never: print a warning of the library.
 """
 
