@@ -124,8 +124,8 @@ bench-gain: $(COMPILED)/.built  ## worth of the tokens in time, by order and pol
 	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
 	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
 
-bench-plan: $(VENV)/.installed-dev  ## GPU-hours of a plan and of the reactive rule; TRACES=folder
-	$(BIN)/python -m router bench plan \
+bench-plan: $(VENV)/.installed-dev  ## GPU-hours of a plan and of reactive rules, resumable; TRACES=folder
+	$(BIN)/python -m router bench plan --runs $(CURDIR)/build/bench-plan.jsonl \
 	    --azure $(TRACES)/azure2023/AzureLLMInferenceTrace_conv.csv \
 	    --mooncake $(TRACES)/mooncake/conversation_trace.jsonl
 
