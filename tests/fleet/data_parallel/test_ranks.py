@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import Mock
 
+import pytest
+
+from router.core.build import is_compiled
 from router.core.errors import Reason
 from router.fleet.membership import Duty
 from router.fleet.replica import Replica
@@ -129,6 +132,7 @@ async def test_a_rank_that_loses_requests_is_ejected_alone() -> None:
     table.close()
 
 
+@pytest.mark.skipif(is_compiled(), reason="a compiled replica takes no other pool")
 @scenario
 async def test_waiting_requests_leave_the_connections_with_the_last_rank() -> None:
     table = Table(eject_after=1, eject_share=1.0, fall=1)
