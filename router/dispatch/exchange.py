@@ -258,7 +258,7 @@ class Exchange(ProxiedRequest, ClientExchange):
             stream.resume(tap)
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
-        if stream is None and context.hedger.warm_up is None:
+        if stream is None and not self.may_be_copied:
             self.release_body()  # The request is not sent again, however its stream ends.
         view = self.view
         reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)

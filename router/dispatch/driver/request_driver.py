@@ -630,10 +630,9 @@ class RequestDriver(RunningAttempts):
         if queue is not None and self._is_queued():
             # If all other replicas are at their limits, the request can wait in the queue.
             may_move = len(others) > 0 or self._is_full
-            recent = self.state.recent
-            ended = [a for a in recent if a is not attempt and a.reason is not Reason.PREEMPTED]
-            tried = [a.at for a in ended]
-            return may_move and queue.withdraw(request, attempt.at, others, tried, now)
+            return may_move and queue.withdraw(
+                request, attempt.at, others, self._tried(attempt), now
+            )
         if not others:
             return False
         self.recall(now)

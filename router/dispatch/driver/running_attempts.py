@@ -193,9 +193,13 @@ class RunningAttempts:
             request_id=request.request_id,
         )
 
-    def _tried(self) -> list[Replica]:
-        """Return the replicas where the request failed; a preempted attempt has not failed."""
-        return [a.at for a in self.state.recent if a.reason is not Reason.PREEMPTED]
+    def _tried(self, besides: Attempt | None = None) -> list[Replica]:
+        """Return the replicas where the request failed; a preempted attempt has not failed.
+
+        `besides`: an attempt that has not failed either, because it is still running.
+        """
+        recent = self.state.recent
+        return [a.at for a in recent if a is not besides and a.reason is not Reason.PREEMPTED]
 
     # -- time limits ---------------------------------------------------------------------------
 

@@ -180,8 +180,9 @@ def test_an_empty_answer_keeps_the_fleet(tmp_path: Path) -> None:
                     server.put(SLICES, last)
                     await eventually(lambda n=before: looks(router, SERVICE, "failed") > n, "look")  # type: ignore[misc]
                     assert hosts(router) == {"127.0.0.2"}
+                before = looks(router, SERVICE, "failed")
                 server.delete(SLICES, "s")
-                await asyncio.sleep(5 * FAST_S)
+                await eventually(lambda: looks(router, SERVICE, "failed") > before, "look")
                 assert hosts(router) == {"127.0.0.2"}
                 server.put(SLICES, slice_of("s", endpoint("127.0.0.4", "c")))
                 await become(router, "127.0.0.4")
