@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.abuse.crowds import CROWDS, Crowd
 from tests.abuse.hostile import Client
-from tests.abuse.victim import BAD, PAIR, Victim
+from tests.abuse.victim import BAD, PAIR, Victim, reproducible
 from tests.harness.messages import chat
 
 
@@ -55,6 +55,6 @@ def run_round(runner: asyncio.Runner, victim: Victim, seed: int, crowds: int) ->
     )
     @given(CROWDS)
     def each(crowd: Crowd) -> None:
-        runner.run(attack(victim, crowd))
+        reproducible(lambda: runner.run(attack(victim, crowd)))
 
     each()

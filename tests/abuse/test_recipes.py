@@ -19,7 +19,7 @@ from router.config.keys import KeyLine, hash_of, line_of
 from router.fleet.engines.common.models import MODELS_MOST
 from router.intake.body import DECODE_UP_TO, EACH_UP_TO, SCAN_ABOVE
 from tests.abuse.hostile import Answer, Client
-from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, under_attack
+from tests.abuse.victim import BAD, GOOD, MEMORY, PAIR, Victim, reproducible, under_attack
 from tests.faults.process.metrics import number
 from tests.harness.client import RawClient
 from tests.harness.control import MODELS
@@ -556,4 +556,4 @@ def test_recipe(name: str, tmp_path: Path) -> None:
         async with under_attack(tmp_path, said) as victim, victim.attacked(memory):
             await attack(victim)
 
-    story()
+    reproducible(story)

@@ -43,10 +43,14 @@ class Server:
 
     async def serve_tcp(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.asked_over_tcp += 1
-        size = int.from_bytes(await reader.readexactly(2), "big")
-        query = dns.message.from_wire(await reader.readexactly(size))
-        writer.writelines(self.over_tcp(query))
-        writer.close()
+        try:
+            size = int.from_bytes(await reader.readexactly(2), "big")
+            query = dns.message.from_wire(await reader.readexactly(size))
+            writer.writelines(self.over_tcp(query))
+        except asyncio.IncompleteReadError:
+            pass  # the client has left
+        finally:
+            writer.close()
 
 
 def silent(query: dns.message.Message) -> list[bytes]:
