@@ -1,7 +1,7 @@
 """The data of one client request, read once when the request is complete.
 
-An instance must never change after the dispatcher has filled it in, or refer to an attempt or an
-answer.
+An instance must never change after the dispatcher has filled it in, except by `forget`, or refer to
+an attempt or an answer.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from router.wire.http1.heads import RequestHead
 
 _CHOICES: Final = 1024  # Maximum number of choices (`n`) of one request that estimates use.
 _OUTPUT: Final = 256  # Assumed tokens of each of several choices, if the client sets no limit.
+_FORGOTTEN: Final = Fields()  # the value of `fields` after `forget`; must not be changed
 
 
 class ClientRequest:
@@ -42,6 +43,7 @@ class ClientRequest:
         "name",
         "named",
         "names_response",
+        "output_limit",
         "parameters",
         "path",
         "route",
@@ -76,6 +78,9 @@ class ClientRequest:
         self.model = fields.model if named is None else model
         self.named = named
         self.streamed = bool(fields.stream)
+        limit: int | None = output_tokens_of(fields)
+        # The client's limit of output tokens for each choice; -1: none.
+        self.output_limit = -1 if limit is None else limit
         self.name = name  # The name by which engines know the request.
         self.key = key  # The API key; `None`: the request has no key of the key file.
         self.flow = flow  # The flow whose share of the fleet the request uses.
@@ -107,23 +112,26 @@ class ClientRequest:
         # A copy, because the decoded field is a view that would keep the whole body in memory.
         self.stream_options = None if options is None else bytes(options)
 
+    def forget(self) -> None:
+        """Drop what is needed only to send the request, because it will not be sent again."""
+        self.fields = _FORGOTTEN
+        self.common = b""
+
     def expected_output(self) -> int:
         """Return the expected output tokens of all choices together; -1: one choice, or unknown."""
         choices = self.fields.n
         if choices is None or choices <= 1:
             return -1
-        return min(choices, _CHOICES) * (output_tokens_of(self.fields) or _OUTPUT)
-
-    def most_output(self) -> int:
-        """Return the client's limit of output tokens; -1: none."""
-        most: int | None = output_tokens_of(self.fields)
-        return -1 if most is None else most
+        limit = self.output_limit
+        return min(choices, _CHOICES) * (limit if limit > 0 else _OUTPUT)
 
     def most_output_of_all(self) -> int | None:
         """Return the client's limit of output tokens for all choices together; None: no limit."""
-        most = output_tokens_of(self.fields)
+        most = self.output_limit
+        if most < 0:
+            return None
         choices = self.fields.n
-        if most is None or choices is None or choices <= 1:
+        if choices is None or choices <= 1:
             return most
         return min(choices, _CHOICES) * most
 

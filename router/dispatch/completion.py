@@ -62,7 +62,7 @@ class Completion:
         session = view.session
         flow = asked.flow
         waited_s = x.waited_s(now)
-        most = asked.most_output()
+        most = asked.output_limit
         hedge = head.routing.hedge
         replica = work.replica
         slots = None if replica is None else slots_of(replica)

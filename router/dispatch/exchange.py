@@ -259,7 +259,9 @@ class Exchange(ProxiedRequest, ClientExchange):
         elif begins:
             stream = Continuation(self.route.kind, self.context.store, tap)
         if stream is None and not self.may_be_copied:
-            self.release_body()  # The request is not sent again, however its stream ends.
+            # The request is not sent again, however its stream ends.
+            self.release_body()
+            self.asked.forget()
         view = self.view
         reply.watch(tap, view.arrived + view.ttft_slo_s, view.tpot_slo_s, stream)
 

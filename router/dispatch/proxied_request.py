@@ -63,7 +63,7 @@ class ProxiedRequest(AttemptedRequest):
     def make_ticket(self, model: str, lane: str | None) -> Ticket:
         view, asked = self.view, self.asked
         view.output_tokens = asked.expected_output()
-        view.output_limit = asked.most_output()
+        view.output_limit = asked.output_limit
         return Ticket(
             self,
             view,

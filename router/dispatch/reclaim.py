@@ -84,7 +84,7 @@ def _ends_in_time(exchange: Exchange, attempt: Attempt, due: float, now: float) 
 def _output(exchange: Exchange) -> float:
     """Return the expected output tokens of a request; UNKNOWN if there is no queue to learn it."""
     queue = exchange.context.queue
-    limit = exchange.asked.most_output()
+    limit = exchange.asked.output_limit
     expected = UNKNOWN if queue is None else float(queue.expected_output(exchange))
     if limit < 0:
         return expected

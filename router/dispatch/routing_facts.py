@@ -81,7 +81,7 @@ class RoutingFacts:
                 view.blocks = ()
         levels = self._context.fleet.context_levels
         if levels.is_used and view.decodes and asked.route.is_known:
-            view.output_limit = asked.most_output()
+            view.output_limit = asked.output_limit
             # No prompt has more tokens than bytes.
             if view.prompt_bytes + max(view.output_limit, 0) > levels.shortest:
                 view.bounded_bytes = bounded_bytes(view.kind, fields, view.prompt_bytes)

@@ -101,7 +101,8 @@ class UsageTap:
         self._events = 0  # Number of events that have ended.
         self._is_aligned = True  # Whether the last read ended at the end of an event.
         # The bytes of the unfinished event, or only its last bytes if it was already relayed.
-        self._event = bytearray()
+        # `None`: no bytes, as most of the time in most streams.
+        self._event: bytearray | None = None
         # Whether the bytes in `_event` were not relayed yet.
         self._is_withheld = takes_out or whole
         # Whether the blank line after a removed event may end with a line feed in the next read.
@@ -134,8 +135,8 @@ class UsageTap:
 
     def flush(self) -> bytes:
         """Return the held bytes at the end of the stream: an incomplete last event."""
-        rest = bytes(self._event)
-        self._event.clear()
+        rest = b"" if self._event is None else bytes(self._event)
+        self._event = None
         if self._mark in rest:
             self._note(rest)
         out = self._without_usage(rest) if self._is_withheld else b""
@@ -181,7 +182,8 @@ class UsageTap:
     @property
     def has_cut_event(self) -> bool:
         """Whether the relayed bytes end inside an event."""
-        return not self._is_withheld and bool(self._event.strip(b"\r\n"))
+        event = self._event
+        return event is not None and not self._is_withheld and bool(event.strip(b"\r\n"))
 
     def result(self, is_whole: bool) -> Usage:
         """Return the counts known so far. `is_whole`: the stream ended normally."""
@@ -232,11 +234,15 @@ class UsageTap:
         self.errors.feed(data, is_cut)
         event = self._event
         if not end:
+            if event is None:
+                event = self._event = bytearray()
             event += data
             self._is_aligned = False
-            return b"" if self._is_withheld and len(event) <= _HELD else self._relay_long(data)
+            if self._is_withheld and len(event) <= _HELD:
+                return b""
+            return self._relay_long(event, data)
         done = data[:end] if is_cut else data
-        whole = bytes(event) + done if event else done
+        whole = done if event is None else bytes(event) + done
         count = _count(whole)
         self._events += count
         self._meter.events += count
@@ -246,22 +252,22 @@ class UsageTap:
             self._note(whole)
             if self._takes_out:
                 out = self._without_usage(out)
-        event.clear()
+        self._event = None
         self._is_withheld = self._takes_out or self._whole
         if not is_cut:
             self._is_aligned = not self._drops_lf
             return out
         self._is_aligned = self._drops_lf = False
-        event += data[end:]
+        event = self._event = bytearray(data[end:])
         if self._is_withheld:
-            return out if len(event) <= _HELD else out + self._relay_long(b"")
-        self._trim()
+            return out if len(event) <= _HELD else out + self._relay_long(event, b"")
+        self._trim(event)
         return out + data[end:] if was_withheld else data
 
     def _end_of_events(self, data: bytes) -> int:
         """Return how many bytes of a read belong to events that have ended, or 0."""
         # The blank line may have begun in the bytes that were read before.
-        seam = bytes(self._event[-3:])
+        seam = b"" if self._event is None else bytes(self._event[-3:])
         looked = seam + data if seam else data
         if b"\r" not in looked:
             return max(0, looked.rfind(b"\n\n") + 2 - len(seam)) if b"\n\n" in looked else 0
@@ -272,17 +278,17 @@ class UsageTap:
             end -= 2 if run.endswith(b"\r\n") else 1
         return max(0, end - len(seam))
 
-    def _relay_long(self, data: bytes) -> bytes:
+    def _relay_long(self, event: bytearray, data: bytes) -> bytes:
         """Relay an event that is too long to be held. `data`: the latest bytes of the event."""
-        out = bytes(self._event) if self._is_withheld else data
+        out = bytes(event) if self._is_withheld else data
         self._is_withheld = False
-        self._trim()
+        self._trim(event)
         return out
 
-    def _trim(self) -> None:
-        if len(self._event) > _HELD:
-            self._seek(bytes(self._event[:-TAIL]))
-            del self._event[:-TAIL]
+    def _trim(self, event: bytearray) -> None:
+        if len(event) > _HELD:
+            self._seek(bytes(event[:-TAIL]))
+            del event[:-TAIL]
 
     def _seek(self, events: bytes) -> None:
         """Search events for counts outside of a `usage` object, or in an event too long to keep."""

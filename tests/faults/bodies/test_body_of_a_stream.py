@@ -44,6 +44,8 @@ async def test_it_leaves_the_memory_at_the_first_content(
         begin.set()
         await eventually(lambda: exchange.reply.bytes_out > 0, "the first token")
         assert bool(front.held_bytes) is is_kept
+        assert bool(exchange.asked.common) is is_kept, "the header lines for replicas"
+        assert (exchange.asked.fields.model is not None) is is_kept, "what was read from the body"
         end.set()
         assert (await asked).complete
         assert not front.held_bytes
