@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
-import sqlite3
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from itertools import islice
@@ -87,7 +86,7 @@ async def csv_of(parts: Parts, first: int = FIRST, last: int = LAST) -> bytes:
     if writer is not None:
         try:
             return await writer.read(lambda database: _csv_of_file(database, first, last))
-        except (sqlite3.Error, OSError) as err:
+        except OSError as err:
             _refuse_days(first, last, str(err))
     _refuse_days(first, last, "usage.file is not set")
     tenants = parts.metrics.usage.tenants
@@ -109,7 +108,7 @@ async def _totals(parts: Parts, first: int, last: int) -> tuple[float, _Totals, 
         try:
             day, totals = await writer.read(lambda file: _totals_of_file(file, first, last))
             return (usage.since if day is None else day * DAY_S), totals, None
-        except (sqlite3.Error, OSError) as err:
+        except OSError as err:
             problem = str(err)
     _refuse_days(first, last, problem or "usage.file is not set")
     return usage.since, usage.tenants, problem

@@ -175,12 +175,15 @@ class UsageWriter:
     async def read(self, function: Callable[[UsageDatabase], T]) -> T:
         """Calls a function that reads the file, in the thread, after a write.
 
-        Raises sqlite3.Error or OSError.
+        Raises OSError if the file cannot be used.
         """
         if not await self.flush():
             raise OSError(self.problem)
         async with self._lock:
-            return await self._worker(self._with_database, function)
+            try:
+                return await self._worker(self._with_database, function)
+            except sqlite3.Error as err:
+                raise OSError(str(err)) from err
 
     # -- in the thread --------------------------------------------------------------------------
 
