@@ -67,7 +67,11 @@ _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    args = _parser(words).parse_args(words)
+    parser = _parser(words)
+    if not words:
+        parser.print_help(sys.stderr)
+        return _MISTAKE
+    args = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
         return run(args)
@@ -232,7 +236,7 @@ def _check(args: argparse.Namespace) -> int:
     try:
         config = load(args.file)
     except ConfigError as err:
-        return _report(err.problems)
+        return _report(err.problems, args.file)
     emulated = "emulated " if config.emulate.count else ""
     count = config.emulate.count or len(config.replicas)
     noun = "replica" if count == 1 else "replicas"
@@ -240,6 +244,9 @@ def _check(args: argparse.Namespace) -> int:
     sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
+    keys = config.keys
+    if (keys.file or keys.folder) and not keys.required:
+        print("note: keys.required is false, so requests with a wrong key or no key are accepted")
     return _OK
 
 
@@ -249,10 +256,10 @@ def _attach(parser: argparse.ArgumentParser, module: str) -> None:
     parser.set_defaults(run=command.main)
 
 
-def _report(problems: list[str]) -> int:
+def _report(problems: list[str], what: str = "the configuration") -> int:
     from router.config.problems import said
 
-    _say(f"hedgerow: {said(problems)}")
+    _say(f"hedgerow: {said(problems, what)}")
     return _MISTAKE
 
 
