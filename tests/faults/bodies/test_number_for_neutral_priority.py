@@ -143,4 +143,4 @@ def test_the_start_says_that_classes_are_unauthenticated(caplog: pytest.LogCaptu
     with caplog.at_level(logging.INFO, logger="hedgerow"):
         story()
     (ready,) = [r for r in caplog.records if r.getMessage() == "ready"]
-    assert ready.__dict__["fields"]["classes"] == "unauthenticated: any client may claim high"
+    assert ready.__dict__["fields"]["classes"] == "no API keys: every client may use class high"
