@@ -9,6 +9,7 @@ command is imported, so that `hedgerow check` is fast.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -74,9 +75,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        status = run(args)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
+        # The interpreter flushes the rest of the output at its exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CANNOT_RUN
 
 
 def full_parser() -> argparse.ArgumentParser:

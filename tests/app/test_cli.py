@@ -454,6 +454,17 @@ def test_completion_without_its_package_says_what_to_install(
     assert "pip install shtab" in capsys.readouterr().err
 
 
+def test_a_reader_that_stops_gets_no_traceback() -> None:
+    """As in `hedgerow config reference | head`."""
+    words = (sys.executable, "-m", "router", "config", "reference")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(LIMIT_S) == 1
+
+
 def test_the_help_states_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert status_of(["--help"]) == 0
     text = capsys.readouterr().out.split("exit status:")[1]
