@@ -96,8 +96,8 @@ class Registry(Generic[T]):
 
             known = self.names()
             near = get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
-            raise PolicyConfigError(f"unknown policy {name!r}; {hint}(known: {', '.join(known)})")
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise PolicyConfigError(f"unknown policy {name!r}{hint} (known: {', '.join(known)})")
         return self.classes[name]
 
     def _entry_points(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ command is imported, so that `hedgerow check` is fast.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -67,12 +68,22 @@ _OK, _CANNOT_RUN, _MISTAKE, _INTERRUPTED = 0, 1, 2, 130
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line. Returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    args = _parser(words).parse_args(words)
+    parser = _parser(words)
+    if not words:
+        parser.print_help(sys.stderr)
+        return _MISTAKE
+    args = parser.parse_args(words)
     run: Callable[[argparse.Namespace], int] = args.run
     try:
-        return run(args)
+        status = run(args)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:  # The reader of the output, such as `head`, has ended.
+        # The interpreter flushes the rest of the output at its exit, which must not fail.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _CANNOT_RUN
 
 
 def full_parser() -> argparse.ArgumentParser:
@@ -232,7 +243,7 @@ def _check(args: argparse.Namespace) -> int:
     try:
         config = load(args.file)
     except ConfigError as err:
-        return _report(err.problems)
+        return _report(err.problems, args.file)
     emulated = "emulated " if config.emulate.count else ""
     count = config.emulate.count or len(config.replicas)
     noun = "replica" if count == 1 else "replicas"
@@ -240,6 +251,9 @@ def _check(args: argparse.Namespace) -> int:
     sources = len(found.files) + len(found.dns) + len(found.kubernetes)
     discovered = f", sources of discovery: {sources}" if sources else ""
     print(f"ok: {count} {emulated}{noun}{discovered}, policy {config.routing.policy}")
+    keys = config.keys
+    if (keys.file or keys.folder) and not keys.required:
+        print("note: keys.required is false, so requests with a wrong key or no key are accepted")
     return _OK
 
 
@@ -249,10 +263,10 @@ def _attach(parser: argparse.ArgumentParser, module: str) -> None:
     parser.set_defaults(run=command.main)
 
 
-def _report(problems: list[str]) -> int:
+def _report(problems: list[str], what: str = "the configuration") -> int:
     from router.config.problems import said
 
-    _say(f"hedgerow: {said(problems)}")
+    _say(f"hedgerow: {said(problems, what)}")
     return _MISTAKE
 
 

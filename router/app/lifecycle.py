@@ -281,7 +281,8 @@ class App:
         if not self.draining:
             self.draining = True
             self._is_alone = by_hand and not any(self._under_way().values())
-            log_event(logging.INFO, "draining", **self._under_way())
+            wait_s = 0.0 if self._is_alone else self.config.drain.lame_duck_s
+            log_event(logging.INFO, "draining", **self._under_way(), lame_duck_s=wait_s)
             self._drain_task = asyncio.ensure_future(self._drain())
 
     def hand_over(self, taken: Collection[str]) -> None:

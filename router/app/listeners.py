@@ -22,6 +22,12 @@ DATA: Final = "listen"
 ADMIN: Final = "admin"
 PROBES: Final = "probes"
 NAMES: Final = (DATA, ADMIN, PROBES)
+# Where the address of a listener is set, for error messages.
+_SET_WITH: Final = {
+    DATA: "listen, or the flag --listen",
+    ADMIN: "admin.listen, or the flag --admin",
+    PROBES: "admin.probes_listen",
+}
 # Maximum number of connections that wait to be accepted; the kernel may have a lower limit.
 BACKLOG: Final = 4096
 
@@ -69,7 +75,12 @@ class Listeners:
         for one in found:
             self._inherited.remove(one)
         if not found:
-            found = [Listener(name, address, sock) for sock in bind(host, port)]
+            try:
+                made = bind(host, port)
+            except OSError as err:
+                text = f"{err.strerror}; another address can be set with {_SET_WITH[name]}"
+                raise OSError(err.errno, text) from None
+            found = [Listener(name, address, sock) for sock in made]
         self._open += [Listener(name, one.address, one.sock) for one in found]
 
     def check_used(self) -> None:

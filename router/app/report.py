@@ -138,9 +138,11 @@ def classes(parts: Parts) -> str:
     """Returns which priority classes clients may request, as text for the log event at start."""
     tenants = parts.dispatcher.tenants
     most = tenants.judge.open_ceiling
+    if tenants.requires_keys:
+        return "by API key; without a known key 401"
     if tenants.has_keys:
         return f"by API key; without a known key at most {most}"
-    return f"unauthenticated: any client may claim {most}"
+    return f"no API keys: every client may use class {most}"
 
 
 # The prompt sizes, in uncached tokens, for which GET /hedging predicts the time to first content.

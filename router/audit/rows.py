@@ -1,7 +1,8 @@
 """Reads lines of Hedgerow's access log as rows with replica, tokens and times.
 
 Decodes only the fields needed for an audit or a fit; a prompt's blocks are skipped. An incomplete
-last line ends the file and is noted: the log is still being written, or a disk was full.
+last line ends the file and is noted: the log is still being written, or a disk was full. Events of
+the router between the lines are skipped.
 
 Must never hold more than one line, and never accept an invalid line.
 """
@@ -14,7 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 from router.core.unreadable import NOT_JSON
-from router.traces.format import TIME_MAX, Milliseconds, Tokens, bad_json
+from router.traces.format import TIME_MAX, Milliseconds, Tokens, bad_json, is_event
 from router.traces.lines import Lines
 
 CUT: Final = "last line, still being written"
@@ -63,5 +64,8 @@ def rows(lines: Lines) -> Iterator[Row]:
             if lines.is_cut and not isinstance(err, msgspec.ValidationError):
                 lines.note(CUT)
                 return
+            if is_event(line):
+                continue
             raise bad_json(lines, err) from None
-        yield row
+        if row.kind or not is_event(line):
+            yield row

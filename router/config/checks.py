@@ -320,10 +320,17 @@ def _check_keys(config: Config, problems: Problems) -> None:
         if not is_priced and (line.cost_per_day or line.cost_per_month):
             problems.add(field, f"{line.name} has a budget of money, which needs usage.prices")
             break
-    tiers = {line.tier for line in lines if line.tier}
     if not problems.is_spoiled("priority.tiers"):
-        for tier in sorted(tiers - set(config.priority.tiers)):
-            problems.add(field, f"a key's tier {tier!r} is not among priority.tiers")
+        known = config.priority.tiers
+        # One problem for each unknown tier, with the first name that has it.
+        unknown = {line.tier: line.name for line in reversed(lines) if line.tier not in known}
+        unknown.pop("", None)
+        for tier, name in sorted(unknown.items()):
+            problems.add(
+                field,
+                f"{name} has the tier {tier!r}, which is not among priority.tiers "
+                f"(known: {', '.join(known)})",
+            )
 
 
 def _check_spot(config: Config, problems: Problems) -> None:

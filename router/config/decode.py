@@ -147,6 +147,8 @@ def _value(kind: Any, data: Any, path: str, problems: Problems, root: type[msgsp
         complaint = explain(err, unit_of(kind))
         if get_origin(inner) is Literal:
             complaint = f"must be one of {', '.join(get_args(inner))}"
+        elif inner is str and isinstance(data, int):
+            complaint += "; write it in quotes"
         problems.add(path, complaint)
         return _MISSING
     return value

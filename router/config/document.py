@@ -23,6 +23,13 @@ _MAX_DEPTH = 32  # maximum nesting; the settings have four levels, options of po
 _MAP, _SEQ, _STR = (f"tag:yaml.org,2002:{name}" for name in ("map", "seq", "str"))
 _NULL, _BOOL, _INT, _FLOAT = (f"tag:yaml.org,2002:{n}" for n in ("null", "bool", "int", "float"))
 
+# For parts of PyYAML's messages: what to do.
+_HINTS = {
+    r"character '\t'": "; indent with spaces, not with tabs",
+    "expected <block end>": "; the indentation differs from the lines above",
+    "mapping values are not allowed": "; check the indentation, or write the value in quotes",
+}
+
 
 class _Loader(yaml.SafeLoader):
     """Parses YAML into nodes. The function `_plain` creates the values from the nodes."""
@@ -161,4 +168,6 @@ def _scalar(tag: str, text: str) -> Any:
 def _describe(err: yaml.MarkedYAMLError) -> str:
     mark = err.problem_mark or err.context_mark
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"not YAML: {where}{err.problem or err.context}"
+    problem = err.problem or err.context or ""
+    hint = next((hint for part, hint in _HINTS.items() if part in problem), "")
+    return f"not YAML: {where}{problem}{hint}"

@@ -16,11 +16,13 @@ import hashlib
 import re
 from collections.abc import Iterable
 from secrets import token_urlsafe
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from router.config.decode import decode
 from router.config.model import ClassName, Count, Weight
+from router.config.problems import Problems
 from router.core.unreadable import NOT_JSON
 
 PREFIX: Final = "hr-"  # the prefix of generated keys, by which secret scanners recognise them
@@ -144,11 +146,32 @@ def parse_sources(sources: Iterable[tuple[str, bytes]]) -> tuple[KeyLine, ...]:
     return tuple(found)
 
 
+def checked(fields: dict[str, Any]) -> tuple[KeyLine, str]:
+    """Returns the line with these fields, and all errors in one text.
+
+    If the text is not empty, the line is invalid.
+    """
+    problems = Problems()
+    line = decode(KeyLine, fields, problems)
+    return line, "; ".join(problems.lines)
+
+
+def _explained(text: bytes) -> str:
+    """Returns the errors of a line that is JSON but no KeyLine; "" if it is not an object."""
+    try:
+        fields = msgspec.json.decode(text)
+    except NOT_JSON:  # the type error comes before the error in the syntax
+        return ""
+    return checked(fields)[1] if isinstance(fields, dict) else ""
+
+
 def _line(text: bytes, here: str) -> KeyLine:
     try:
         line = _decode(text)
+    except msgspec.ValidationError as err:
+        raise KeysProblem(f"{here}: {_explained(text) or err}") from None
     except NOT_JSON as err:
-        raise KeysProblem(f"{here}: {err}") from None
+        raise KeysProblem(f"{here}: not JSON: {err}; `hedgerow key` prints a line") from None
     if not _NAME.match(line.name):
         raise KeysProblem(f"{here}: a name is 1 to 100 letters, digits and ._:@+-")
     if not _HASH.match(line.hash):

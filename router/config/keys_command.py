@@ -9,13 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-import msgspec
-
 from router.config.keys import (
     LONGEST,
     SHORTEST,
-    KeyLine,
     KeysProblem,
+    checked,
     hash_of,
     line_of,
     new_key,
@@ -90,10 +88,13 @@ def main(args: argparse.Namespace) -> int:
         "region": args.region,
         "allowed_regions": args.allowed_region,
     }
+    line, problem = checked(given)
+    if problem:
+        return _refuse(problem)
+    text = line_of(line)
     try:
-        text = line_of(msgspec.convert(given, KeyLine))
         parse_keys(text.encode())
-    except (msgspec.ValidationError, KeysProblem) as err:
+    except KeysProblem as err:
         return _refuse(str(err).removeprefix("line 1: "))
     print(text)
     if not args.stdin:

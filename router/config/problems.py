@@ -49,7 +49,10 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def said(problems: Sequence[str]) -> str:
-    """Returns the text with which a command prints all errors, without a line break at the end."""
+def said(problems: Sequence[str], what: str = "the configuration") -> str:
+    """Returns the text with which a command prints all errors, without a line break at the end.
+
+    `what`: what has the errors, for example the path of a file.
+    """
     count = "a problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return "\n  ".join([f"the configuration has {count}:", *problems])
+    return "\n  ".join([f"{what} has {count}:", *problems])

@@ -186,7 +186,9 @@ def classify(method: bytes, target: bytes, allowed: frozenset[bytes]) -> tuple[R
     lower = plain.lower()
     is_control = lower in CONTROL or lower.startswith(CONTROL_BELOW)
     if is_control and plain not in allowed:
-        raise RouterError(Reason.NOT_FOUND, "this path is not served here")
+        raise RouterError(
+            Reason.NOT_FOUND, "this path is not forwarded to the engines (allow_paths)"
+        )
     if plain in _BATCH_PATHS or plain.startswith(_BATCHES_BELOW):
         return BATCHES, plain
     if has_judged_body(method):

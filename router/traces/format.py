@@ -19,6 +19,7 @@ from router.traces.lines import Lines, excerpt
 # Maximum tokens of one prompt or answer; ten times the longest context in use.
 TOKENS_MAX: Final = 100_000_000
 TIME_MAX: Final = 1e11  # seconds, 3,000 years; a larger value has another unit or is not a time
+_EVENT: Final = frozenset({"ts", "level", "message"})  # `router.observe.events` writes them
 _YEAR_MS: Final = 3.2e10  # one year in ms; longer durations are invalid
 
 Milliseconds = Annotated[float, msgspec.Meta(ge=0.0, le=_YEAR_MS)]
@@ -64,6 +65,15 @@ def keys_of(line: bytes) -> set[str]:
         return set(msgspec.json.decode(line, type=dict[str, msgspec.Raw]))
     except NOT_JSON:
         return set()
+
+
+def is_event(line: bytes) -> bool:
+    """Return whether a line is an event of the router, not a request of its access log.
+
+    Both are in one file if standard output and standard error were captured together, as container
+    runtimes do.
+    """
+    return keys_of(line) >= _EVENT
 
 
 def bad_json(lines: Lines, err: Exception) -> TraceError:

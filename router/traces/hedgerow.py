@@ -55,6 +55,7 @@ from router.traces.format import (
     Tokens,
     bad_json,
     bad_length,
+    is_event,
     keys_of,
 )
 from router.traces.lines import Lines
@@ -68,6 +69,7 @@ _GONE: Final = 499  # the status of a request whose client disconnected
 _OK: Final = Reason.OK.value
 _KEY_LIMITS: Final = frozenset(reason.value for reason in KEY_LIMITS)
 _DISCONNECTED: Final = frozenset(reason.value for reason in DISCONNECTED)
+_EVENT: Final = "skipped: event of the router"
 _ROWS_MIN: Final = 20  # minimum number of rows for measuring the block size
 
 
@@ -269,9 +271,14 @@ def _rows(lines: Lines) -> Iterator[_Row]:
             if lines.is_cut and not isinstance(err, msgspec.ValidationError):
                 lines.note("skipped: incomplete last line")
                 return
+            if is_event(line):
+                lines.note(_EVENT)
+                continue
             raise bad_json(lines, err) from None
         if row.kind in GENERATES:
             yield row
+        elif not row.kind and is_event(line):
+            lines.note(_EVENT)
         else:
             lines.note("skipped: route that generates no tokens")
 

@@ -21,7 +21,7 @@ from router.simulator.traffic import Arrival, TraceError
 from router.traces.azure import AZURE
 from router.traces.bailian import BAILIAN
 from router.traces.burstgpt import BURSTGPT
-from router.traces.format import HEAD_BYTES, HEAD_ROWS, Format, ReadOptions
+from router.traces.format import HEAD_BYTES, HEAD_ROWS, Format, ReadOptions, is_event
 from router.traces.hedgerow import HEDGEROW
 from router.traces.lines import Lines, excerpt
 from router.traces.mooncake import MOONCAKE
@@ -210,9 +210,12 @@ def _named(name: str) -> Format:
 def _detected(path: str) -> Format:
     lines = Lines(path)
     with closing(lines):
-        first = next(iter(lines), None)
-        if first is None:
-            raise lines.error("empty file")
+        first = b""
+        for first in lines:
+            if not is_event(first):
+                break
+        else:
+            raise lines.error("only events of the router" if first else "empty file")
         for known in _ALL:
             if known.matches(first):
                 return known

@@ -70,10 +70,27 @@ def test_check_names_every_problem_and_exits_2(
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines() == [
-        "hedgerow: the configuration has 2 problems:",
+        f"hedgerow: {file} has 2 problems:",
         "  replicas[0].url: 'gpu-1' has no scheme; write http://gpu-1",
         "  limits.head: must be at least limits.request_line (8KiB), not 1B",
     ]
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_check_says_that_a_wrong_key_is_accepted(
+    file: Path, capsys: pytest.CaptureFixture[str], required: bool
+) -> None:
+    keys = file.with_name("keys.jsonl")
+    keys.write_text("")
+    keys_text = f"keys: {{file: {keys}, required: {str(required).lower()}}}"
+    file.write_text(f"replicas: [http://a]\n{keys_text}")
+    assert main(["check", str(file)]) == 0
+    assert ("requests with a wrong key" in capsys.readouterr().out) == (not required)
+
+
+def test_no_arguments_print_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "examples:" in capsys.readouterr().err
 
 
 def test_check_of_a_missing_file_exits_2(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -332,6 +349,7 @@ def test_a_port_in_use_is_one_clear_line_and_status_1(flag: str) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("hedgerow: cannot start: ")
     assert "in use" in last.lower()
+    assert f"the flag {flag}" in last
     assert "Traceback" not in done.stderr
 
 
@@ -434,6 +452,17 @@ def test_completion_without_its_package_says_what_to_install(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
     assert "pip install shtab" in capsys.readouterr().err
+
+
+def test_a_reader_that_stops_gets_no_traceback() -> None:
+    """As in `hedgerow config reference | head`."""
+    words = (sys.executable, "-m", "router", "config", "reference")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(LIMIT_S) == 1
 
 
 def test_the_help_states_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:

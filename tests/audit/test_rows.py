@@ -80,6 +80,13 @@ def test_a_broken_line_is_an_error_with_its_number(tmp_path: Path, line: bytes, 
     assert told.lower() in str(caught.value).lower()
 
 
+@pytest.mark.parametrize("more", [b"", b',"reason":"ok"', b',"replica":7'])
+def test_events_of_the_router_are_skipped(tmp_path: Path, more: bytes) -> None:
+    event = b'{"ts":1.0,"level":"info","message":"ready"' + more + b"}\n"
+    found, _ = read(tmp_path, event + GOOD + event + GOOD)
+    assert [row.ts for row in found] == [1.5, 1.5]
+
+
 @pytest.mark.parametrize("cut", [1, 10, len(GOOD) - 3])
 def test_a_last_line_that_is_cut_off_is_left_out_and_noted(tmp_path: Path, cut: int) -> None:
     found, lines = read(tmp_path, GOOD * 2 + GOOD[:cut])

@@ -108,7 +108,11 @@ def test_file_and_folder_are_checked_as_one(tmp_path: Path) -> None:
     [
         ("hr-a-plain-key", "bad: line 1: "),
         (key("acme").replace("sha256:", "md5:"), "bad: line 1: a hash is"),
-        (key("acme")[:40], "bad: line 1: "),  # a half-written file
+        (key("acme")[:40], "bad: line 1: not JSON: "),  # a half-written file
+        (key("acme", "k")[:-2] + ',"ceiling":"top"}', "bad: line 1: ceiling: must be one of crit"),
+        (key("acme", "k")[:-2] + ',"teir":"pro"}', "bad: line 1: teir: unknown key; did you mean"),
+        ('{"name":7,', "bad: line 1: "),
+        ("[]", "bad: line 1: "),
     ],
 )
 def test_a_bad_file_is_named(tmp_path: Path, text: str, words: str) -> None:
@@ -132,4 +136,7 @@ def test_a_tier_is_checked(tmp_path: Path) -> None:
     (tmp_path / "acme").write_text(key("acme", tier="gold"))
     with pytest.raises(ConfigError) as caught:
         parse(f"replicas: [http://a:1]\nkeys: {{folder: {tmp_path}}}\n")
-    assert caught.value.problems == ["keys.folder: a key's tier 'gold' is not among priority.tiers"]
+    assert caught.value.problems == [
+        "keys.folder: acme has the tier 'gold', which is not among priority.tiers "
+        "(known: enterprise, pro, free)"
+    ]

@@ -207,7 +207,7 @@ allow_paths: [metrics]
         ("repicas: []", "repicas: unknown key; did you mean replicas?"),
         ("zzz: 1", "zzz: unknown key"),
         ("12: 1", "12: unknown key"),
-        ("listen: 8080", "listen: must be text, not a whole number"),
+        ("listen: 8080", "listen: must be text, not a whole number; write it in quotes"),
         ("listen:", "listen: must be text, not nothing"),
         (
             "listen: 'localhost:1'\nadmin: 'LocalHost:1'",
@@ -222,6 +222,7 @@ allow_paths: [metrics]
             "admin.probes_listen: has the port of admin.listen (127.0.0.1:9901); use another port",
         ),
         ("routing: p2c", "routing: must be a mapping, not text"),
+        ("routing: {policy: zzz}", "routing.policy: unknown policy 'zzz' (known: "),
         ("routing: {options: []}", "routing.options: must be a mapping, not a list"),
         (
             "routing: {options: {choices: 2}}",
@@ -340,7 +341,10 @@ def test_a_bad_file_of_keys_is_named(tmp_path: Path) -> None:
     key = KeyLine(name="acme", hash=hash_of(b"k"), tier="gold")
     file.write_text(line_of(key))
     text = f"{REPLICA}keys: {{file: {file}}}"
-    assert problems_of(text) == ["keys.file: a key's tier 'gold' is not among priority.tiers"]
+    assert problems_of(text) == [
+        "keys.file: acme has the tier 'gold', which is not among priority.tiers "
+        "(known: enterprise, pro, free)"
+    ]
     parse(f"{text}\npriority: {{tiers: {{gold: high}}}}")
     file.write_text("{}")
     (problem,) = problems_of(text)

@@ -67,6 +67,18 @@ def test_the_sample() -> None:
     }
 
 
+def test_events_of_the_router_are_skipped(tmp_path: Path) -> None:
+    event = b'{"ts":1.0,"level":"info","message":"ready"}\n'
+    row = written(record(0.5, model="m"))
+    odd = event.replace(b"}", b',"status":"up"}')  # a field of a row, with another type
+    trace = opened(tmp_path, event + row + odd + row)
+    assert trace.format == "hedgerow"
+    assert len(list(trace)) == 2
+    assert trace.notes()["skipped: event of the router"] == 2
+    with pytest.raises(TraceError, match="only events of the router"):
+        opened(tmp_path, event)
+
+
 def test_what_the_router_writes_is_read(tmp_path: Path) -> None:
     content = written(
         record(0.5, priority="batch", tenant="t", session="s", model="m", stream=True),

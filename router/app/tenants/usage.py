@@ -22,10 +22,11 @@ from router.app.parts import Parts
 from router.app.tenants.budgets import described as described_budgets
 from router.core.periods import DAY_S, date_of
 from router.core.urgency import CLASSES
+from router.intake.flow import key_tenant
 from router.observe.admin.actions import Refused
 from router.observe.admin.usage_query import FIRST, LAST
 from router.observe.metrics import UNCLASSED
-from router.observe.tenant_usage import Used, together
+from router.observe.tenant_usage import NO_KEY, OTHERS, Used, together
 
 if TYPE_CHECKING:
     from router.app.tenants.usage_database import UsageDatabase
@@ -46,6 +47,7 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
     `first`, `last`: the days, as days since 1970. Raises Refused.
     """
     budgets = parts.dispatcher.budgets
+    hashed = parts.dispatcher.completion.log.salter.name
     since, totals, problem = await _totals(parts, first, last)
     total = Used()
     now = time()
@@ -58,7 +60,9 @@ async def described(parts: Parts, first: int = FIRST, last: int = LAST) -> dict[
             for urgency in (*CLASSES, UNCLASSED)
             if urgency in classes
         }
-        entry = {"tenant": name, **_used(used), "classes": by_class}
+        # The tenant in the access log, until the salt changes at the next start.
+        logged = {} if name in (NO_KEY, OTHERS) else {"logged_as": key_tenant(hashed, name)}
+        entry = {"tenant": name, **logged, **_used(used), "classes": by_class}
         spending = budgets.limited.get(name)
         if spending is not None:
             entry["budgets"] = described_budgets(spending, now)

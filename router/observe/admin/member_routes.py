@@ -21,7 +21,8 @@ from router.observe.admin.answers import answered
 
 MEMBERS = """\
 GET  /replicas/ID  one replica; also while it finishes requests after its removal
-POST /replicas  add a replica; the body is an entry of `replicas` in the configuration, as JSON
+POST /replicas  add a replica; the body is an entry of `replicas` in the configuration, as JSON:
+                {"url": "http://gpu-3:8000"}
 DELETE /replicas/ID  remove a replica; it finishes its requests
 POST /replicas/ID/cordon  send no new requests to a replica; it finishes those that it has
 POST /replicas/ID/drain  the same; the state becomes `drained` when the last request has ended

@@ -149,7 +149,8 @@ def _guarded(authority: Authority) -> Middleware:
         except web.HTTPException as err:
             if err.status < 400:
                 raise
-            response = refused(err.status, err.reason.lower().replace(" ", "_"), err.reason)
+            code = err.reason.lower().replace(" ", "_")
+            response = refused(err.status, code, _help(err))
             if isinstance(err, web.HTTPMethodNotAllowed):
                 response.headers["Allow"] = err.headers["Allow"]
             if isinstance(err, web.HTTPRequestEntityTooLarge | web.HTTPRequestTimeout):
@@ -160,6 +161,15 @@ def _guarded(authority: Authority) -> Middleware:
             return refused(500, "internal", "the router failed on this request; see its log")
 
     return guard
+
+
+def _help(err: web.HTTPException) -> str:
+    """Returns the message for an error of aiohttp: what to do, or the reason."""
+    if isinstance(err, web.HTTPNotFound):
+        return "there is no such path; GET / lists the paths"
+    if isinstance(err, web.HTTPMethodNotAllowed):
+        return f"this path allows only {err.headers['Allow']}"
+    return err.reason
 
 
 def _path(request: web.Request) -> str:

@@ -224,6 +224,7 @@ def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
         for method, path in (("GET", "/nothing"), ("POST", "/v1/chat/completions"), ("GET", "//")):
             answer = await ask(method, path)
             assert (answer.status, answer.json["error"]["code"]) == (404, "not_found")
+            assert "GET / lists" in answer.json["error"]["message"]
         for method, path, allow in (
             ("GET", "/drain", "POST"),
             ("GET", "/reload", "POST"),
@@ -233,6 +234,7 @@ def test_unknown_paths_and_wrong_methods_do_nothing() -> None:
             answer = await ask(method, path)
             assert (answer.status, answer.headers["allow"]) == (405, allow)
             assert answer.json["error"]["code"] == "method_not_allowed"
+            assert answer.json["error"]["message"].endswith(f"only {allow}")
         assert (actions.drains, actions.reloads) == (0, 0)
 
     serve(actions, scenario)

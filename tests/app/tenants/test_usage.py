@@ -83,6 +83,9 @@ def test_tokens_and_costs_by_key_and_class(tmp_path: Path) -> None:
             found = {each.pop("tenant"): each for each in told["tenants"]}
             assert list(found) == ["acme", "(none)"]  # tenants are sorted by use, highest first
             acme = found["acme"]
+            logged = [line["tenant"] for line in await router.log(4) if line.get("class") == "high"]
+            assert logged == [acme.pop("logged_as")] * 2
+            assert "logged_as" not in found["(none)"]
             assert acme["classes"].keys() == {"high"}
             assert acme["classes"]["high"] == {k: v for k, v in acme.items() if k != "classes"}
             assert acme["classes"]["high"] == {

@@ -134,13 +134,27 @@ def test_a_client_gains_nothing_by_leaving_its_key_away(tmp_path: Path) -> None:
     story()
 
 
-def test_the_start_says_that_classes_are_unauthenticated(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        (None, "no API keys: every client may use class high"),
+        ({}, "by API key; without a known key at most high"),
+        ({"required": True}, "by API key; without a known key 401"),
+    ],
+)
+def test_the_start_says_which_classes_clients_may_use(
+    keys: dict[str, Any] | None, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "keys.jsonl"
+    file.write_text(line_of(KeyLine(name="acme", hash=hash_of(b"acme-key"))))
+    rules = Keys() if keys is None else Keys(file=str(file), **keys)
+
     @scenario
     async def story() -> None:
-        async with running(echo):
+        async with running(echo, keys=rules):
             pass
 
     with caplog.at_level(logging.INFO, logger="hedgerow"):
         story()
     (ready,) = [r for r in caplog.records if r.getMessage() == "ready"]
-    assert ready.__dict__["fields"]["classes"] == "unauthenticated: any client may claim high"
+    assert ready.__dict__["fields"]["classes"] == told

@@ -68,7 +68,7 @@ async def test_streams_finish_and_new_clients_are_turned_away(tmp_path: Path) ->
         await idle.send(request("/nowhere/metrics"))
         idle.close()
         router.signal(signal.SIGTERM)
-        await router.next_event("draining")
+        assert (await router.next_event("draining"))["lame_duck_s"] == 0.5
         assert await status_of(router, "/readyz") == 503
         assert await status_of(router, "/livez") == 200
         late = await router.client()  # lame duck: the port still accepts

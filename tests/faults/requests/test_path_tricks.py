@@ -57,6 +57,7 @@ async def test_control_endpoints_are_not_there(path: str) -> None:
             answer = await router.ask(request(path, method=method))
             assert answer.status == 404, (method, path)
             assert answer.error()["code"] == "not_found"
+            assert "allow_paths" in answer.error()["message"]
         assert not router.replica.requests
 
 
