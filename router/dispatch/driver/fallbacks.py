@@ -29,7 +29,7 @@ from router.dispatch.driver.driven_request import DrivenRequest
 from router.dispatch.driver.retry import UNSENT
 from router.fleet.context.levels import TOO_LONG
 from router.fleet.names import Target
-from router.fleet.table import Fleet
+from router.fleet.table.fleet import Fleet
 
 NO_REPLICA: Final = "no_replica"
 QUEUE_FULL: Final = "queue_full"
@@ -88,9 +88,9 @@ def next_fallback(request: DrivenRequest, state: AttemptState, fleet: Fleet, rea
 
 
 def _is_served(target: Target, request: DrivenRequest, fleet: Fleet, may_crash: bool) -> bool:
-    model, levels, view = fleet.routed_target(target), fleet.context_levels, request.view
+    model, levels, view = fleet.models.routed_target(target), fleet.context_levels, request.view
     needed = levels.needed(view, model)
     if needed == TOO_LONG:
         return False
-    found = fleet.serving(model, with_context(view.allowed, needed))
+    found = fleet.serving.of(model, with_context(view.allowed, needed))
     return len(found) > 0 and (not may_crash or all(replica.is_external for replica in found))
